@@ -1,4 +1,4 @@
-//! Names, magic numbers and widths of the files on disk. Nothing else knows them.
+//! Names, magic numbers and widths of the files on disk, in this one place.
 //!
 //! ```text
 //! <root>/commitlog/<20 digits>                      records (pyrmq_remoting::message::record)
@@ -32,7 +32,7 @@ pub(crate) fn file_name(offset: i64) -> String {
     format!("{offset:0NAME_DIGITS$}")
 }
 
-/// The offset that a file name stands for.
+/// The offset in a file name.
 pub(crate) fn parse_file_name(name: &str) -> Option<i64> {
     if name.len() == NAME_DIGITS && name.bytes().all(|byte| byte.is_ascii_digit()) {
         name.parse().ok()
@@ -63,7 +63,7 @@ pub(crate) const CQ_UNIT_SIZE: usize = 20;
 pub(crate) const CQ_UNIT_SIZE_I64: i64 = 20;
 
 impl CqUnit {
-    /// What fills a file in front of a first entry that is not the file's first (Apache `ConsumeQueue.fillPreBlank`).
+    /// What fills a file before a first entry that is not the file's first (Apache `ConsumeQueue.fillPreBlank`).
     pub(crate) const FILLER: Self = Self {
         position: 0,
         size: i32::MAX,
@@ -100,7 +100,7 @@ impl CqUnit {
         self.position >= 0 && self.size > 0
     }
 
-    /// Position behind the record.
+    /// Position after the record.
     pub(crate) fn end(self) -> i64 {
         if self.is_filler() {
             0
@@ -110,7 +110,7 @@ impl CqUnit {
     }
 }
 
-/// The bytes of a number that stands at a place; zeros where they are not all there.
+/// The bytes of a number at an offset; zeros if they are not all there.
 pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes
         .get(at..)
@@ -119,13 +119,39 @@ pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         .unwrap_or([0; N])
 }
 
-/// Writes fields one behind the other to the beginning of `place`.
+/// Writes fields one after the other to the beginning of `place`.
 pub(crate) fn put_fields(mut place: &mut [u8], fields: &[&[u8]]) {
     for field in fields {
         if let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(field.len()) {
             now.copy_from_slice(field);
             place = rest;
         }
+    }
+}
+
+/// Corrects one flipped bit at one of these places, if that makes `bytes` valid. Only for content whose checksum is
+/// wide enough that no other content becomes valid by chance.
+pub(crate) fn correct_bit(
+    bytes: &mut [u8],
+    places: impl Iterator<Item = usize>,
+    is_valid: impl Fn(&[u8]) -> bool,
+) -> bool {
+    for at in places {
+        for bit in 0..8 {
+            let mask = 1 << bit;
+            flip(bytes, at, mask);
+            if is_valid(bytes) {
+                return true;
+            }
+            flip(bytes, at, mask);
+        }
+    }
+    false
+}
+
+fn flip(bytes: &mut [u8], at: usize, mask: u8) {
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= mask;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Single flipped bits in every kind of file, after a clean stop and after a kill: the store opens or reports the
-//! damage, never panics, and never returns a message with a wrong body.
+//! Single flipped bits in every kind of file, after a clean stop and after a kill: the damage is reported or harmless,
+//! nothing panics, and no message comes back with a wrong body. A table in docs/store.md has the outcomes.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -10,14 +10,26 @@ mod common;
 
 use common::{message, props, small, try_get};
 use pyrmq_remoting::message::record::records;
+use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::fs::{File, Fs};
-use pyrmq_store::{GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
-use pyrmq_testkit::sim::Loss;
+use pyrmq_store::{
+    GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError, TIMER_QUEUE, TimerStore,
+    TimerUnit,
+};
+use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MESSAGES: usize = 200;
+/// Every so many messages, properties end with a zero byte, which needs a note in `nulRecords`.
+const NUL_EVERY: usize = 9;
+/// Flips in each kind of file, after each kind of stop.
+const FLIPS: u64 = 50;
+
+const DELETED: &str = "Deleted";
 
 fn body(number: usize) -> String {
     format!("{number:0width$}", width = 20 + number % 100)
@@ -36,8 +48,17 @@ fn filled(clean: bool) -> SimDisk {
     disk.set_now(1_800_000_000_000);
     let session = disk.session();
     let store = Store::open_without_threads(options(), Arc::new(session.clone())).unwrap();
+    for number in 0..5 {
+        store
+            .put(&message(DELETED, 0, body(number).as_bytes(), ""))
+            .unwrap();
+    }
+    store.delete_topic(DELETED).unwrap();
     for number in 0..MESSAGES {
-        let properties = props(&[("UNIQ_KEY", &format!("U{number}"))]);
+        let mut properties = props(&[("UNIQ_KEY", &format!("U{number}"))]);
+        if number % NUL_EVERY == 0 {
+            properties.push_str("note\u{1}\0");
+        }
         store
             .put(&message(
                 "T",
@@ -94,9 +115,10 @@ fn flip(file: &dyn File, random: &mut Random) -> u64 {
     at as u64
 }
 
-/// Reads everything that can be read, and returns the number of messages.
-fn read_all(store: &Store) -> Result<usize, StoreError> {
-    let mut count = 0;
+/// Reads everything that can be read, and returns the number of messages whose body is right and wrong by its checksum;
+/// `None` if a record cannot be decoded.
+fn read_all(store: &Store) -> Result<Option<(usize, usize)>, StoreError> {
+    let (mut count, mut damaged) = (0, 0);
     for queue in 0..3 {
         let mut offset = store.min_offset("T", queue);
         loop {
@@ -110,7 +132,14 @@ fn read_all(store: &Store) -> Result<usize, StoreError> {
                 break;
             }
             for record in records(&got.body) {
-                let record = record.expect("a sound record");
+                let Ok(record) = record else {
+                    return Ok(None);
+                };
+                if record.check_body().is_err() {
+                    // Its reader sees that too.
+                    damaged += 1;
+                    continue;
+                }
                 let text = std::str::from_utf8(record.body).expect("text");
                 let number: usize = text.parse().expect("a number");
                 assert_eq!(text, body(number), "a body that was not put");
@@ -119,80 +148,292 @@ fn read_all(store: &Store) -> Result<usize, StoreError> {
             offset = got.next_offset;
         }
     }
-    Ok(count)
+    Ok(Some((count, damaged)))
+}
+
+/// What came of a flip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// All messages are there.
+    Harmless,
+    /// The start is refused with the file's name.
+    Refused,
+    /// A read is refused, and the next start rebuilds the queues.
+    Healed,
+    /// One body fails its checksum, which its reader checks.
+    BadChecksum,
+    /// The client that reads a record refuses it.
+    Undecodable,
+    /// The newest messages are cut off, with a warning.
+    Cut,
+    /// A deleted topic is back.
+    TopicIsBack,
+}
+
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Harmless => "harmless",
+            Self::Refused => "start refused",
+            Self::Healed => "read refused, then rebuilt",
+            Self::BadChecksum => "wrong checksum of a body",
+            Self::Undecodable => "record not decodable",
+            Self::Cut => "newest messages cut",
+            Self::TopicIsBack => "deleted topic is back",
+        }
+    }
+}
+
+/// Opens a store with a flipped bit and reads everything; panics where a message comes back wrong.
+fn outcome(session: &Session, place: &str) -> Outcome {
+    let open = || Store::open_without_threads(options(), Arc::new(session.clone()));
+    let store = match open() {
+        Ok(store) => store,
+        Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => {
+            assert!(error.to_string().contains("/store/"), "{place}: {error}");
+            return Outcome::Refused;
+        }
+        Err(error) => panic!("{place}: {error}"),
+    };
+    check_keys(&store, place);
+    match read_all(&store) {
+        Ok(None) => Outcome::Undecodable,
+        Ok(Some((MESSAGES, 0))) if store.max_offset(DELETED, 0) > 0 => Outcome::TopicIsBack,
+        Ok(Some((MESSAGES, 0))) => Outcome::Harmless,
+        Ok(Some((sound, 1))) if sound == MESSAGES - 1 => Outcome::BadChecksum,
+        Ok(Some((sound, 0))) if sound < MESSAGES => Outcome::Cut,
+        Ok(counts) => panic!("{place}: {counts:?}"),
+        Err(StoreError::QueueMismatch { .. }) => {
+            drop(store);
+            match open() {
+                Ok(again) => {
+                    let healed = read_all(&again).unwrap();
+                    assert_eq!(healed, Some((MESSAGES, 0)), "{place}: the next start heals");
+                    Outcome::Healed
+                }
+                // The record was damaged, not the queue: the next start reads the log and says so.
+                Err(StoreError::Damaged { .. }) => Outcome::Refused,
+                Err(error) => panic!("{place}: {error}"),
+            }
+        }
+        Err(error) => panic!("{place}: {error}"),
+    }
+}
+
+/// Searches by unique key: wrong entries find nothing; they never find another message.
+fn check_keys(store: &Store, place: &str) {
+    for number in (0..MESSAGES).step_by(17) {
+        let key = format!("U{number}");
+        let found = store.query(&KeyQuery {
+            topic: "T",
+            key: &key,
+            kind: KeyKind::Unique,
+            max_count: 4,
+            begin_ms: 0,
+            end_ms: i64::MAX,
+        });
+        for record in records(&found.unwrap().body).flatten() {
+            assert_eq!(record.properties.get("UNIQ_KEY"), Some(key.as_str()), "{place}");
+            assert!(
+                record.check_body().is_err() || record.body == body(number).as_bytes(),
+                "{place}"
+            );
+        }
+    }
+}
+
+/// Flips a bit in one of the files below a path, once for each seed, and counts the outcomes.
+fn flip_each(below: &str, is_clean: bool) -> BTreeMap<Outcome, u64> {
+    let whole = filled(is_clean);
+    let mut outcomes = BTreeMap::new();
+    for seed in 0..FLIPS {
+        let mut random = Random::of(&[seed, u64::from(is_clean)]);
+        let disk = whole.crash(whole.steps(), Loss::Nothing, 0);
+        let session = disk.session();
+        let mut all = Vec::new();
+        files(&session, Path::new("/store"), &mut all);
+        all.retain(|path| path.starts_with(Path::new("/store").join(below)));
+        if all.is_empty() {
+            return outcomes;
+        }
+        let path = random.choose(&all).unwrap().clone();
+        let at = flip(session.open(&path).unwrap().as_ref(), &mut random);
+        let place = format!("seed {seed}, clean {is_clean}: byte {at} of {}", path.display());
+        *outcomes.entry(outcome(&session, &place)).or_default() += 1;
+        session.kill();
+    }
+    outcomes
+}
+
+/// A row of the table in docs/store.md: how often each outcome came after a clean stop, and after a kill.
+fn row<O: Ord>(file: &str, text: impl Fn(&O) -> &'static str, outcomes: &[BTreeMap<O, u64>; 2]) -> String {
+    let cell = |outcomes: &BTreeMap<O, u64>| {
+        let parts = outcomes
+            .iter()
+            .map(|(outcome, count)| format!("{count} {}", text(outcome)));
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    let [clean, killed] = outcomes;
+    format!("| `{file}` | {} | {} |\n", cell(clean), cell(killed))
+}
+
+fn assert_documented(rows: &str) {
+    assert!(
+        include_str!("../../../docs/store.md").contains(rows),
+        "docs/store.md has other rows, these are true:\n{rows}"
+    );
 }
 
 #[test]
-fn one_flipped_bit_is_never_read_as_a_message() {
-    for clean in [true, false] {
-        let whole = filled(clean);
-        let (mut opened, mut refused, mut unread) = (0, 0, 0);
-        for seed in 0..400 {
-            let mut random = Random::of(&[seed, u64::from(clean)]);
-            let disk = whole.crash(whole.steps(), Loss::Nothing, 0);
-            let session = disk.session();
-            let mut all = Vec::new();
-            files(&session, Path::new("/store"), &mut all);
-            let path = random.choose(&all).unwrap().clone();
-            let at = flip(session.open(&path).unwrap().as_ref(), &mut random);
-            let place = format!("seed {seed}, clean {clean}: byte {at} of {}", path.display());
-            let is_log = path.starts_with("/store/commitlog");
-            let store = match Store::open_without_threads(options(), Arc::new(session.clone())) {
-                Ok(store) => store,
-                Err(error) => {
-                    assert!(
-                        is_log && matches!(error, StoreError::Damaged { .. } | StoreError::Newer { .. }),
-                        "{place}: {error}"
-                    );
-                    refused += 1;
-                    continue;
-                }
-            };
-            opened += 1;
-            // A body flipped before the beginning of the replay has a checksum, which its reader checks.
-            if !is_log {
-                match read_all(&store) {
-                    Ok(count) => assert_eq!(count, MESSAGES, "{place}"),
-                    Err(StoreError::QueueMismatch { .. }) => {
-                        assert!(path.starts_with("/store/consumequeue"), "{place}");
-                        unread += 1;
-                        drop(store);
-                        let again =
-                            Store::open_without_threads(options(), Arc::new(session.clone())).unwrap();
-                        assert_eq!(
-                            read_all(&again).unwrap(),
-                            MESSAGES,
-                            "{place}: the next start heals"
-                        );
-                    }
-                    Err(error) => panic!("{place}: {error}"),
-                }
-            }
-            if path.starts_with("/store/index") {
-                // Wrong entries find nothing; they never find another message.
-                let store = Store::open_without_threads(options(), Arc::new(disk.session()));
-                for number in (0..MESSAGES).step_by(17) {
-                    let Ok(store) = &store else { break };
-                    let found = store.query(&KeyQuery {
-                        topic: "T",
-                        key: &format!("U{number}"),
-                        kind: KeyKind::Unique,
-                        max_count: 4,
-                        begin_ms: 0,
-                        end_ms: i64::MAX,
-                    });
-                    for record in records(&found.unwrap().body) {
-                        assert_eq!(record.unwrap().body, body(number).as_bytes(), "{place}");
-                    }
-                }
-            }
-            session.kill();
+fn one_flipped_bit_is_found_or_harmless_and_never_a_wrong_message() {
+    use Outcome::{BadChecksum, Cut, Harmless, Healed, Refused, Undecodable};
+    let kinds: [(&str, &[Outcome]); 8] = [
+        ("commitlog", &[Harmless, Refused, BadChecksum, Undecodable, Cut]),
+        ("consumequeue", &[Harmless, Healed]),
+        ("index", &[Harmless]),
+        ("checkpoint", &[Harmless]),
+        ("abort", &[Harmless]),
+        ("queueEnds", &[Harmless]),
+        ("deletedTopics", &[Harmless]),
+        ("nulRecords", &[Harmless]),
+    ];
+    let mut rows = String::new();
+    for (below, allowed) in kinds {
+        let outcomes = [true, false].map(|is_clean| flip_each(below, is_clean));
+        for outcome in outcomes.iter().flat_map(BTreeMap::keys) {
+            assert!(allowed.contains(outcome), "{below}: {outcomes:?}");
         }
-        // After a clean stop the replay begins at the log's end; after a kill, after what was durable in log and
-        // queues.
-        assert!(
-            opened > 100 && (if clean { unread } else { refused }) > 0,
-            "{opened} opened, {refused} refused, {unread} unread"
-        );
+        rows += &row(below, |outcome: &Outcome| outcome.text(), &outcomes);
     }
+    assert_documented(&rows);
+}
+
+const TIMER_MESSAGES: usize = 160;
+const TIMER_START_MS: i64 = 1_800_000_000_000;
+/// The wheel takes 38 MB of the simulated disk, so there are fewer flips.
+const TIMER_FLIPS: u64 = 12;
+
+/// Due times of the timer's messages: four to a step.
+fn due_ms(number: usize) -> i64 {
+    TIMER_START_MS + 1000 * (5 + i64::try_from(number / 4).unwrap())
+}
+
+fn timer_options() -> Options {
+    let mut options = options();
+    options.index = false;
+    options.timer.log_file_bytes = 4096;
+    options
+}
+
+/// Builds a disk with messages that wait in the timer, in several files of its log.
+fn waiting(is_clean: bool) -> SimDisk {
+    let disk = SimDisk::default();
+    disk.set_now(TIMER_START_MS);
+    let session = disk.session();
+    let fs: Arc<dyn Fs> = Arc::new(session.clone());
+    let store = Store::open_without_threads(timer_options(), Arc::clone(&fs)).unwrap();
+    let mut timers = TimerStore::open(&store, &fs).unwrap();
+    for number in 0..TIMER_MESSAGES {
+        let due = due_ms(number).to_string();
+        let properties = props(&[("TIMER_OUT_MS", &due), ("REAL_TOPIC", "T")]);
+        let text = body(number);
+        let stored = store
+            .put(&message(TIMER_TOPIC, TIMER_QUEUE, text.as_bytes(), &properties))
+            .unwrap();
+        timers
+            .add(&TimerUnit {
+                previous: -1,
+                magic: TimerUnit::DEFAULT,
+                written_ms: TIMER_START_MS,
+                delay_ms: i32::try_from(due_ms(number) - TIMER_START_MS).unwrap(),
+                position: stored.physical_offset,
+                size: i32::try_from(stored.end_position - stored.physical_offset).unwrap(),
+                topic_hash: java_hash::hash("T"),
+            })
+            .unwrap();
+        timers.set_queue_offset(stored.queue_offset + 1);
+    }
+    store.run(MaintenanceTask::Flush).unwrap();
+    let progress = timers.progress();
+    timers.save(&progress).unwrap();
+    if is_clean {
+        store.close().unwrap();
+    }
+    session.kill();
+    disk
+}
+
+/// Opens the timer with a flipped bit and takes out everything that is due, as the broker does. Returns how many
+/// messages are missing, or `None` if the start was refused.
+fn missing(session: &Session, place: &str) -> Option<usize> {
+    let fs: Arc<dyn Fs> = Arc::new(session.clone());
+    let store = Store::open_without_threads(timer_options(), Arc::clone(&fs)).unwrap();
+    let mut timers = match TimerStore::open(&store, &fs) {
+        Ok(timers) => timers,
+        Err(error) => {
+            assert!(error.to_string().contains("/store/"), "{place}: {error}");
+            return None;
+        }
+    };
+    let mut found = BTreeSet::new();
+    // What the log of the timer lacks is still in its queue.
+    for offset in timers.queue_offset()..store.max_offset(TIMER_TOPIC, TIMER_QUEUE) {
+        found.insert(usize::try_from(offset).unwrap());
+    }
+    let mut steps = 0;
+    while let Some(time_ms) = timers.next_ms() {
+        for unit in timers.slot(time_ms).unwrap() {
+            let Some(bytes) = store.record_at(unit.position).unwrap() else {
+                continue;
+            };
+            let record = Record::decode(&bytes).unwrap();
+            record.check_body().unwrap();
+            assert_eq!(record.topic, TIMER_TOPIC, "{place}");
+            let number: usize = std::str::from_utf8(record.body).unwrap().parse().unwrap();
+            assert_eq!(record.body, body(number).as_bytes(), "{place}");
+            found.insert(number);
+        }
+        timers.done(time_ms);
+        steps += 1;
+        assert!(steps <= TIMER_MESSAGES, "{place}: the wheel goes round and round");
+    }
+    Some(TIMER_MESSAGES - found.len())
+}
+
+/// Flips a bit in one of the timer's files below a path, once for each seed, and counts how many messages are missing.
+fn flip_each_of_timer(below: &str, is_clean: bool) -> BTreeMap<Option<usize>, u64> {
+    let whole = waiting(is_clean);
+    let mut outcomes = BTreeMap::new();
+    for seed in 0..TIMER_FLIPS {
+        let mut random = Random::of(&[seed, u64::from(is_clean)]);
+        let disk = whole.crash(whole.steps(), Loss::Nothing, 0);
+        let session = disk.session();
+        let mut all = Vec::new();
+        files(&session, Path::new("/store"), &mut all);
+        all.retain(|path| path.starts_with(Path::new("/store").join(below)));
+        let path = random.choose(&all).unwrap().clone();
+        let at = flip(session.open(&path).unwrap().as_ref(), &mut random);
+        let place = format!("seed {seed}, clean {is_clean}: byte {at} of {}", path.display());
+        *outcomes.entry(missing(&session, &place)).or_default() += 1;
+        session.kill();
+    }
+    outcomes
+}
+
+#[test]
+fn one_flipped_bit_in_the_timers_files_costs_one_message_at_most() {
+    let mut rows = String::new();
+    for below in ["timerlog", "timerwheel", "config/timercheck"] {
+        let outcomes = [true, false].map(|is_clean| flip_each_of_timer(below, is_clean));
+        for missing in outcomes.iter().flat_map(BTreeMap::keys) {
+            assert!(missing.is_none_or(|count| count <= 1), "{below}: {outcomes:?}");
+        }
+        let text = |missing: &Option<usize>| match missing {
+            None => "start refused",
+            Some(0) => "harmless",
+            Some(_) => "one message not delivered",
+        };
+        rows += &row(below, text, &outcomes);
+    }
+    assert_documented(&rows);
 }

@@ -10,15 +10,15 @@
 //!                          inode, and after a failed fsync one with the position up to which the log is durable
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
-//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says
-//! the same exactly; a Java broker leaves it alone and changes the times, so that the checksum tells that it is out of
+//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part has the
+//! exact positions. A Java broker leaves it alone and changes the times, so that the checksum shows that it is out of
 //! date. All of it lies in one sector. A later version of ours that changes the format of any file of ours writes a
 //! higher number in the magic: this one refuses such a directory.
 
 pub(crate) mod abort;
 
 use crate::error::StoreError;
-use crate::format::CHECKPOINT;
+use crate::format::{CHECKPOINT, correct_bit};
 use crate::fs::{Context, File, Fs};
 use crate::sync::lock;
 use std::path::Path;
@@ -28,6 +28,8 @@ use std::sync::{Arc, Mutex};
 const LENGTH: usize = 4096;
 /// Timestamps of different files are written at different moments; Apache's slack.
 pub(crate) const SLACK_MS: i64 = 3000;
+/// Bytes of the three times at the beginning.
+const TIMES: usize = 24;
 /// Where our part stands, and how it begins.
 const MARKS_AT: usize = 64;
 const MAGIC: &[u8; 8] = b"PYRMQ-C1";
@@ -43,7 +45,7 @@ const WRITTEN: usize = MARKS_AT + MARKS + 4;
 pub(crate) struct Mark {
     /// Where it begins.
     pub(crate) record: i64,
-    /// Position behind it; 0 for no record.
+    /// Position after it; 0 for no record.
     pub(crate) end: i64,
 }
 
@@ -108,7 +110,7 @@ impl Times {
         bytes
     }
 
-    /// The numbers, and whether it was us who wrote them last.
+    /// The numbers, and whether pyrmq wrote them last.
     fn from_bytes(bytes: &[u8; WRITTEN]) -> (Self, bool) {
         let number = |at: usize| {
             let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
@@ -162,16 +164,27 @@ fn refuse_newer(path: &Path, bytes: &[u8; WRITTEN]) -> Result<(), StoreError> {
     }
 }
 
+/// Corrects one flipped bit; false if there is none, or if the file was changed otherwise, as by a Java broker. Deleted
+/// topics would come back if damage passed for the work of another broker.
+fn correct(bytes: &mut [u8; WRITTEN]) -> bool {
+    let is_ours = |bytes: &[u8]| {
+        bytes
+            .first_chunk()
+            .is_some_and(|bytes| Times::from_bytes(bytes).1)
+    };
+    !is_ours(bytes) && correct_bit(bytes, (0..TIMES).chain(MARKS_AT..WRITTEN), is_ours)
+}
+
 fn put_all(place: &mut [u8], numbers: &[i64]) {
     for (chunk, number) in place.chunks_exact_mut(8).zip(numbers) {
         chunk.copy_from_slice(&number.to_be_bytes());
     }
 }
 
-/// Over the three times and our part: who changes a time makes our part void.
+/// Over the three times and our part: a broker that changes a time makes our part void.
 fn marks_crc(bytes: &[u8; WRITTEN]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(bytes.get(..24).unwrap_or_default());
+    crc.update(bytes.get(..TIMES).unwrap_or_default());
     crc.update(bytes.get(MARKS_AT..MARKS_AT + MARKS).unwrap_or_default());
     crc.finalize()
 }
@@ -184,7 +197,7 @@ pub(crate) struct Checkpoint {
     times: Mutex<Times>,
     /// What the file holds.
     saved: Mutex<Times>,
-    /// Up to where the file says that the log is durable.
+    /// Up to where the log is durable according to the file.
     log_end: AtomicI64,
     /// The file was written by us last, not by a Java broker.
     is_ours: AtomicBool,
@@ -193,7 +206,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the file. After a crash what it says is written again: an fsync of it may have failed, and decisions that
+    /// Reads the file. After a crash its content is written again: an fsync of it may have failed, and decisions that
     /// outlive a power loss are about to be taken by it.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
@@ -204,6 +217,9 @@ impl Checkpoint {
         } else {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
+            if correct(&mut bytes) {
+                tracing::warn!(file = %path.display(), "one bit was wrong and is corrected by the checksum");
+            }
             refuse_newer(&path, &bytes)?;
             file
         };
@@ -242,7 +258,7 @@ impl Checkpoint {
         if self.is_ours() { Ok(()) } else { self.save() }
     }
 
-    /// Up to where the log is durable, as the file says; 0 where it does not.
+    /// Up to where the log is durable according to the file; 0 if unknown.
     pub(crate) fn log_end(&self) -> i64 {
         self.log_end.load(Ordering::Acquire)
     }

@@ -5,12 +5,13 @@
 //! <root>/deletedTopics   for each deletion: topic length int16, topic, log position int64, CRC-32 of "PYRMQ-T1", of where this
 //!                        begins in the file (int64), and of everything before it
 //! ```
-//! A record of the topic in front of the position gets no queue. Written and fsynced before the first file of a queue
-//! goes, so that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed
-//! its position. Void once a Java broker worked here (the checkpoint tells): it brings such topics back, and may have
+//! A record of the topic before the position gets no queue. Written and fsynced before the first file of a queue goes,
+//! so that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed its
+//! position. Void once a Java broker worked here (the checkpoint shows it): it brings such topics back, and may have
 //! stored more in them.
 
 use crate::error::StoreError;
+use crate::format::correct_bit;
 use crate::fs::{Context, File, Fs, with_suffix};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use std::sync::Arc;
 
 const NAME: &str = "deletedTopics";
 const MAGIC: &[u8] = b"PYRMQ-T1";
+/// Bytes of an entry whose topic has the greatest legal length.
+const LONGEST_ENTRY: usize = 2 + 255 + 8 + 4;
 
 /// The log position of the last deletion of each topic.
 pub(crate) type Positions = HashMap<String, i64>;
@@ -38,7 +41,7 @@ pub(crate) struct DeletedTopics {
 }
 
 impl DeletedTopics {
-    /// Reads the file and makes durable what it says; removes one that is void.
+    /// Reads the file and makes its content durable; removes a file that is void.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, is_valid: bool, crashed: bool) -> Result<Self, StoreError> {
         let mut deleted = Self {
             root: root.to_owned(),
@@ -55,15 +58,20 @@ impl DeletedTopics {
             deleted.remove(fs)?;
             return Ok(deleted);
         }
-        let bytes = fs.read(&path).at("read", &path)?;
-        let (positions, length) = parse(&bytes);
+        let mut bytes = fs.read(&path).at("read", &path)?;
+        let (mut positions, mut length) = parse(&bytes);
+        let is_corrected = correct(&mut bytes, length);
+        if is_corrected {
+            tracing::warn!(file = %path.display(), "one bit was wrong and is corrected by the checksum");
+            (positions, length) = parse(&bytes);
+        }
         let file = fs.open(&path).at("open", &path)?;
         if length < bytes.len() {
             file.set_length(length as u64).at("cut", &path)?;
         }
         // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean
         // that are not on the disk, unless they are written again. Queues are about to be deleted because of them.
-        if crashed {
+        if crashed || is_corrected {
             let valid = bytes.get(..length).unwrap_or_default();
             file.write_all_at(valid, 0).at("write", &path)?;
         }
@@ -86,7 +94,7 @@ impl DeletedTopics {
         fs.sync_directory(&self.root).at("flush", &self.root)
     }
 
-    /// Fits the positions to the log that recovery left: none behind its end, because what is stored there from now on
+    /// Fits the positions to the log that recovery left: none after its end, because what is stored there from now on
     /// is new, and none that its start has passed.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
         let fitting: Positions = self
@@ -121,7 +129,7 @@ impl DeletedTopics {
         Ok(())
     }
 
-    /// Notes a deletion, durably. After an error the flag says whether it is certain that the file does not have it.
+    /// Notes a deletion, durably. After an error, the flag is true if the file certainly does not have it.
     pub(crate) fn add(&mut self, fs: &dyn Fs, topic: &str, position: i64) -> Result<(), (StoreError, bool)> {
         let path = self.path();
         let (file, is_new) = match &self.file {
@@ -182,6 +190,17 @@ fn parse(bytes: &[u8]) -> (Positions, usize) {
         at += size;
     }
     (positions, at)
+}
+
+/// Corrects one flipped bit of the entry that begins at the end of the sound ones; false if it is otherwise not sound,
+/// as one that was cut off.
+fn correct(bytes: &mut [u8], at: usize) -> bool {
+    let end = bytes.len().min(at + LONGEST_ENTRY);
+    correct_bit(bytes, at..end, |bytes| {
+        bytes
+            .get(at..)
+            .is_some_and(|rest| parse_one(at as u64, rest).is_some())
+    })
 }
 
 fn parse_one(at: u64, bytes: &[u8]) -> Option<(String, i64, usize)> {

@@ -19,7 +19,7 @@ pub(crate) const WRITTEN: usize = 56;
 /// The numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Slots in front of this moment are delivered.
+    /// Slots before this moment are delivered.
     pub(crate) read_ms: i64,
     /// Up to where the log is durable.
     pub(crate) log_end: i64,
@@ -60,6 +60,12 @@ impl Progress {
             queue_offset: number(16).min(number(24)),
             version: [number(32), number(40), number(48)],
         }
+    }
+
+    /// When the file was written, ms; 0 for never.
+    pub(crate) fn written_ms(self) -> i64 {
+        let [_, written_ms, _] = self.version;
+        written_ms
     }
 
     fn next(self, now_ms: i64) -> Self {

@@ -8,8 +8,8 @@
 //! 16  8      when it was written, ms              44  8      0
 //! 24  4      time of the slot less that, ms
 //! ```
-//! A file has its full length from the beginning and is zero behind its last unit, or ends with a blank: bytes left
-//! int32, 0 int64, magic int32. Behind every unit there is room for a blank.
+//! A file has its full length from the beginning and is zero after its last unit, or ends with a blank: bytes left
+//! int32, 0 int64, magic int32. After every unit there is room for a blank.
 
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
@@ -31,7 +31,7 @@ pub(crate) struct TimerLog {
     fs: Arc<dyn Fs>,
     file_bytes: i64,
     files: BTreeMap<i64, Arc<dyn File>>,
-    /// Behind the newest unit, also of those that are not written.
+    /// After the newest unit, also of those that are not written.
     end: i64,
     /// Units that are not written; they end at `end`.
     unwritten: Vec<u8>,
@@ -49,7 +49,7 @@ impl TimerLog {
             };
             let path = directory.join(&entry.name);
             if entry.length == 0 {
-                // Half made when somebody died; only the newest can be.
+                // Half made when a process died; only the newest file can be.
                 continue;
             }
             if entry.length != file_bytes {
@@ -91,7 +91,7 @@ impl TimerLog {
         self.files.first_key_value().map_or(0, |(start, _)| *start)
     }
 
-    /// Behind the newest unit.
+    /// After the newest unit.
     pub(crate) fn end(&self) -> i64 {
         self.end
     }
@@ -153,7 +153,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// Drops what stands at and behind a position.
+    /// Drops what stands at and after a position.
     pub(crate) fn cut(&mut self, end: i64) -> Result<(), StoreError> {
         self.end = end;
         let behind: Vec<i64> = self.files.range(end..).map(|(start, _)| *start).collect();
@@ -186,7 +186,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// Puts a unit behind the others and says where; it is written with [`TimerLog::write_out`].
+    /// Puts a unit after the others and says where; it is written with [`TimerLog::write_out`].
     pub(crate) fn append(&mut self, unit: &TimerUnit) -> Result<i64, StoreError> {
         let newest = self.files.last_key_value().map(|(start, _)| *start);
         let left = newest.map_or(0, |start| start + self.file_bytes - self.end);
@@ -299,7 +299,7 @@ impl TimerLog {
         if at + UNIT_I64 > start + self.file_bytes {
             return Ok(Entry::None);
         }
-        // Units in front of it are the likely next ones.
+        // Units before it are the likely next ones.
         let from = (at + UNIT_I64 - window.next()).max(*start);
         window.start = from;
         window.bytes.resize(to_usize(at + UNIT_I64 - from), 0);

@@ -8,7 +8,7 @@
 //! ```
 //! A save writes the log, then the wheel, then the checkpoint, each durably, and is only made once the commit log is
 //! durable up to what the checkpoint stands for. So a start finds again everything that was acknowledged: what the
-//! wheel lacks is in the log behind the checkpoint, what the log lacks is in the queue.
+//! wheel lacks is in the log after the checkpoint, what the log lacks is in the queue.
 
 mod checkpoint;
 mod log;
@@ -27,6 +27,9 @@ use log::TimerLog;
 use std::path::Path;
 use std::sync::Arc;
 use wheel::{Slot, Wheel};
+
+/// The clock may have gone back by this much since the last save. What lies further ahead was never delivered.
+const MAX_CLOCK_STEP_MS: i64 = 2 * 86_400_000;
 
 /// Its only queue.
 pub const TIMER_QUEUE: i32 = 0;
@@ -65,11 +68,23 @@ impl TimerStore {
         let checkpoint = TimerCheckpoint::load(fs, root.join("config").join("timercheck"))?;
         let saved = checkpoint.saved();
         let now_ms = options.floor_ms(fs.now_ms());
-        let read_ms = if saved.read_ms > 0 {
+        // Apache's bound for a broker that was away.
+        let oldest_ms = now_ms - (WINDOW_SLOTS - BLANK_SLOTS) * options.precision_ms;
+        let is_damaged = saved.read_ms > now_ms.max(saved.written_ms()) + MAX_CLOCK_STEP_MS;
+        let read_ms = if is_damaged {
+            // Delivering again what was delivered since then is better than passing over what waits.
+            let read_ms = saved.written_ms().clamp(oldest_ms, now_ms);
+            tracing::error!(
+                saved_ms = saved.read_ms,
+                written_ms = saved.written_ms(),
+                read_ms,
+                "config/timercheck names a time far ahead as delivered: it is damaged"
+            );
+            options.floor_ms(read_ms)
+        } else if saved.read_ms > 0 {
             options.floor_ms(saved.read_ms)
         } else {
-            // Apache's bound for a broker that was away.
-            now_ms - (WINDOW_SLOTS - BLANK_SLOTS) * options.precision_ms
+            oldest_ms
         };
         let wheel = Wheel::load(fs, root.join("timerwheel"), options.precision_ms, read_ms)?;
         let log = TimerLog::load(fs, root.join("timerlog"), options.log_file_bytes)?;
@@ -101,7 +116,7 @@ impl TimerStore {
         Ok(false)
     }
 
-    /// Slots in front of this moment have been read.
+    /// Slots before this moment have been read.
     pub fn read_ms(&self) -> i64 {
         self.read_ms
     }
@@ -111,12 +126,12 @@ impl TimerStore {
         self.queue_offset
     }
 
-    /// All messages in front of this one are in the log, or delivered.
+    /// All messages before this one are in the log, or delivered.
     pub fn set_queue_offset(&mut self, offset: i64) {
         self.queue_offset = offset;
     }
 
-    /// Puts a message behind those that wait for the same step; its `previous` is set here.
+    /// Puts a message after those that wait for the same step; its `previous` is set here.
     pub fn add(&mut self, unit: &TimerUnit) -> Result<(), StoreError> {
         let time_ms = self.options.floor_ms(unit.due_ms());
         let slot = self.wheel.get(time_ms);
@@ -196,7 +211,7 @@ impl TimerStore {
         self.done_ms = self.read_ms;
     }
 
-    /// Nothing waits in front of this moment.
+    /// Nothing waits before this moment.
     pub fn read_to(&mut self, time_ms: i64) {
         let next_ms = self.next_ms().unwrap_or(i64::MAX);
         self.read_ms = self.read_ms.max(time_ms.min(next_ms));

@@ -1,11 +1,10 @@
 //! Makes the timer's files agree after a stop of any kind (Apache `TimerMessageStore.recover`, `recoverAndRevise`,
 //! `reviseQueueOffset`).
 //!
-//! 1. The log is read from the file before the checkpoint's; it ends in front of the first thing that is no unit, or
-//!    that is about a message which the commit log does not have.
-//! 2. Slots get what the log has more. Slots that point behind the log's end are made again from the log.
-//! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is
-//!    later.
+//! 1. The log is read from the file before the checkpoint's; it ends before the first thing that is no unit, or that is
+//!    about a message which the commit log does not have.
+//! 2. Slots get what the log has more. Slots that point after the log's end are made again from the log.
+//! 3. Reading the topic goes on after the message of the newest unit, or where the checkpoint says, whichever is later.
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -97,7 +96,7 @@ fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
     }
 }
 
-/// Slots that pointed behind the log's end.
+/// Slots that pointed after the log's end.
 #[derive(Default)]
 struct Again {
     times: BTreeSet<i64>,
@@ -139,7 +138,7 @@ fn queue_offset(
     Ok(offset.unwrap_or(min).clamp(min, max.max(min)))
 }
 
-/// The place in the topic's queue behind the message of a unit.
+/// The place in the topic's queue after the message of a unit.
 fn behind_message_of(store: &Store, unit: &TimerUnit) -> Result<Option<i64>, StoreError> {
     let Some(bytes) = store.record_at(unit.position)? else {
         return Ok(None);

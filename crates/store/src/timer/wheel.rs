@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     pub(crate) first: i64,
     /// The newest unit, which leads to the others.
     pub(crate) last: i64,
-    /// Messages that wait less those that take one back.
+    /// Messages that wait, less those that recall one.
     pub(crate) count: i32,
 }
 
