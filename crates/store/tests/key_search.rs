@@ -206,6 +206,32 @@ fn closed(dir: &Path, count: usize) -> Vec<i64> {
 }
 
 #[test]
+fn a_search_says_that_it_is_incomplete_without_an_index_and_until_one_is_made_again() {
+    let dir = TempDir::new().unwrap();
+    closed(dir.path(), 600);
+    let search = |store: &Store, key: &str| {
+        let found = find(store, key, i64::MAX);
+        (found.count, found.is_complete)
+    };
+    index_again(dir.path());
+    let store = Store::open_without_threads(small(dir.path()), real()).unwrap();
+    assert_eq!(search(&store, "key0"), (0, false));
+    // A message that is stored meanwhile waits for those before it.
+    put_with(&store, "new", 1);
+    assert!(!search(&store, "new").1);
+    store.run(MaintenanceTask::Index).unwrap();
+    assert_eq!(search(&store, "key0"), (1, true));
+    assert_eq!(search(&store, "new"), (1, true));
+    assert_eq!(search(&store, "none"), (0, true));
+    store.close().unwrap();
+    drop(store);
+    let mut without_index = small(dir.path());
+    without_index.index = false;
+    let store = Store::open_without_threads(without_index, real()).unwrap();
+    assert_eq!(search(&store, "key0"), (0, false));
+}
+
+#[test]
 fn an_index_that_is_made_again_goes_on_behind_damage() {
     let dir = TempDir::new().unwrap();
     let positions = closed(dir.path(), 600);

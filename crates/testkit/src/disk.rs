@@ -1,4 +1,6 @@
 //! A disk that fails on demand, over any other file system; and temporary directories.
+//!
+//! One file, although it is long: the wrapper forwards each call of two traits, and each has its fault.
 
 use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
@@ -56,6 +58,7 @@ struct Plan {
     writes: AtomicU64,
     reads: AtomicU64,
     syncs: AtomicU64,
+    injected: AtomicU64,
     /// Fsyncs of files wait while this is true.
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
@@ -98,6 +101,7 @@ impl Plan {
         for rule in self.rules().iter_mut() {
             if rule.operation == operation && text.contains(&rule.path_part) {
                 if rule.skip == 0 {
+                    self.injected.fetch_add(1, Ordering::Relaxed);
                     return Some(rule.fault);
                 }
                 rule.skip -= 1;
@@ -192,6 +196,11 @@ impl FaultyDisk {
     /// Removes all faults.
     pub fn heal(&self) {
         self.plan.rules().clear();
+    }
+
+    /// Returns how many calls have failed on demand so far.
+    pub fn injected(&self) -> u64 {
+        self.plan.injected.load(Ordering::Relaxed)
     }
 
     /// Returns the numbers of reads, writes and fsyncs of files so far.

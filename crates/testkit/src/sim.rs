@@ -11,6 +11,9 @@
 //! - a length is one of those that the file had since then, independent of its bytes;
 //! - changes of names since then may have happened or not, each as a whole; a rename is one change.
 //!
+//! One file, although it is long: the model above, and the two traits over it. `sim/` has what a crash leaves and which
+//! calls fail.
+//!
 //! [`SimDisk::set_faults`] and [`SimDisk::set_room`] make calls fail; `sim/faults.rs` defines what a failed fsync
 //! means.
 
