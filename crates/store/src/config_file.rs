@@ -59,7 +59,7 @@ pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     fs.sync_directory(directory).at("flush", directory)
 }
 
-/// Reads the file; `check` says what is wrong with a text (a parser's error), so that half a file is not taken.
+/// Reads the file. `check` returns what is wrong with a text (a parser's error), so that half a file is not used.
 pub fn load(
     fs: &dyn Fs,
     path: &Path,

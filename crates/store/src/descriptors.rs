@@ -1,5 +1,4 @@
-//! What the store takes of the descriptors that its process may have, and what it must find free: the rest is for
-//! connections.
+//! How many of the process's descriptors the store uses, and how many must be free for it: the rest is for connections.
 
 use crate::fs::descriptor_limit;
 

@@ -78,8 +78,8 @@ impl Engine {
         self.shared.state.look_at_disk()
     }
 
-    /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a
-    /// put writes, the answer is that of the last time.
+    /// Bytes that are stored but not yet readable or indexed. The caller does not wait for a disk that hangs: while a
+    /// put writes, the previous answer is returned.
     fn behind(&self) -> i64 {
         let Some(append) = try_lock(&self.shared.append) else {
             return self.behind.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Engine {
         Shares::of_process().others + kept
     }
 
-    /// Takes no more puts and ends the threads' sleep for good.
+    /// Refuses further puts and ends the threads' sleep for good.
     pub(crate) fn stop(&self) {
         {
             let _no_put_is_under_way = lock(&self.shared.append);
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Makes everything durable and marks the stop as clean, then answers whoever still waits.
+    /// Makes everything durable and marks the stop as clean, then answers everyone who still waits.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let result = self.try_finish();
         self.flusher.group_commit.waiters.fail(&StoreError::Closed);
@@ -175,7 +175,7 @@ impl Engine {
         self.indexing.finish()?;
         self.queue_maintenance.sync_queues(true)?;
         if self.queue_maintenance.is_damaged.load(Ordering::Acquire) {
-            // Not a clean stop: the next start is told that no queue is durable.
+            // Not a clean stop: the checkpoint shows the next start that no queue is durable.
             self.shared.checkpoint.update(Times::distrust_queues);
             return self.shared.checkpoint.save();
         }

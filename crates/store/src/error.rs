@@ -136,7 +136,7 @@ pub enum StoreError {
         /// The start offset that should follow.
         expected: i64,
     },
-    /// The log is damaged in front of data that was already durable.
+    /// The log is damaged before data that was already durable.
     #[error("the commit log is damaged in {} at position {position}: {reason}; a good record follows at {good}, so nothing was cut; `pyrmq log repair` shows what can be done", path.display())]
     Damaged {
         /// The segment.
@@ -145,7 +145,7 @@ pub enum StoreError {
         position: i64,
         /// What is wrong there.
         reason: String,
-        /// Position of a sound record behind it.
+        /// Position of a sound record after it.
         good: i64,
     },
     /// A consume queue points to something that is no record.
@@ -288,8 +288,8 @@ impl StoreError {
     }
 }
 
-/// What can be done where the process or the machine lacks descriptors or memory. An fsync that says that there is no
-/// memory may have lost what it was for: that is a failure.
+/// What can be done where the process or the machine lacks descriptors or memory. An fsync that reports no memory may
+/// have lost what it was for: that is a failure.
 fn exhausted(operation: &str, error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -306,7 +306,7 @@ pub(crate) fn is_exhausted(operation: &str, error: &io::Error) -> bool {
     exhausted(operation, error).is_some()
 }
 
-/// True for an error that says that there is no space left: nothing is broken, and space may come back.
+/// True for an error that means that no space is left: nothing is broken, and space may come back.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

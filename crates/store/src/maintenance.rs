@@ -35,7 +35,7 @@ const DISK_CHECK: Duration = Duration::from_secs(1);
 /// A piece of the work that the store's threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaintenanceTask {
-    /// Fsync the log for all who wait.
+    /// Fsync the log for all waiters.
     Flush,
     /// Make the next segment, if it is time.
     PrepareSegment,

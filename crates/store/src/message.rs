@@ -107,7 +107,7 @@ impl<'a> Batch<'a> {
 pub struct Stored {
     /// Position of the (first) record in the commit log.
     pub physical_offset: i64,
-    /// Position behind the (last) record: what `when_durable` takes.
+    /// Position after the (last) record: what `when_durable` takes.
     pub end_position: i64,
     /// Index of the (first) record in its consume queue.
     pub queue_offset: i64,
@@ -137,7 +137,7 @@ pub struct Arrival<'a> {
     pub topic: &'a str,
     /// Queue inside the topic.
     pub queue_id: i32,
-    /// Index behind the newest readable message.
+    /// Index after the newest readable message.
     pub next_offset: i64,
     /// How many became readable at once.
     pub count: u32,
@@ -151,8 +151,8 @@ pub struct Arrival<'a> {
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
 /// Called with the outcome of a put of an append batch: a closure, or what has a memory of its own already.
 pub trait OnStored: Send {
-    /// Where the message went, or why not. Whoever then waits until everything in front of a position is durable hands
-    /// back what to call: as [`crate::Store::when_durable`], when the batch is committed, or later.
+    /// Where the message went, or why not. To wait until everything before a position is durable, return that position
+    /// and a callback: as [`crate::Store::when_durable`], when the batch is committed, or later.
     fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)>;
 }
 

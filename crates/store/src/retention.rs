@@ -19,7 +19,7 @@ use crate::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Segments that one round deletes at most.
+/// Most segments that one round deletes.
 const MAX_PER_ROUND: usize = 10;
 
 /// Deletes what is old.
@@ -55,7 +55,7 @@ impl Retention {
         }
     }
 
-    /// One round of deletion; `now` deletes what is old enough at any hour. Says how many files went.
+    /// One round of deletion; `now` deletes what is old enough at any hour. Returns how many files went.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
         self.try_clean(now)
             .inspect_err(|error| self.state.fail_if_read_only(error))

@@ -1,4 +1,4 @@
-//! What the store says about itself.
+//! Counters and state that the store reports.
 
 use pyrmq_remoting::message::Durability;
 
@@ -23,7 +23,7 @@ pub struct Stats {
     pub files_deleted: u64,
 }
 
-/// Puts that were answered "busy", and who waits now.
+/// Puts that were answered "busy", and what waits now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Busy {
     /// Refused because a write or an fsync had taken longer than `osPageCacheBusyTimeOutMills`.
@@ -49,7 +49,7 @@ pub struct Busy {
 pub struct Health {
     /// Position of the oldest record.
     pub min_physical_offset: i64,
-    /// Position behind the newest record.
+    /// Position after the newest record.
     pub max_physical_offset: i64,
     /// Position up to which an fsync has confirmed everything.
     pub flushed_offset: i64,

@@ -41,7 +41,7 @@ fn idle_connections_hold_little_memory_after_a_burst() {
         );
         batch.commit();
     }
-    assert_eq!(store.max_offset("T", 0), CONNECTIONS as i64);
+    assert_eq!(store.max_offset("T", 0), i64::try_from(CONNECTIONS).unwrap());
     let grown = resident_bytes().saturating_sub(before);
     assert!(
         grown < CONNECTIONS * BODY_BYTES / 3,

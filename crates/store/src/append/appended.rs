@@ -4,7 +4,7 @@ use crate::append::buffer::{EncodedRecord, LogPosition};
 use crate::format::to_i64;
 use crate::message::Stored;
 
-/// A put's answer, with what its listener is told and what waits behind it.
+/// A put's answer, and what its listener and its queue need.
 #[derive(Debug)]
 pub(crate) struct Appended {
     pub(crate) stored: Stored,

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 const INDEX_WAKE_AT: usize = 1 << 14;
 /// Waiting index entries from which the putting thread helps.
 const INDEX_HELP_AT: usize = 1 << 20;
-/// Waiting index entries (some 100 MB) from which the putting thread waits for whoever fills the index.
+/// Waiting index entries (some 100 MB) from which the putting thread waits for the thread that fills the index.
 const INDEX_BLOCK_AT: usize = 1 << 23;
 
 /// Stores messages.
@@ -52,13 +52,13 @@ pub(crate) struct Appender {
     pub(crate) flow_control: FlowControl,
     pub(crate) staged_pool: StagedPool,
     pub(crate) segment_wakeup: Wakeup,
-    /// Where the segment begins that the thread of the segments was told to make.
+    /// Where the segment begins that was last requested from the segment thread.
     pub(crate) requested_segment: AtomicI64,
     pub(crate) counts: Counts,
 }
 
-/// What puts count. Written under the append lock, read by anybody: whoever asks does not wait for a disk that hangs in
-/// a write.
+/// Counters of puts. Written under the append lock, but read without it, so that a reader does not wait for a disk that
+/// hangs in a write.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) messages: AtomicU64,

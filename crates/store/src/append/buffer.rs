@@ -1,5 +1,5 @@
-//! What is about to be appended: records laid out in a buffer, with no allocation once it has grown, so that
-//! under the append lock only that is left to do which only the lock can tell.
+//! What is about to be appended: records laid out in a buffer, with no allocation once it has grown, so that only what
+//! depends on the lock is left to do under it.
 
 use crate::append::appended::Appended;
 use crate::delay::delay_of;
@@ -19,24 +19,24 @@ use std::sync::Arc;
 
 /// A buffer that grew beyond this for a large message is given back.
 const KEEP_BUFFER: usize = 1 << 20;
-/// One beyond this is given back after so many rounds that filled less than an eighth of it: a connection that sent
-/// large batches once does not hold their memory while it sends small messages.
+/// A buffer beyond this size is given back after [`MAX_UNFILLED_ROUNDS`] rounds that filled less than an eighth of it,
+/// so that one large batch does not hold memory while small messages are sent.
 const KEEP_UNFILLED: usize = 64 << 10;
 const MAX_UNFILLED_ROUNDS: u8 = 64;
 
-/// One record inside the thread's buffer.
+/// One record inside the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRecord {
     pub(super) from: usize,
     pub(super) size: usize,
     pub(super) tags_code: i64,
-    /// The time of storing is added to it: it says when a delayed message is due.
+    /// `tags_code` is a delay: the time of storing is added to it, which gives the time when the message is due.
     is_delay: bool,
-    /// End of its keys among the thread's hashes.
+    /// End of its keys among the buffer's hashes.
     keys_end: usize,
 }
 
-/// Where a thread's buffer goes.
+/// Where a buffer goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogPosition {
     /// Position in the log of the buffer's first byte.
@@ -60,7 +60,7 @@ impl EncodedRecord {
     }
 }
 
-/// What goes to one queue: the record of a message, or those of a batch, one behind the other in the thread's buffer.
+/// What goes to one queue: the record of a message, or those of a batch, one after the other in the buffer.
 #[derive(Debug)]
 pub(crate) struct QueueAppend {
     pub(crate) queue: Arc<ConsumeQueue>,
@@ -105,7 +105,7 @@ fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
     }
 }
 
-/// What one thread is about to append, and what has become of the part that was written last.
+/// Records that are laid out, and the outcome of the part that was written last.
 #[derive(Debug, Default)]
 pub(crate) struct AppendBuffer {
     pub(crate) records: Vec<u8>,
@@ -179,8 +179,8 @@ impl AppendBuffer {
         }
     }
 
-    /// The index behind the last queue append of a run: all of the run lies in front of `limit`, and none of its queues
-    /// is being deleted.
+    /// The index after the last queue append of a run: all of the run lies before `limit`, and none of its queues is
+    /// being deleted.
     pub(crate) fn run_end(&self, from: usize, limit: usize) -> usize {
         let later = self.queue_appends.get(from + 1..).unwrap_or_default();
         let fit = later.iter().take_while(|queue_append| {
@@ -201,7 +201,7 @@ impl AppendBuffer {
         before.map_or(0, |encoded_record| encoded_record.keys_end)
     }
 
-    /// Gives the records of a run their positions in queues and log; says where the last one ends in the buffer.
+    /// Gives the records of a run their positions in queues and log; returns where the last one ends in the buffer.
     pub(crate) fn assign_positions(
         &mut self,
         run: Range<usize>,

@@ -2,7 +2,7 @@
 //! `BrokerFastFailure`).
 //!
 //! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both
-//! waits are measured here. None of this costs a put anything while nobody waits but one look at the clock.
+//! waits are measured here. Without waiters, this costs a put one look at the clock.
 
 use crate::error::{BusyReason, StoreError};
 use crate::group_commit::GroupCommit;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Who waits, and how often that was too long.
+/// The number of waiting puts, and how often a wait was too long.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
     live: Arc<Live>,

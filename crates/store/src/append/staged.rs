@@ -19,9 +19,13 @@ pub(crate) struct StagedPuts {
 }
 
 /// Buffers of puts that were written. The next put of any connection takes the ones used last, which are still in the
-/// processor's cache, so the memory depends on how many threads stage at once and not on how many connections there are.
+/// processor's cache. So the memory depends on how many threads stage at once, not on how many connections there are.
 #[derive(Default)]
 pub(crate) struct StagedPool {
+    #[expect(
+        clippy::vec_box,
+        reason = "a set is handed on by its pointer, twice for each batch"
+    )]
     free: Mutex<Vec<Box<StagedPuts>>>,
 }
 

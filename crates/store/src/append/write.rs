@@ -26,7 +26,7 @@ impl Appender {
         let mut append = self.flow_control.wait_for(&self.append)?;
         let _hold = self.flow_control.mark_held();
         let append = &mut *append;
-        // Looked at again under the lock: behind a failed write nothing may be written.
+        // Looked at again under the lock: after a failed write nothing may be written.
         self.state.check_writable()?;
         let Some(first) = append_buffer
             .queue_appends
@@ -46,18 +46,7 @@ impl Appender {
             buffer: append.tail.position - to_i64(base),
             store_ms,
         };
-        let written = append_buffer
-            .assign_positions(run.clone(), log_position)
-            .and_then(|end| {
-                self.note_torn_looking(append_buffer, run.clone(), log_position)?;
-                let records = append_buffer.records.get(base..end).unwrap_or_default();
-                append
-                    .tail
-                    .write(&self.log, records)
-                    .inspect_err(|error| self.state.note_full(error))?;
-                Ok(records.len() as u64)
-            });
-        let bytes = match written {
+        let bytes = match self.write_run(append, append_buffer, (base, run.clone()), log_position) {
             Ok(bytes) => bytes,
             Err(error) => {
                 append_buffer.undo_positions(run);
@@ -78,6 +67,24 @@ impl Appender {
             bytes,
             keys_waiting: append.index.len(),
         }))
+    }
+
+    /// Gives the records of a run their positions and writes them; returns their bytes.
+    fn write_run(
+        &self,
+        append: &mut AppendState,
+        append_buffer: &mut AppendBuffer,
+        (base, run): (usize, Range<usize>),
+        log_position: LogPosition,
+    ) -> Result<u64, StoreError> {
+        let end = append_buffer.assign_positions(run.clone(), log_position)?;
+        self.note_torn_looking(append_buffer, run, log_position)?;
+        let records = append_buffer.records.get(base..end).unwrap_or_default();
+        append
+            .tail
+            .write(&self.log, records)
+            .inspect_err(|error| self.state.note_full(error))?;
+        Ok(records.len() as u64)
     }
 
     /// Notes those records of a run that a start after a crash would take for torn, before they are written.

@@ -13,14 +13,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What stands in the abort file in front of the position up to which the log was durable when an fsync failed.
+/// What stands in the abort file before the position up to which the log was durable when an fsync failed.
 const UNSURE: &str = "unsure from ";
-/// What stands there in front of the length that queue files are made with.
+/// What stands there before the length that queue files are made with.
 const QUEUE_FILES: &str = "queue files of ";
 
-/// What stands there in front of the position from which on each whole record that looks torn is noted.
+/// What stands there before the position from which on each whole record that looks torn is noted.
 const NOTES: &str = "nul records from ";
-/// What stands there in front of the run of the system that has everything that was written.
+/// What stands there before the run of the system that has everything that was written.
 const SYSTEM: &str = "system ";
 
 /// How the store before this one ended.
@@ -30,14 +30,14 @@ pub(crate) enum LastStop {
     Clean,
     /// It was not.
     Crash {
-        /// What the abort file says.
+        /// The lines of the abort file.
         abort: Abort,
         /// The run of the system in which the store worked still goes on.
         is_same_system: bool,
     },
 }
 
-/// What the abort file says besides that a store is open; a Java broker's says nothing of it.
+/// The lines of the abort file after the process id. A Java broker writes none of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Abort {
     /// The length that queue files are made with.
@@ -87,7 +87,7 @@ impl LastStop {
         self != Self::Clean
     }
 
-    /// What the abort file says; nothing after a clean stop, when there is none.
+    /// The lines of the abort file; none after a clean stop, when there is no file.
     pub(crate) fn abort(self) -> Abort {
         match self {
             Self::Clean => Abort::default(),
@@ -104,7 +104,7 @@ impl LastStop {
     }
 }
 
-/// What stands behind a name in its line. A line without its end may be cut off.
+/// What stands after a name in its line. A line without its end may be cut off.
 fn value_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
@@ -143,8 +143,8 @@ pub(crate) fn mark_recovered(
     sync_abort(fs, root, &abort)
 }
 
-/// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`. It is
-/// about pages that the system holds, which are gone after a power loss, as this note may be: it needs no fsync.
+/// Says that an fsync failed: the next store on this machine must not trust what it reads after `position`. It is about
+/// pages that the system holds, which are gone after a power loss, as this note may be: it needs no fsync.
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
     let noted = LastStop::look(fs, root).and_then(|before| {
         let abort = Abort {
@@ -180,7 +180,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
         line(UNSURE, abort.unsure_from),
     ]
     .concat();
-    // Written over, never emptied: a file without its first line still says that there was no clean stop.
+    // Written over, never emptied: a file without its first line still means that the stop was not clean.
     let file = if fs.exists(&path).at("look for", &path)? {
         fs.open(&path)
     } else {

@@ -53,7 +53,7 @@ impl Indexing {
         }
     }
 
-    /// Deletes index files whose records are all gone. Says how many.
+    /// Deletes index files whose records are all gone. Returns how many.
     pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
         self.index.as_ref().map_or(Ok(0), |index| index.trim(log_start))
     }
@@ -83,7 +83,8 @@ impl Indexing {
         self.index_with(index, lock(&self.spare))
     }
 
-    /// Helps to move waiting keys, where nobody does it: whoever does may wait for an fsync of a whole index file.
+    /// Helps to move waiting keys unless another thread does it, which may be waiting for an fsync of a whole index
+    /// file.
     pub(crate) fn help(&self) -> Result<(), StoreError> {
         match (&self.index, try_lock(&self.spare)) {
             (Some(index), Some(spare)) => self.index_with(index, spare),
@@ -125,9 +126,9 @@ impl Indexing {
         Ok(false)
     }
 
-    /// Reads what is left, and lets puts hand over the keys of what comes behind it. True when that went well.
+    /// Reads what is left, and lets puts hand over the keys of what comes after it. True when that went well.
     fn catch_up_last(&self, from: i64) -> Result<bool, StoreError> {
-        // To the end: the keys that are handed over from now on come behind these.
+        // To the end: the keys that are handed over from now on come after these.
         let _indexing = lock(&self.spare);
         let target = {
             let mut append = lock(&self.append);
@@ -167,7 +168,7 @@ impl Indexing {
             .map(drop)
     }
 
-    /// Reads a range of the log for the index. Says up to where that went.
+    /// Reads a range of the log for the index. Returns up to where that went.
     fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<i64, StoreError> {
         let Some(index) = &self.index else {
             return Ok(target);
@@ -219,7 +220,7 @@ impl Indexing {
     fn index_goes_on(&self, position: i64, target: i64) -> Result<i64, StoreError> {
         let start = self.log.start();
         if position >= target || position < start {
-            // The end, behind a blank record; or retention was faster.
+            // The end, after a blank record; or retention was faster.
             return Ok(start.max(position).min(target));
         }
         let next = record_behind(&self.log, position, |_, _| true)?.map_or(target, |next| next.min(target));

@@ -67,8 +67,8 @@ impl QueueMaintenance {
         done
     }
 
-    /// Fsyncs the queues and says so in the checkpoint. At the end exactly how far each queue reaches is noted. A
-    /// failure is noted.
+    /// Fsyncs the queues and saves that in the checkpoint. With `is_end`, it notes exactly how far each queue reaches.
+    /// A failure turns the store read-only or is retried.
     pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
         let done = self.try_sync_queues(is_end);
         self.state
@@ -81,7 +81,7 @@ impl QueueMaintenance {
         let before = self.checkpoint.times();
         self.sync_queue_files(is_end)?;
         self.checkpoint.update(|times| {
-            // A time from before the clock went back says nothing about what came after.
+            // A time from before the clock went back means nothing for what came after.
             if times.clock_regressions == before.clock_regressions {
                 times.logics_ms = times.logics_ms.max(before.physic_ms);
             }
@@ -92,7 +92,7 @@ impl QueueMaintenance {
 
     /// Fsyncs the queues and notes which files there are now.
     fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
-        // To the end: who notes something later has seen more.
+        // Held to the end: a later note must have seen at least as much.
         let mut manifest = lock(&self.manifest);
         let log = (self.log.start(), self.log.appended());
         let says_all = manifest.says_all();
@@ -114,8 +114,8 @@ impl QueueMaintenance {
         manifest.write(self.fs.as_ref(), log, &self.queues.range())
     }
 
-    /// Makes the units of all records in front of a position durable, so that the records may go: the queues' files are
-    /// then what tells where a queue goes on. Most of the time they are. Where the disk is full, what came behind the
+    /// Makes the units of all records before a position durable, so that the records may go: the queues' files are then
+    /// what tells where a queue goes on. Most of the time they are. Where the disk is full, what came after the
     /// position and the notes about it may stay unwritten: what is to be deleted makes the space for them.
     pub(crate) fn make_queues_durable(&self, end: i64) -> Result<(), StoreError> {
         if self.checkpoint.times().queues.end >= end {

@@ -1,4 +1,4 @@
-//! Fsync of the log, once for all who wait (Apache `GroupCommitService`, `FlushRealTimeService`).
+//! Fsync of the log, once for all waiters (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
 //! A round is one fsync, and the answers to everyone whom it covers. The flush thread does rounds. So does a thread
 //! that commits an append batch while the disk is fast: then the answers of a connection's batch are there before its
@@ -103,8 +103,7 @@ impl Log for Flusher {
             if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
             }
-            // Every unit in front of it is in its queue's memory by now, and the queue in the list of those to be
-            // written.
+            // Every unit before it is in its queue's memory by now, and the queue in the list of those to be written.
             if last.is_some() {
                 times.log = last;
             }
@@ -165,7 +164,7 @@ impl Flusher {
         }
     }
 
-    /// Calls back once everything in front of `position` is durable.
+    /// Calls back once everything before `position` is durable.
     pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
         self.group_commit.when_durable(self, position, done);
     }
@@ -180,14 +179,14 @@ impl Flusher {
         self.group_commit.flush_round(self)
     }
 
-    /// Sees to it that those who wait are served.
+    /// Has all waiters served.
     pub(crate) fn commit_batch(&self) {
         let limit = Duration::from_micros(self.options.flush_inline_below_us);
         let for_readers = self.live.flush() == FlushDiskType::Sync;
         self.group_commit.commit_batch(&InBatch(self), limit, for_readers);
     }
 
-    /// Answers those who wait too long.
+    /// Answers waiters that have waited too long.
     pub(crate) fn expire_waiters(&self, longest: Duration) {
         self.group_commit
             .waiters

@@ -1,6 +1,6 @@
-//! A disk that is full, slow or failing on command, in front of the real one: for `pyrmq.testing` and other tests.
+//! A wrapper of the real disk that is full, slow or failing on command: for `pyrmq.testing` and other tests.
 //!
-//! Whoever opens a store hands this in by name; no option, file or variable leads to it. A store without it uses
+//! The code that opens a store passes this explicitly; no option, file or variable selects it. A store without it uses
 //! [`RealFs`](super::RealFs) directly and pays nothing.
 
 use crate::fs::{Entry, File, Fs, LockGuard, Space, System};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct DiskFaults {
     /// Each write and each fsync takes so much longer.
     pub slow: Duration,
-    /// So many more bytes can be written; `None` for as many as the real disk takes.
+    /// Bytes that can still be written; `None` for as many as the real disk takes.
     pub free_bytes: Option<u64>,
     /// Writes and all that changes files fail.
     pub fail_writes: bool,
@@ -57,7 +57,7 @@ impl Condition {
         fail_if(self.now().is_some_and(|faults| faults.fail_writes))
     }
 
-    /// Before so many bytes are written.
+    /// Before this many bytes are written.
     fn write(&self, bytes: u64) -> io::Result<()> {
         let Some(faults) = self.now() else { return Ok(()) };
         std::thread::sleep(faults.slow);
@@ -92,7 +92,7 @@ fn fail_if(fails: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// A file system in front of another one. Clones share what is wrong with it.
+/// A wrapper of another file system. Clones share its faults.
 #[derive(Debug, Clone)]
 pub struct FaultyFs {
     inner: Arc<dyn Fs>,
@@ -100,7 +100,7 @@ pub struct FaultyFs {
 }
 
 impl FaultyFs {
-    /// In front of another file system, with nothing wrong yet.
+    /// Wraps another file system, without faults yet.
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self {
             inner,

@@ -1,10 +1,10 @@
 //! One rule for every fsync of a store: what failed to become durable is never claimed durable later.
 //!
 //! A failed fsync may have dropped the pages that it was for, and the next fsync of the same file returns OK all the
-//! same. So the first failure is noted here, whatever the file and whoever asked; it turns the store read-only, and
-//! every later fsync is refused with it. ENOSPC and EDQUOT are no exception: some file systems find out about missing
-//! space only at the fsync, when the pages are gone. An fsync that did not begin, because the directory could not even
-//! be opened, has lost nothing and may be tried again.
+//! same. So the first failure is noted here, whatever the file and the caller; it turns the store read-only, and every
+//! later fsync is refused with it. ENOSPC and EDQUOT are no exception: some file systems find out about missing space
+//! only at the fsync, when the pages are gone. An fsync that did not begin, because the directory could not even be
+//! opened, has lost nothing and may be tried again.
 
 use crate::error::{StoreError, is_exhausted};
 use crate::failure::Failure;

@@ -34,7 +34,7 @@ pub(crate) use real::{descriptor_limit, local_hour};
 pub trait File: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// As [`File::read_at`], but `None` where that would wait for the disk. Where the system cannot tell, it reads.
+    /// As [`File::read_at`], but `None` where that would wait for the disk. If the system cannot know, it reads.
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         self.read_at(buffer, offset).map(Some)
     }
@@ -46,7 +46,7 @@ pub trait File: Send + Sync + fmt::Debug {
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// The length now.
     fn length(&self) -> io::Result<u64>;
-    /// Where at or behind `offset` something may stand that is not zero; `None` when only holes follow.
+    /// Where at or after `offset` something may stand that is not zero; `None` when only holes follow.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         Ok((offset < self.length()?).then_some(offset))
     }
@@ -69,7 +69,7 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 }
 
-/// What [`Fs::list`] says about one entry of a directory.
+/// An entry of a directory, as [`Fs::list`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
@@ -149,9 +149,9 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn system_of(&self, _path: &Path) -> Option<System> {
         None
     }
-    /// A handle on the file system of a directory, to be kept open. Its [`FileSystem::sync`] tells of every write that
-    /// has failed since the handle was opened, whoever else was told of it. `None`: there is nothing but
-    /// [`Fs::sync_all`].
+    /// A handle on the file system of a directory, to be kept open. Its [`FileSystem::sync`] reports every write that
+    /// has failed since the handle was opened, also one that was already reported elsewhere. `None`: there is nothing
+    /// but [`Fs::sync_all`].
     fn file_system(&self, _path: &Path) -> io::Result<Option<Arc<dyn FileSystem>>> {
         Ok(None)
     }

@@ -1,4 +1,6 @@
 //! The operating system's files.
+//!
+//! One file, although it is long: it has all of the crate's unsafe code, which nothing else may contain.
 
 use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, parent};
 #[cfg(target_os = "linux")]
@@ -239,7 +241,7 @@ impl FileSystem for HeldFileSystem {
     }
 }
 
-/// Before Linux 5.8 `syncfs` says OK although writes have failed.
+/// Before Linux 5.8, `syncfs` succeeds although writes have failed.
 #[cfg(target_os = "linux")]
 fn tells_of_failed_writes() -> io::Result<()> {
     static TELLS: OnceLock<bool> = OnceLock::new();
@@ -273,7 +275,7 @@ mod linux {
 
     pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
         let at = offset_of(offset)?;
-        // SAFETY: the descriptor is open as long as `file` is; the cursor that moves is used by nobody.
+        // SAFETY: the descriptor is open as long as `file` is; nothing uses the cursor that moves.
         let found = unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) };
         if let Ok(found) = u64::try_from(found) {
             return Ok(Some(found));
@@ -313,8 +315,8 @@ mod linux {
     }
 }
 
-/// Lock files that this process holds. Their record locks belong to the process: whoever opens such a file and closes
-/// it again takes all of them away. So a second lock is refused without opening the file.
+/// Lock files that this process holds. Their record locks belong to the process: a thread that opens such a file and
+/// closes it again takes all of them away. So a second lock is refused without opening the file.
 static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 
 /// Device and number of a file, whatever its name.
@@ -350,8 +352,8 @@ impl LockGuard for RealLock {}
 impl Drop for RealLock {
     fn drop(&mut self) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        // Closed before another thread may lock it: closing takes that one's lock away, too. A forked child still has
-        // the file open.
+        // Closed before another thread may lock it, because closing would release that thread's lock, too. A forked
+        // child still has the file open.
         if let Some(file) = self.file.take() {
             unlock_against_ours(&file);
         }
@@ -362,8 +364,8 @@ impl Drop for RealLock {
     }
 }
 
-/// Locks the directory of a lock file. Whoever deletes the file and makes a new one holds that one's lock, but not the
-/// directory's. `None` where the file system has no such locks, as NFS.
+/// Locks the directory of a lock file. A process that deletes the file and makes a new one gets the lock of the new
+/// file, but not the directory's. `None` where the file system has no such locks, as NFS.
 #[expect(clippy::disallowed_methods, reason = "this is the one file that opens files")]
 fn lock_directory(path: &Path) -> io::Result<Option<fs::File>> {
     let directory = fs::File::open(path)?;

@@ -8,9 +8,9 @@
 //!           requested? -> another round is owed: the leader wakes the flush thread
 //! ```
 //! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested`
-//! set. The leader clears `requested` with an acquiring swap in front of its round, so what an asker did before is
-//! covered by that round; a request that comes later is left standing. A leader never runs a second round for others:
-//! it has answers of its own to write.
+//! set. The leader clears `requested` with an acquiring swap before its round, so what an asker did before is covered
+//! by that round; a request that comes later is left standing. A leader never runs a second round for others: it has
+//! answers of its own to write.
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 use std::time::Duration;
@@ -41,13 +41,13 @@ impl Default for FlushLeader {
 }
 
 impl FlushLeader {
-    /// Waits to become the leader, then does a round. True beside its result: somebody asked meanwhile and is owed
-    /// another one.
+    /// Waits to become the leader, then does a round. The flag beside its result is true if another round was requested
+    /// meanwhile.
     pub(crate) fn wait<R>(&self, round: impl FnOnce() -> R) -> (R, bool) {
         self.lead(lock(&self.leading), round)
     }
 
-    /// Does a round at once if nobody does one; otherwise that one's leader is told that another is owed.
+    /// Does a round at once if none is in progress; otherwise its leader sees that another one is requested.
     pub(crate) fn try_lead<R>(&self, round: impl FnOnce() -> R) -> Option<(R, bool)> {
         self.requested.store(true, Ordering::Release);
         fence(Ordering::SeqCst);

@@ -1,7 +1,7 @@
-//! Who waits for an fsync of the log, and the rounds that serve all of them at once (Apache `GroupCommitService`).
+//! The waiters for an fsync of the log, and the rounds that serve all of them at once (Apache `GroupCommitService`).
 //!
-//! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was
-//! written returned without error. A failed fsync answers everyone with the error.
+//! Contract: a waiter for a position is answered exactly once. `Ok` only after an fsync that began after the position
+//! was written returned without error. A failed fsync answers everyone with the error.
 //!
 //! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
 //! `leader.rs` and `wakeup.rs` with a log of its own.
@@ -14,7 +14,8 @@ use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Told once when a position is durable, or that it will not be: a closure, or what has a memory of its own already.
+/// Called once, when a position is durable or is known not to become so: a closure, or a type that already has its own
+/// allocation.
 pub trait DurableCallback<E>: Send {
     /// What the disk did.
     fn complete(self: Box<Self>, durable: Result<(), E>);
@@ -32,20 +33,20 @@ pub(crate) type BoxedCallback<E> = Box<dyn DurableCallback<E>>;
 pub(crate) trait Log {
     /// Why an fsync failed, or that there will be none.
     type Error: Clone;
-    /// Position behind what was written.
+    /// Position after what was written.
     fn appended(&self) -> i64;
-    /// Position up to which everything is durable, and readable: who is answered may read at once.
+    /// Position up to which everything is durable and readable: a sender that is answered may read at once.
     fn readable(&self) -> i64;
     /// The failure of a write or an fsync, from the moment on at which it happened.
     fn check(&self) -> Result<(), Self::Error>;
     /// An error once there will be no more rounds.
     fn check_open(&self) -> Result<(), Self::Error>;
-    /// Fsyncs everything that was written before this call, if that is necessary; says how long the fsync took. Only
+    /// Fsyncs everything that was written before this call, if that is necessary; returns how long the fsync took. Only
     /// the flush leader may call this.
     fn sync(&self) -> Result<Option<Duration>, Self::Error>;
 }
 
-/// Those who wait for an fsync.
+/// The callbacks that wait for an fsync.
 pub(crate) struct Waiters<E> {
     list: Mutex<Vec<DurableWaiter<E>>>,
 }
@@ -86,7 +87,7 @@ impl<E: Clone> Waiters<E> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }
 
-    /// Answers those who wait too long.
+    /// Answers waiters that have waited too long.
     pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
         for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
             waiter.callback.complete(Err(error(waiter.since.elapsed())));
@@ -120,7 +121,7 @@ impl<E> Default for GroupCommit<E> {
 }
 
 impl<E: Clone> GroupCommit<E> {
-    /// Calls back once everything in front of `position` is durable.
+    /// Calls back once everything before `position` is durable.
     pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, callback: BoxedCallback<E>) {
         if position <= log.readable() {
             return callback.complete(Ok(()));
@@ -171,15 +172,14 @@ impl<E: Clone> GroupCommit<E> {
         callback
     }
 
-    /// Sees to it that those who wait are served: by a round of this thread if it can lead and the round will take less
-    /// than `limit`. Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the
-    /// fsync.
+    /// Has all waiters served: by a round of this thread if it can lead and the round will probably take less than
+    /// `limit`. Without waiters, the flush thread is woken if readers wait for the fsync (`for_readers`).
     pub(crate) fn commit_batch(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
         if let Err(error) = log.check() {
             return self.waiters.fail(&error);
         }
         if log.appended() <= log.readable() {
-            // A round of somebody else was faster than the waiters of this append batch came into the list.
+            // Another thread's round ended before the waiters of this append batch came into the list.
             return self.answer(log);
         }
         let waits = !self.waiters.is_empty();
@@ -189,8 +189,8 @@ impl<E: Clone> GroupCommit<E> {
         if !waits || !self.leader.is_fast(limit) {
             return self.wakeup.notify();
         }
-        // A failure is kept in the log, and everybody has been answered. Where another thread leads now, that one wakes
-        // the flush thread.
+        // A failure is kept in the log, and all waiters have been answered. If another thread leads now, it wakes the
+        // flush thread.
         if let Some((_, true)) = self.leader.try_lead(|| self.round(log)) {
             self.wakeup.notify();
         }

@@ -1,9 +1,9 @@
 //! Following a key through a file of the index: from its newest entry to older ones.
 //!
 //! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays
-//! readable. A slot may have millions of entries, of a tag that most messages have or of a key that somebody sends on
-//! purpose: the entries of such lie close together and are read many at a time, those that are newer than what is
-//! wanted are jumped over, and one search follows [`MAX_HOPS`] entries at most.
+//! readable. A slot may have millions of entries, of a tag that most messages have or of a key that is sent on purpose:
+//! the entries of such lie close together and are read many at a time, those that are newer than what is wanted are
+//! jumped over, and one search follows [`MAX_HOPS`] entries at most.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
@@ -12,7 +12,7 @@ use crate::index::file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Entries that one search follows at most, in all files.
+/// Most entries that one search follows, in all files together.
 pub(crate) const MAX_HOPS: u32 = 1 << 17;
 /// Entries that are read at once where they lie close together.
 const WINDOW: i32 = 3200;
@@ -21,7 +21,7 @@ const WINDOW: i32 = 3200;
 const NEAR: i32 = 256;
 /// Entries that may be too new one after the other before the search jumps to older ones.
 const PATIENCE: u32 = 2048;
-/// Entries that are looked at to find the chain again behind a jump.
+/// Entries that are looked at to find the chain again after a jump.
 const LOOK_BACK: i32 = 1 << 16;
 
 /// The entries of a slot.
@@ -150,8 +150,8 @@ impl Chain {
             .at("read", &self.path)
     }
 
-    /// The newest entry of the slot among those in front of `limit` that are not newer than a time, if one is near its
-    /// end. Times go up with the numbers, but where a clock went back: what lies between is passed over then.
+    /// The newest entry of the slot among those before `limit` that are not newer than a time, if one is near its end.
+    /// Times go up with the numbers, but where a clock went back: what lies between is passed over then.
     fn older(&self, window: &mut Window, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
         let (mut low, mut high) = (1, limit);
         while low < high {

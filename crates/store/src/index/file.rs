@@ -47,7 +47,7 @@ pub(crate) struct IndexFile {
     entries: i32,
     pub(crate) header: Header,
     pages: Vec<Option<Box<Page>>>,
-    /// Entries that are not written yet; they end in front of `header.count`.
+    /// Entries that are not written yet; they end before `header.count`.
     gathered: Vec<u8>,
     dirty: bool,
 }
@@ -324,7 +324,7 @@ pub(crate) fn slot_at(slot: usize) -> u64 {
     (HEADER + slot * SLOT) as u64
 }
 
-/// Where an entry stands in a file of so many slots.
+/// Where an entry stands in a file with this many slots.
 pub(crate) fn entry_at(slots: usize, entry: i32) -> u64 {
     (HEADER + slots * SLOT + to_usize(i64::from(entry)) * ENTRY) as u64
 }

@@ -107,7 +107,7 @@ pub(crate) struct Hits {
 
 impl KeyIndex {
     /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of
-    /// another size and those that know of records behind the log's end; what they held is read from the log again.
+    /// another size and those that know of records after the log's end; what they held is read from the log again.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,
@@ -147,7 +147,7 @@ impl KeyIndex {
             if let Some(file) = keep {
                 files.push(file);
             } else {
-                // Files follow one another: behind a dropped one all are made again.
+                // Files follow one another: after a dropped one all are made again.
                 dropping = true;
                 tracing::warn!(file = %path.display(), "index file dropped, to be made again from the log");
                 dropped.insert(0, path);
@@ -226,9 +226,9 @@ impl KeyIndex {
         Ok(full)
     }
 
-    /// Makes the next file once the newest one is durable, and says up to when that reaches. The fsync may be one of
-    /// some hundred megabytes: searches go on meanwhile. Only one thread at a time adds keys, so the newest file stays
-    /// the newest.
+    /// Makes the next file once the newest one is durable, and returns up to which time that reaches. The fsync may be
+    /// one of some hundred megabytes: searches go on meanwhile. Only one thread at a time adds keys, so the newest file
+    /// stays the newest.
     fn roll(&self) -> Result<Option<i64>, StoreError> {
         let newest = match lock(&self.files).last_mut() {
             Some(newest) => {
@@ -251,7 +251,7 @@ impl KeyIndex {
     fn new_file(&self, after: Option<&str>, previous: Option<Header>) -> Result<IndexFile, StoreError> {
         make_directories(self.fs.as_ref(), &self.directory).at("create", &self.directory)?;
         let mut name = time_name(self.fs.now_ms());
-        // Names are the order of the files, whatever the clock says.
+        // Names order the files, so each must be greater than the last, even if the clock went back.
         if let Some(after) = after
             && name.as_str() <= after
         {
@@ -330,7 +330,7 @@ impl KeyIndex {
         Ok(found)
     }
 
-    /// Deletes files that only know records in front of the log's start, never the newest. Says how many.
+    /// Deletes files that only know records before the log's start, never the newest. Returns how many.
     pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
         let mut files = lock(&self.files);
         let mut removed = 0;

@@ -17,7 +17,7 @@ pub(crate) struct IndexEntry {
 /// One record of a put.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordKeys {
-    /// Where it begins, in bytes behind `start` of its put.
+    /// Where it begins, in bytes after `start` of its put.
     from: u32,
     /// How many keys it has.
     keys: u32,

@@ -1,11 +1,11 @@
-//! The commit log: segments of equal length, one behind the other (Apache `CommitLog`, `MappedFileQueue`).
+//! The commit log: segments of equal length, one after the other (Apache `CommitLog`, `MappedFileQueue`).
 //!
 //! Invariants: segments are contiguous; every byte below `appended` was written; every byte below `flushed` was
-//! fsynced; only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of
+//! fsynced; only the holder of the append lock writes after `appended`. A record never spans two segments: the rest of
 //! one is ended by a blank record, for which every record leaves eight bytes.
 //!
 //! A segment is opened when it is first used. Those that are durable are closed again where too many are open; one that
-//! is not stays open until it is, because only the open file tells of a write that failed.
+//! is not stays open until it is, because only the open file reports a write that failed.
 
 use crate::descriptors::Shares;
 use crate::error::StoreError;
@@ -36,10 +36,10 @@ pub(crate) struct CommitLog {
     /// Those that are open, and how many old ones may be.
     open: Mutex<VecDeque<Arc<Segment>>>,
     most_open: usize,
-    /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for
+    /// The segment after the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for
     /// it.
     prepared: Mutex<Option<Arc<Segment>>>,
-    /// In front of this nothing was written in the last minutes before the stop.
+    /// Before this nothing was written in the last minutes before the stop.
     written_late_from: i64,
     /// A last file without any byte, as a stop in the middle of making it leaves behind.
     pub(super) half_made: Option<PathBuf>,
@@ -126,7 +126,7 @@ impl CommitLog {
             .map_or_else(|| self.appended(), |segment| segment.base)
     }
 
-    /// Position behind the newest record.
+    /// Position after the newest record.
     pub(crate) fn appended(&self) -> i64 {
         self.appended.load(Ordering::Acquire)
     }
@@ -209,7 +209,7 @@ impl CommitLog {
         segments.get(index).cloned()
     }
 
-    /// Where the segment behind the one with this position begins.
+    /// Where the segment after the one with this position begins.
     pub(crate) fn next_segment(&self, position: i64) -> i64 {
         let start = self.start();
         let inside = (position - start).rem_euclid(self.segment_bytes);
@@ -227,7 +227,7 @@ impl CommitLog {
         Ok(segment)
     }
 
-    /// Makes the segment behind the last one, so that a roll finds it. Not under the append lock.
+    /// Makes the segment after the last one, so that a roll finds it. Not under the append lock.
     pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
         let mut prepared = lock(&self.prepared);
         // One that was made before the last stop may still wait.
@@ -312,7 +312,7 @@ impl CommitLog {
         segments.get(first..behind).unwrap_or_default().to_vec()
     }
 
-    /// Fsyncs everything in front of `target`, from the first byte that is not known to be durable.
+    /// Fsyncs everything before `target`, from the first byte that is not known to be durable.
     pub(crate) fn sync_to(&self, target: i64) -> Result<(), StoreError> {
         self.failure.check()?;
         let flushed = self.flushed();

@@ -88,7 +88,7 @@ pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<b
     let mut buffer = Vec::new();
     let (mut at, mut piece) = (from, 1 << 12);
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
-        // Up to a border of the pieces, behind which there may be a hole.
+        // Up to a border of the pieces, after which there may be a hole.
         let end = (data / piece + 1).saturating_mul(piece).min(to);
         piece = (piece * 2).min(MOST);
         buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);

@@ -1,9 +1,9 @@
-//! Tells a damaged log from one that a crash cut short: sound records behind the first unsound one.
+//! Tells a damaged log from one that a crash cut short: sound records after the first unsound one.
 //!
-//! A power loss may leave gaps in what was written after the last fsync, and sound records behind them. What is older
-//! than the checkpoint was fsynced with everything in front of it: where such a record stands behind an unsound one,
-//! the log is damaged. After a clean stop, and after a kill while the system ran on, every sound record behind an
-//! unsound one says so.
+//! A power loss may leave gaps in what was written after the last fsync, and sound records after them. What is older
+//! than the checkpoint was fsynced with everything before it: where such a record stands after an unsound one, the log
+//! is damaged. After a clean stop, and after a kill while the system ran on, any sound record after an unsound one
+//! shows it.
 //!
 //! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a
 //! place is only read as a record if it says that it lies there, if it counts, and if its lengths fit together.
@@ -19,12 +19,12 @@ use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
-/// Length and magic number in front of everything else of a record.
+/// Length and magic number before everything else of a record.
 const HEAD: usize = 8;
-/// Everything in front of the body, with hosts of whatever kind.
+/// Everything before the body, with hosts of whatever kind.
 const FIXED: usize = FIXED_V4 + 24;
 
-/// The position of a sound record behind the unsound one at `end`, for whose position and store time `counts` holds.
+/// The position of a sound record after the unsound one at `end`, for whose position and store time `counts` holds.
 pub(crate) fn record_behind(
     log: &CommitLog,
     end: i64,
@@ -46,7 +46,7 @@ pub(crate) fn record_behind(
     Ok(None)
 }
 
-/// Where to look for records behind an unsound one: behind its body, if its head is whole.
+/// Where to look for records after an unsound one: after its body, if its head is whole.
 fn behind_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
     let head = head_at(log, segment, position)?;
     Ok(Claim::read(log, position, &head).map_or(position + 1, |claim| position + to_i64(claim.body_end)))
@@ -60,12 +60,12 @@ fn head_at(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<[u8
     Ok(head)
 }
 
-/// What a head says that fits the place where it stands.
+/// The fields of a head that is plausible at its position.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     size: usize,
     store_ms: i64,
-    /// Where the body ends, in bytes behind the record's begin: the length of the topic stands there.
+    /// Where the body ends, in bytes after the record's begin: the length of the topic stands there.
     body_end: usize,
     topic_length: usize,
 }
@@ -135,7 +135,7 @@ fn in_segment(
         .at("read", &segment.path)?
         .filter(|data| *data < length)
     {
-        // What stands in front of data is zero, but the data may begin in the middle of a head.
+        // What stands before data is zero, but the data may begin in the middle of a head.
         let start = data.saturating_sub(HEAD as u64).max(at);
         buffer.resize(CHUNK.min(usize::try_from(length - start).unwrap_or(CHUNK)), 0);
         let got = file.read_at(&mut buffer, start).at("read", &segment.path)?;

@@ -1,7 +1,7 @@
 //! Records that look torn although they are whole (`nulRecords`).
 //!
 //! A disk writes sectors, and a sector that never reached it reads as zeros. The body of a record has a checksum, topic
-//! and properties have none: after a crash, zeros in them are all that tells of a lost sector or of a write that was
+//! and properties have none: after a crash, zeros in them are the only trace of a lost sector or of a write that was
 //! cut off. But senders may put zero bytes there, too. Each record that looks so is noted here before it is written to
 //! the log, with a checksum of all its bytes, and the note is fsynced before the log is. So a record that looks torn is
 //! whole exactly if its note says so.
@@ -34,7 +34,7 @@ struct Note {
     position: i64,
     size: i32,
     crc: u32,
-    /// Notes of records in front of this may be gone.
+    /// Notes of records before this may be gone.
     durable: i64,
 }
 
@@ -86,7 +86,7 @@ struct State {
     /// Position, size and checksum of what the last stop left, until the log is recovered. A position may be there
     /// twice: of a record that was cut, and of the one that came to its place.
     found: HashSet<(i64, i32, u32)>,
-    /// Notes of records in front of this position may have been overwritten.
+    /// Notes of records before this position may have been overwritten.
     complete_from: i64,
     /// The file was made, and its directory not fsynced since.
     is_new: bool,
@@ -140,7 +140,7 @@ impl NulRecords {
             .contains(&(position, size, crc32fast::hash(bytes)))
     }
 
-    /// Notes of records in front of this position may have been overwritten.
+    /// Notes of records before this position may have been overwritten.
     pub(crate) fn complete_from(&self) -> i64 {
         lock(&self.state).complete_from
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
 
-/// Walks over records. It reads the files, not what `CommitLog` says is written: recovery knows no end yet.
+/// Walks over records. It reads the files, not what `CommitLog` calls written: recovery does not know the end yet.
 #[derive(Debug)]
 pub(crate) struct LogReader<'l> {
     log: &'l CommitLog,
@@ -26,11 +26,11 @@ pub(crate) struct LogReader<'l> {
     /// Where the reader ends, at a segment's begin.
     limit: i64,
     check_crc: bool,
-    /// What tells torn records from whole ones; without it none is taken for torn.
+    /// How torn records are told from whole ones; without it no record counts as torn.
     trust: Option<Trust<'l>>,
 }
 
-/// What tells torn records from whole ones.
+/// How torn records are recognized.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trust<'l> {
     /// What cannot be torn.
@@ -46,7 +46,7 @@ pub(crate) struct Trust<'l> {
 pub(crate) enum Durable {
     /// All of it: the stop was a clean one.
     All,
-    /// What stands in front of a position.
+    /// What stands before a position.
     InFrontOf(i64),
     /// What was stored before a time, ms.
     OlderThan(i64),
@@ -102,7 +102,7 @@ impl<'l> LogReader<'l> {
         self.position
     }
 
-    /// Reads the record at the position and goes behind it; blank records are passed over.
+    /// Reads the record at the position and moves past it; blank records are passed over.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
         let size = match self.record_size()? {
             Ok(size) => size,
@@ -221,8 +221,8 @@ impl<'l> LogReader<'l> {
     }
 }
 
-/// True when a record that names this position, or the end of its segment, stands at a position: a record in front of
-/// it was written as a whole, unless the disk changed their order.
+/// True when a record that names this position, or the end of its segment, stands at a position: a record before it was
+/// written as a whole, unless the disk changed their order.
 fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
     let Some(segment) = log.segment_at(position) else {
         return Ok(false);
@@ -239,7 +239,7 @@ fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
     })
 }
 
-/// Position behind a record.
+/// Position after a record.
 pub(crate) fn end_of(record: &Record<'_>) -> i64 {
     record.physical_offset + to_i64(record.size)
 }

@@ -12,7 +12,7 @@ pub(crate) struct Segment {
     /// Position of its first byte.
     pub(crate) base: i64,
     pub(crate) path: PathBuf,
-    /// Guards the open file; whoever uses it holds it by itself.
+    /// Guards the open file. Its users hold their own reference to it.
     pub(super) file: Mutex<Option<Arc<dyn File>>>,
     /// It was used since it was last looked for files to close.
     pub(super) is_used: AtomicBool,

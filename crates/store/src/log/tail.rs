@@ -25,7 +25,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Continues behind what the log holds.
+    /// Continues after what the log holds.
     pub(crate) fn new(log: &CommitLog, last: Mark, last_store_ms: i64) -> Self {
         let position = log.appended();
         Self {
@@ -37,7 +37,7 @@ impl Tail {
         }
     }
 
-    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for
+    /// Makes room for `size` bytes and the blank record after them, in this segment or the next one. What fails for
     /// want of space leaves the tail as it was, or at the segment's end: the next call tries again.
     pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
         if self.segment.is_none()
@@ -96,9 +96,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes zeros behind the records, so many bytes at a time, once records have come to the end of the last ones.
-    /// The fsyncs that follow find blocks that the file system knows: each would else have it note new ones, which
-    /// costs a write more.
+    /// Writes zeros after the records, so many bytes at a time, once records have come to the end of the last ones. The
+    /// fsyncs that follow find blocks that the file system knows: each would else have it note new ones, which costs a
+    /// write more.
     pub(crate) fn write_ahead(&mut self, log: &CommitLog, bytes: u64) {
         if self.position < self.ahead || bytes == 0 {
             return;
@@ -119,8 +119,8 @@ impl Tail {
 }
 
 impl CommitLog {
-    /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns
-    /// the log read-only: what reached the disk is unknown, so nothing may be written behind it.
+    /// Writes after the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns
+    /// the log read-only: what reached the disk is unknown, so nothing may be written after it.
     fn write_in(
         &self,
         segment: &Segment,

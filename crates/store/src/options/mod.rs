@@ -97,13 +97,13 @@ pub struct Options {
     /// Ours: while fsyncs take less than this on average, the thread that commits an append batch does them itself,
     /// microseconds; 0: never. 1000.
     pub flush_inline_below_us: u64,
-    /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0:
-    /// none. 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
+    /// Ours: with [`FlushDiskType::Sync`], this many zero bytes at a time are written ahead of the records; 0: none. 1
+    /// MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
     pub flush_ahead_bytes: u64,
-    /// Ours: where nothing else tells at the start whether queues lost files, records in so many bytes of the log at
+    /// Ours: if nothing else shows at the start whether queues lost files, records in this many bytes of the log at
     /// most are compared with them. 256 MiB; no configuration changes it.
     pub compare_bytes: i64,
-    /// What the timer can be told.
+    /// The timer's settings.
     pub timer: TimerOptions,
 }
 
@@ -274,7 +274,7 @@ impl Options {
         self.timer.validate()
     }
 
-    /// Key, value, least and most of the settings that are numbers.
+    /// Key, value, least and most of the settings that are numbers. A table, so it is longer than other functions.
     fn ranges(&self) -> [(&'static str, u64, u64, u64); 20] {
         const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
         [

@@ -18,7 +18,7 @@ pub struct TimerOptions {
     /// `timerPrecisionMs`: 1000; 100, 200, 500 or 1000. A wheel with waiting messages keeps the one that it was made
     /// with.
     pub precision_ms: i64,
-    /// `timerRollWindowSlot`: messages due later wait in steps of so many slots; 172,800; 2 to 604,740.
+    /// `timerRollWindowSlot`: messages due later wait in steps of this many slots; 172,800; 2 to 604,740.
     pub roll_window_slots: i64,
     /// `timerMaxDelaySec`: longest delay that a send may ask for; 259,200; at least 1.
     pub max_delay_sec: i64,

@@ -67,7 +67,7 @@ impl ConsumeQueueExt {
         }
     }
 
-    /// The tags code behind an address, if its unit is there. Files are read only by who may wait.
+    /// The tags code at an address, if its unit is there. Only a reader that may wait reads files.
     pub(crate) fn code(
         &self,
         mode: &ReadMode,

@@ -9,9 +9,9 @@
 //! A store that closes writes one part with all queues, as they are. One that is open adds a part whenever queue files
 //! that are new have become durable, before the checkpoint says so, and before old ones are deleted: a later part
 //! overrules an earlier one, and each file that it stands for is durable. So after a crash each of them must be there
-//! with its whole length, unless the topic was deleted at or behind the log's end of its part. What came later is in
-//! the part of the log that a start reads anyway. After a crash and whenever else the file may not say all, it is
-//! written anew with the next fsync of the queues.
+//! with its whole length, unless the topic was deleted at or after the log's end of its part. What came later is in the
+//! part of the log that a start reads anyway. After a crash and whenever else the file may not say all, it is written
+//! anew with the next fsync of the queues.
 
 use crate::error::StoreError;
 use crate::format::to_i64;
@@ -33,7 +33,7 @@ pub(crate) struct QueueRange {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
     pub(crate) min: i64,
-    /// Index behind the newest unit that was written; some may have come since.
+    /// Index after the newest unit that was written; some may have come since.
     pub(crate) end: i64,
 }
 
@@ -46,10 +46,10 @@ struct RecordedRange {
     log_end: i64,
 }
 
-/// What the file says of each queue.
+/// What the file holds for each queue.
 type RecordedRanges = HashMap<(String, i32), RecordedRange>;
 
-/// What a comparison with the file says.
+/// The result of a comparison with the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
     /// No file can be read, or it may be of before another broker's time.
@@ -66,7 +66,7 @@ pub(crate) struct QueueManifest {
     path: PathBuf,
     /// The file and its length, where parts may be added to it.
     file: Option<(Arc<dyn File>, u64)>,
-    /// What it held when the store opened; empty behind [`QueueManifest::settle`].
+    /// What it held when the store opened; empty after [`QueueManifest::settle`].
     known: Option<RecordedRanges>,
     /// Files of before the store opened may not be durable.
     pub(crate) is_undurable: bool,
@@ -91,7 +91,7 @@ impl QueueManifest {
             tracing::warn!(file = %manifest.path.display(), "not readable: queues are not compared with the last stop");
             return Ok(manifest);
         };
-        // A part that was cut off would hide those behind it.
+        // A part that was cut off would hide those after it.
         if length == bytes.len() {
             let file = fs.open(&manifest.path).at("open", &manifest.path)?;
             manifest.file = Some((file, length as u64));
@@ -101,7 +101,7 @@ impl QueueManifest {
     }
 
     /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with
-    /// the log's start. `range_of` says from which index to behind which one a queue reaches now.
+    /// the log's start. `range_of` says from which index up to which one a queue reaches now.
     pub(crate) fn find_short(
         &self,
         log_start: i64,
@@ -120,7 +120,7 @@ impl QueueManifest {
     }
 
     /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files reach from one
-    /// index to behind another; a topic that nobody `knows` and that has no queue at all was deleted.
+    /// index up to another; a topic that nobody `knows` and that has no queue at all was deleted.
     pub(crate) fn find_lost(
         &self,
         deleted: &Positions,
@@ -141,8 +141,8 @@ impl QueueManifest {
         })
     }
 
-    /// The store runs from here on. Unless the file says all of the queues, it is written anew with the next fsync;
-    /// where it says what is not so any more, it goes.
+    /// The store runs from here on. Unless the file has all queues, it is written anew with the next fsync; if its
+    /// content is no longer true, it is deleted.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, says_all: bool, is_wrong: bool) -> Result<(), StoreError> {
         self.known = None;
         if !says_all {
@@ -154,7 +154,7 @@ impl QueueManifest {
         Ok(())
     }
 
-    /// True when parts can be added: the file says all of the queues but what is added now.
+    /// True when parts can be added: the file has everything about the queues except what is added now.
     pub(crate) fn says_all(&self) -> bool {
         self.file.is_some()
     }
@@ -187,7 +187,7 @@ impl QueueManifest {
 
     /// Adds a part, durably.
     pub(crate) fn add(&mut self, log: (i64, i64), queues: &[QueueRange]) -> Result<(), StoreError> {
-        // After an error nobody knows what the file holds.
+        // After an error it is unknown what the file holds.
         let Some((file, length)) = self.file.take() else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! Which queues there are: by topic for those who list them, and flat for those who put.
+//! Which queues there are: by topic for listing them, and flat for puts.
 //!
 //! With a million queues each step of a look-up waits for memory. The flat table takes one step: a slot has the id, the
 //! topic and the queue, so that the name to be compared and the queue itself are waited for at the same time. Its
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The queues of a topic by their ids.
 type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
-/// Seeded: nobody who chooses names can make them collide.
+/// Seeded, so that no choice of names can make them collide.
 #[cfg(not(debug_assertions))]
 type State = pyrmq_remoting::hash::NameState;
 /// Not seeded: a test that replays the seed of its threads has to meet the queues in the same order again.
@@ -144,7 +144,7 @@ impl<S: BuildHasher> QueueTable<S> {
         }
     }
 
-    /// Frees a place; those behind it that would not be found any more move up.
+    /// Frees a place; those after it that would not be found any more move up.
     fn take(&mut self, at: usize) {
         let mask = self.mask();
         let (mut free, mut next) = (at, (at + 1) & mask);

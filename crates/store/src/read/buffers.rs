@@ -28,7 +28,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// A buffer that is large enough, and not so large that a peer who reads slowly could hold much memory by little.
+    /// A buffer that is large enough, but not so large that a slow peer with a small answer holds much memory.
     fn fitting(&mut self, size: usize) -> Vec<u8> {
         let fits = size..=size.next_multiple_of(SIZE_STEP) * 4;
         let Some(at) = self.buffers.iter().rposition(|bytes| fits.contains(&bytes.len())) else {
@@ -40,7 +40,7 @@ impl Pool {
     }
 }
 
-/// A buffer that goes back when nobody holds it any more.
+/// A buffer that returns to the pool when its last reference is dropped.
 pub(crate) struct ReadBuffer {
     bytes: Vec<u8>,
     used: usize,

@@ -1,4 +1,4 @@
-//! The way out: pulls, single records, times, searches by key.
+//! Reading: pulls, single records, times, searches by key.
 
 pub(crate) mod buffers;
 mod pull;

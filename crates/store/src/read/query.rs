@@ -50,9 +50,9 @@ pub enum GetStatus {
     MessageWasRemoving,
     /// The consume queue has no entry there although it should.
     OffsetFoundNull,
-    /// The offset is exactly behind the newest message.
+    /// The offset is exactly after the newest message.
     OffsetOverflowOne,
-    /// The offset is further behind.
+    /// The offset is further past it.
     OffsetOverflowBadly,
     /// The offset is before the oldest message.
     OffsetTooSmall,
@@ -71,7 +71,7 @@ pub struct Got {
     pub next_offset: i64,
     /// Index of the oldest message.
     pub min_offset: i64,
-    /// Index behind the newest readable message.
+    /// Index after the newest readable message.
     pub max_offset: i64,
     /// Records back to back, as stored: the body of the answer as it is.
     pub body: Bytes,

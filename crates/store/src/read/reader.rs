@@ -1,4 +1,4 @@
-//! What all kinds of reads work with; `pull.rs`, `records.rs`, `times.rs` and `search.rs` have them.
+//! What all kinds of reads need; `pull.rs`, `records.rs`, `times.rs` and `search.rs` have them.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;

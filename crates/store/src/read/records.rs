@@ -151,7 +151,7 @@ impl Reader {
     }
 }
 
-/// Every record must be what its queue says: a queue that is wrong must not send noise to a reader.
+/// Every record must match its queue entry: a wrong queue must not send noise to a reader.
 fn check_records(units: &[CqUnit], bytes: &[u8]) -> Result<(), StoreError> {
     let mut left = bytes;
     for unit in units {

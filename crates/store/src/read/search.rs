@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
 
-/// Records that a search by key looks at, if there are so many of that hash.
+/// Most records of a hash that a search by key looks at.
 const MIN_SCANNED: usize = 1024;
 
 impl Reader {

@@ -8,7 +8,7 @@ use crate::log::reader::{Durable, LogReader, Step, end_of};
 use crate::queue::registry::Queues;
 use crate::recovery::found::Found;
 
-/// Where the replay begins, the record in front of that and its store time, as far as they are known.
+/// Where the replay begins, the record before that and its store time, as far as they are known.
 pub(super) fn beginning(found: &Found, must_rebuild: bool) -> Result<(i64, Mark, i64), StoreError> {
     let log = &found.log;
     if must_rebuild {
@@ -35,7 +35,7 @@ pub(super) fn durable(found: &Found) -> Result<Durable, StoreError> {
         Durable::InFrontOf(times.log.end)
     } else {
         // A clock of ours that goes back by less is not noted. A Java broker's store has no mark, and stops the start
-        // rather than lose the good records behind a damaged one.
+        // rather than lose the good records after a damaged one.
         let slack_ms = if times.log.is_some() { SLACK_MS } else { 0 };
         Durable::OlderThan(times.physic_ms - slack_ms)
     })
@@ -70,7 +70,7 @@ pub(super) fn safe_segment(log: &CommitLog, times: Times) -> Result<i64, StoreEr
     Ok(log.start())
 }
 
-/// The position behind the newest record that a queue knows, that record and its store time, if it is there; else the
+/// The position after the newest record that a queue knows, that record and its store time, if it is there; else the
 /// log's start.
 fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<(i64, Mark, i64), StoreError> {
     let mut newest = None;

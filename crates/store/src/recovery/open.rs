@@ -63,7 +63,7 @@ pub(crate) fn open(
 fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
     let crashed = found.is_crash();
     let fs = found.fs.as_ref();
-    // Where another broker stopped, a replay changed queues, or nothing says what there is, it is written anew.
+    // Where another broker stopped, a replay changed queues, or the file is missing, it is written anew.
     let says_all = !crashed && found.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
     found.manifest.settle(fs, says_all, is_wrong)?;
     found.manifest.is_undurable = crashed && found.queues.count() > 0;

@@ -70,7 +70,7 @@ fn revive_queue(fs: &dyn Fs, root: &Path) -> Result<Option<PathBuf>, StoreError>
     Ok(None)
 }
 
-/// The offset behind a queue's last unit, by its files alone.
+/// The offset after a queue's last unit, by its files alone.
 fn end_of(fs: &dyn Fs, directory: &Path) -> Result<i64, StoreError> {
     let mut files: Vec<(i64, String)> = fs
         .list(directory)

@@ -2,13 +2,13 @@
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md has it for people):
-//! 1. The replay begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the
-//!    newest record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java
-//!    broker wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
-//! 2. Queues forget everything at or behind the beginning of the replay, and the replay puts it back. After a clean
-//!    stop none has anything there.
-//! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older
-//!    than the checkpoint: then the log is damaged, not torn, and nothing is changed.
+//! 1. The replay begins, after a clean stop, after the newest record that a queue knows; after a crash after the newest
+//!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
+//!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
+//! 2. Queues forget everything at or after the beginning of the replay, and the replay puts it back. After a clean stop
+//!    none has anything there.
+//! 3. The log ends before the first record that is not sound. What stands after it is cut, unless it is older than the
+//!    checkpoint: then the log is damaged, not torn, and nothing is changed.
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the replay
 //!    starts again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
@@ -184,7 +184,7 @@ impl<'r> Recovery<'r> {
             return Ok(recovered);
         }
         if known.is_some() && recovered.is_some() && queues.drop_found()? {
-            // After a power loss the log may have lost their records; else somebody changed them.
+            // After a power loss the log may have lost their records; otherwise they were changed from outside.
             start = safe_segment(log, self.found.times)?;
             tracing::warn!(
                 from = start,
@@ -207,7 +207,7 @@ impl<'r> Recovery<'r> {
         Ok(recovered)
     }
 
-    /// Looks for queues that lost files, by the records in front of a position.
+    /// Looks for queues that lost files, by the records before a position.
     fn spot_check(&self, end: i64) -> SpotCheck<'_> {
         SpotCheck {
             fs: self.found.fs.as_ref(),
@@ -221,7 +221,7 @@ impl<'r> Recovery<'r> {
         }
     }
 
-    /// One replay from a position on; `None` when a queue has a gap in front of what it met.
+    /// One replay from a position on; `None` when a queue has a gap before what it met.
     fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Nothing is cut, neither log nor queue, before it is known that the log is whole.
         let valid_log = replay.find_end(start)?;
@@ -236,8 +236,8 @@ impl<'r> Recovery<'r> {
         replay.run(valid_log, start == self.found.log.start())
     }
 
-    /// The log is about to be cut in front of what was durable (the newest record was damaged): what is written there
-    /// from now on must not look durable.
+    /// The log is about to be cut before what was durable (the newest record was damaged): what is written there from
+    /// now on must not look durable.
     fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
         if self.found.times.log.end.max(self.found.times.queues.end) <= end {
             return Ok(());

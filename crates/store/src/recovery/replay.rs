@@ -1,7 +1,7 @@
 //! The replay of the log at the start: finds where it ends, and puts its records into their queues.
 //!
 //! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered
-//! meanwhile, forty bytes a record and at most [`MAX_COLLECTED`] records; what lies behind those is read a second time.
+//! meanwhile, forty bytes a record and at most [`MAX_COLLECTED`] records; what lies after those is read a second time.
 
 use crate::checkpoint::Mark;
 use crate::delay::delay_of;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAX_COLLECTED: usize = 1 << 21;
 /// No record has fewer bytes.
 const MIN_RECORD_BYTES: i64 = 91;
-/// From so many bytes on all processors read. Below it everything happens in order, so that a test can replay it.
+/// From this many bytes on, all processors read. Below it, everything happens in order, so that a test can replay it.
 const PARALLEL_FROM: i64 = 1 << 28;
 
 /// What recovery found.
@@ -58,11 +58,11 @@ struct ReplayedEntry {
 /// What was read of one segment.
 #[derive(Debug)]
 struct ReplayedSegment {
-    /// Behind its last sound record, or the next segment's begin.
+    /// After its last sound record, or the next segment's begin.
     end: i64,
     /// Why it ends before the segment does, if something unsound is there.
     reason: Option<String>,
-    /// What queues get of the records in front of `collected_to`.
+    /// What queues get of the records before `collected_to`.
     entries: Vec<ReplayedEntry>,
     collected_to: i64,
     /// How many records that were, the newest of them and its store time.
@@ -92,11 +92,10 @@ pub(crate) struct Replay<'w> {
 }
 
 impl Replay<'_> {
-    /// Reads to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in
-    /// queues.
+    /// Reads to the log's end and refuses a log that is damaged before what was durable. Changes nothing in queues.
     pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
         let mut parts = self.read_segments(start)?;
-        // A segment in which the log ends makes those behind it void.
+        // A segment in which the log ends makes those after it void.
         let whole = parts
             .iter()
             .position(|(limit, part)| part.end < *limit)
@@ -312,7 +311,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts a record into its queue; false when the queue has a gap in front of it that a longer replay can fill.
+    /// Puts a record into its queue; false when the queue has a gap before it that a longer replay can fill.
     fn dispatch(&self, entry: &ReplayedEntry, is_whole: bool) -> Result<bool, StoreError> {
         let ReplayedEntry { queue, index, unit } = entry;
         let (index, next) = (*index, queue.next());
@@ -366,7 +365,7 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    /// True for a queue without units, or whose newest unit is of a record in front of the log's start.
+    /// True for a queue without units, or whose newest unit is of a record before the log's start.
     fn has_no_record(&self, queue: &ConsumeQueue) -> Result<bool, StoreError> {
         if queue.end() == queue.min() {
             return Ok(true);

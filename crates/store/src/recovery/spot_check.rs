@@ -2,11 +2,11 @@
 //! Java broker stopped, only the log knows which queues there must be.
 //!
 //! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log.
-//! A record whose queue is not there, or ends in front of it, says that the queues must be built again. It does not
-//! where its topic was deleted since: no queue of the topic is there and the broker's table does not have it, or the
-//! topic was made again, so that its queues begin behind the record. That alone says so where a Java broker may have
-//! deleted topics; where only ours did, whose deletions are known, another record of the topic must stand in front of
-//! its own queue's first one.
+//! A record whose queue is missing, or ends before it, shows that the queues must be rebuilt. It does not where its
+//! topic was deleted since: no queue of the topic is there and the broker's table does not have it, or the topic was
+//! made again, so that its queues begin after the record. That alone says so where a Java broker may have deleted
+//! topics; where only ours did, whose deletions are known, another record of the topic must stand before its own
+//! queue's first one.
 
 use crate::error::StoreError;
 use crate::format::to_i64;
@@ -24,7 +24,7 @@ use std::path::Path;
 /// Bytes that are read of a segment at least: what a reader reads at once.
 const LEAST: i64 = 1 << 20;
 
-/// Looks for a queue that lacks units which the log says that it had.
+/// Looks for a queue that lacks units of records in the log.
 #[derive(Debug)]
 pub(crate) struct SpotCheck<'c> {
     pub(crate) fs: &'c dyn Fs,
@@ -40,7 +40,7 @@ pub(crate) struct SpotCheck<'c> {
     pub(crate) budget: i64,
 }
 
-/// What a record says of its queue.
+/// The place of a record in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Whole,
@@ -79,7 +79,7 @@ impl SpotCheck<'_> {
         Ok(unsure.pop())
     }
 
-    /// Goes over the records that are looked at and belong into a queue, until `take` says false.
+    /// Visits the inspected records that belong into a queue, until `take` returns false.
     fn each(&self, mut take: impl FnMut(&Record<'_>) -> Result<bool, StoreError>) -> Result<(), StoreError> {
         let log = self.log;
         let bases: Vec<i64> = log.segments().iter().map(|segment| segment.base).collect();

@@ -116,8 +116,8 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
 }
 
 /// Without a timer: a wheel with messages that are still to be delivered is not ours to drop. After a crash the wheel
-/// may lack what its log has behind the position in `config/timercheck` (Apache `TimerCheckpoint`: time and log
-/// position up to which the wheel is done, both int64).
+/// may lack what its log has after the position in `config/timercheck` (Apache `TimerCheckpoint`: time and log position
+/// up to which the wheel is done, both int64).
 fn refuse_timers(fs: &dyn Fs, root: &Path, precision_ms: i64) -> Result<(), StoreError> {
     let log = root.join("timerlog");
     if !has_files(fs, &log, 1)? {

@@ -40,7 +40,7 @@ pub(crate) struct Written {
 }
 
 impl AppendState {
-    /// The state behind `last`, the newest record. `high_ms` is the newest time that the clock is known to have shown.
+    /// The state after `last`, the newest record. `high_ms` is the newest time that the clock is known to have shown.
     pub(crate) fn new(
         log: &CommitLog,
         (last, last_store_ms): (Mark, i64),

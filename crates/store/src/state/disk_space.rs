@@ -9,7 +9,7 @@ use crate::live::Live;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// What is known of the file system.
+/// The space of the file system, as last seen.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     is_full: AtomicBool,

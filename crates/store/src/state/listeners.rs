@@ -3,7 +3,7 @@
 use crate::message::{OnArrival, OnSlowFlush};
 use std::sync::{Arc, OnceLock};
 
-/// The two listeners.
+/// The listeners of the store.
 #[derive(Default)]
 pub(crate) struct Listeners {
     arrival: OnceLock<Arc<OnArrival>>,

@@ -1,7 +1,7 @@
-//! Whether the store takes messages, and what keeps it from that: all parts look here, and report here what failed.
+//! Whether the store takes messages, and what prevents it: all parts look here, and report their failures here.
 //!
-//! A failed write or fsync is for good: the store turns read-only, and the next start looks closely. A full disk, and
-//! consume queues that cannot be written, pass by themselves.
+//! A failed write or fsync is final: the store turns read-only, and the next start checks everything. A full disk, and
+//! consume queues that cannot be written, are temporary.
 
 pub(crate) mod append_state;
 mod disk_space;
@@ -33,7 +33,7 @@ pub(crate) struct StoreState {
     pub(crate) readable: AtomicI64,
     pub(crate) disk: Disk,
     pub(crate) stall: Stall,
-    /// The next start was told that an fsync failed.
+    /// The failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
 }
 
@@ -101,22 +101,22 @@ impl StoreState {
         Ok(())
     }
 
-    /// Turns the store read-only, answers everyone who waits, and tells the next start.
+    /// Turns the store read-only, answers all waiters, and leaves a note for the next start.
     pub(crate) fn fail(&self, error: &StoreError) {
         self.log.failure.set(error);
         self.note_unsure();
         self.group_commit.waiters.fail(error);
     }
 
-    /// Answers everyone who waits where the error has turned the store read-only.
+    /// Answers all waiters if the error has turned the store read-only.
     pub(crate) fn fail_if_read_only(&self, error: &StoreError) {
         if self.log.failure.is_set() {
             self.fail(error);
         }
     }
 
-    /// Tells the next start that something failed to become durable: what the system still holds of it must be written
-    /// again.
+    /// Leaves a note for the next start that something failed to become durable: what the system still holds of it must
+    /// be written again.
     pub(crate) fn note_unsure(&self) {
         if !self.noted_unsure.swap(true, Ordering::AcqRel) {
             let options = &self.options;
@@ -129,7 +129,7 @@ impl StoreState {
         }
     }
 
-    /// Remembers that the system has no space for a write.
+    /// Refuses writes if the error means that there is no space.
     pub(crate) fn note_full(&self, error: &StoreError) {
         if error.is_full() {
             tracing::error!(%error, "no space: writes are refused until there is some");
@@ -137,8 +137,7 @@ impl StoreState {
         }
     }
 
-    /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by
-    /// readers.
+    /// Handles a failure outside of the append path: readers would miss what cannot be written to queues or index.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {

@@ -15,9 +15,9 @@ use crate::state::append_state::AppendState;
 use crate::state::listeners::Listeners;
 use std::sync::{Arc, Mutex};
 
-/// The ground that the parts stand on.
+/// The parts below the engine, shared by those above.
 pub(crate) struct Shared {
-    /// As they were at the start; what may change is in `live`.
+    /// The settings at the start; those that may change are in `live`.
     pub(crate) options: Arc<Options>,
     pub(crate) live: Arc<Live>,
     pub(crate) fs: Arc<dyn Fs>,

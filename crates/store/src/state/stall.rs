@@ -1,11 +1,11 @@
-//! Puts wait outside while consume queues cannot be written: their entries would pile up in memory.
+//! Puts are refused while consume queues cannot be written, because their entries would pile up in memory.
 
 use crate::error::StoreError;
 use crate::sync::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why consume queues cannot be written for now, if so.
+/// The reason why consume queues cannot be written for now, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     is_set: AtomicBool,

@@ -1,5 +1,7 @@
-//! The store as its users see it: its life, and what is stored. `reads.rs` has what is read.
+//! The store as its users see it: its life, and what is stored. `durability.rs` has what is durable, `reads.rs` what is
+//! read.
 
+mod durability;
 mod reads;
 
 use crate::append::batch::AppendBatch;
@@ -13,13 +15,12 @@ use crate::options::Options;
 use crate::recovery::open::open;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
-use pyrmq_remoting::message::Durability;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A message log in a directory. All methods may be called from any thread.
 ///
-/// Dropping it closes it; [`Store::close`] also tells whether that went well.
+/// Dropping it closes it; [`Store::close`] also returns whether that went well.
 #[derive(Debug)]
 pub struct Store {
     engine: Arc<Engine>,
@@ -40,8 +41,8 @@ impl Store {
         Ok(store)
     }
 
-    /// As [`Store::open`], without threads: nothing happens by itself, the caller says with [`Store::run`] what is to
-    /// be done and when. For tests that replay a run exactly.
+    /// As [`Store::open`], without threads: nothing happens by itself; the caller does the work with [`Store::run`].
+    /// For tests that replay a run exactly.
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         let (engine, guard) = open(options, fs)?;
         let running = Running {
@@ -59,14 +60,14 @@ impl Store {
         maintenance::run(&self.engine, task)
     }
 
-    /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs
-    /// on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
+    /// Sets the listener for readable messages; once, before the first message. Later calls do nothing. The listener
+    /// runs on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
     pub fn on_arrival(&self, listener: Arc<OnArrival>) {
         self.engine.shared.listeners.set_arrival(listener);
     }
 
-    /// Sets who is told, every 10 ms, while [`AppendBatch::commit`] holds its thread up because the disk hangs: whoever
-    /// waits behind that thread can be helped then. Once; later calls do nothing.
+    /// Sets a callback that runs every 10 ms while [`AppendBatch::commit`] blocks its thread because the disk hangs, so
+    /// that other work of that thread can be moved. Once; later calls do nothing.
     pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
         self.engine.shared.listeners.set_slow_flush(callback);
     }
@@ -92,42 +93,6 @@ impl Store {
         AppendBatch::new(&self.engine.appender)
     }
 
-    /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The
-    /// call comes from another thread, or from this one when nothing is left to do.
-    pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-        self.engine.flusher.when_durable(position, Box::new(done));
-    }
-
-    /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
-    /// [`Store::when_durable`] for [`Durability::Local`].
-    pub fn when_reached(
-        &self,
-        position: i64,
-        level: Durability,
-        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
-    ) {
-        match level {
-            Durability::Memory => done(Ok(())),
-            Durability::Local => self.when_durable(position, done),
-        }
-    }
-
-    /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and
-    /// says how far messages were handled comes after this: a power loss must not keep it and take the messages.
-    pub fn flush(&self) -> Result<(), StoreError> {
-        self.engine.shared.state.check_sound()?;
-        self.engine.flusher.flush_round()
-    }
-
-    /// What everything in front of a position has reached.
-    pub fn durability(&self, position: i64) -> Durability {
-        if position <= self.engine.shared.log.flushed() {
-            Durability::Local
-        } else {
-            Durability::Memory
-        }
-    }
-
     /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a
     /// queue.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
@@ -139,7 +104,7 @@ impl Store {
         self.engine.shared.queues.topics()
     }
 
-    /// Deletes segments that are old enough now, whatever the hour. Says how many files went.
+    /// Deletes segments that are old enough now, whatever the hour. Returns how many files went.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
         self.engine.shared.state.check_open()?;
         self.engine.retention.clean(true)
@@ -168,8 +133,8 @@ impl Store {
         self.engine.stats()
     }
 
-    /// Descriptors that the store must find free, whoever else opens files and connections in this process: for what it
-    /// keeps open but has not opened yet, and for what it opens for a moment.
+    /// Descriptors that the rest of the process must leave to the store: for what it keeps open but has not opened yet,
+    /// and for what it opens for a moment.
     pub fn reserved_descriptors(&self) -> usize {
         self.engine.reserved_descriptors()
     }

@@ -48,7 +48,7 @@ impl Store {
             .map_or(0, |(min, _)| min)
     }
 
-    /// Index behind the newest readable message of a queue; 0 when there is no such queue.
+    /// Index after the newest readable message of a queue; 0 when there is no such queue.
     pub fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
         self.engine
             .shared
@@ -57,7 +57,7 @@ impl Store {
             .map_or(0, |(_, end)| end)
     }
 
-    /// The index of the message at a time; behind the newest message for a time after it.
+    /// The index of the message at a time; after the newest message for a time after it.
     pub fn offset_by_time(
         &self,
         topic: &str,

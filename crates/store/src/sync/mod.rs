@@ -7,12 +7,12 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
-/// Who schedules the threads of a test: called in front of each lock, with `true` after each attempt that found it
-/// taken. It lets another thread run, and answers whether this thread is one of those that it schedules.
+/// The scheduler of a test's threads: called before each lock, with `true` after each attempt that found it taken. It
+/// lets another thread run, and returns whether it schedules this thread.
 #[cfg(debug_assertions)]
 static SCHEDULER: std::sync::OnceLock<fn(bool) -> bool> = std::sync::OnceLock::new();
 
-/// Sets who schedules the threads of a test, once. Only builds with debug assertions have this.
+/// Sets the scheduler of a test's threads, once. Only builds with debug assertions have this.
 #[cfg(debug_assertions)]
 pub fn schedule_by(point: fn(bool) -> bool) {
     // A second test of the same process sets the same one.
@@ -57,7 +57,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock if nobody has it.
+/// The lock, if it is free.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     taken(mutex.try_lock())
 }
@@ -76,7 +76,7 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits while a condition holds, not longer than so long.
+/// Waits while a condition holds, at most for `longest`.
 pub(crate) fn wait_while<'g, T>(
     changed: &Condvar,
     guard: MutexGuard<'g, T>,

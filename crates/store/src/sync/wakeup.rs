@@ -3,7 +3,7 @@
 use crate::sync::{Condvar, Mutex, lock, wait_while};
 use std::time::Duration;
 
-/// Wakes one sleeper: a notification while nobody sleeps ends the next sleep.
+/// Wakes one sleeper. A notification without a sleeper ends the next sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeup {
     state: Mutex<WakeupState>,

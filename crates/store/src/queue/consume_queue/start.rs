@@ -63,7 +63,7 @@ impl ConsumeQueue {
         self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
     }
 
-    /// The first index behind what fills the oldest file.
+    /// The first index after what fills the oldest file.
     fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
         match self.unit_on_disk(fs, first)? {
             Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, |unit| !unit.is_filler()),
@@ -82,7 +82,7 @@ impl ConsumeQueue {
         lock(&self.files).bases().is_some_and(|(first, _)| first > 0)
     }
 
-    /// True for a queue whose oldest unit is of a record at or behind a position; false for one without units.
+    /// True for a queue whose oldest unit is of a record at or after a position; false for one without units.
     pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             return Ok(false);
@@ -134,8 +134,8 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front
-    /// of `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
+    /// Drops all units of records at or after `position`, on disk too. Returns whether a file changed. The units before
+    /// `position` are sound; what stands after them may be lost, torn or older. Only before the store runs.
     pub(crate) fn cut(
         &self,
         fs: &dyn Fs,
@@ -170,7 +170,7 @@ impl ConsumeQueue {
         Ok(changed)
     }
 
-    /// The units from an index on, if the newest file has them and nothing behind them: most likely the replay finds
+    /// The units from an index on, if the newest file has them and nothing after them: most likely the replay finds
     /// them right, so that nothing is cleared.
     fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
@@ -204,8 +204,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Makes the unit of a record readable that the replay met: it may be in the file already. Says how many bytes wait
-    /// to be written.
+    /// Makes the unit of a record readable that the replay met: it may be in the file already. Returns how many bytes
+    /// wait to be written.
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: CqUnit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);
@@ -238,7 +238,7 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Where the units end that are in front of `position` in the log, looked at one by one.
+    /// Where the units end that are before `position` in the log, looked at one by one.
     fn sound_end(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<i64, StoreError> {
         let Some((first, last)) = lock(&self.files).bases() else {
             return Ok(0);
@@ -290,7 +290,7 @@ impl ConsumeQueue {
     }
 }
 
-/// True for a unit that stands for the same record; one with an extended entry says more than the log.
+/// True for a unit that stands for the same record; one with an extended entry has more than the log.
 fn is_of(found: &CqUnit, unit: CqUnit) -> bool {
     *found == unit
         || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))

@@ -6,7 +6,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit};
 /// Units that need no memory of their own.
 const FEW: usize = 3;
 
-/// Encoded units, one behind the other.
+/// Encoded units, one after the other.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Units {
@@ -81,7 +81,7 @@ impl Units {
         }
     }
 
-    /// Drops so many bytes at the begin, which are whole units and not all.
+    /// Drops this many bytes at the beginning: whole units, but not all.
     pub(super) fn drop_front(&mut self, bytes: usize) {
         if bytes < self.more.len() {
             self.more.drain(..bytes);

@@ -1,7 +1,7 @@
-//! The files of one consume queue: units of 20 bytes, files of equal length, one behind the other.
+//! The files of one consume queue: units of 20 bytes, files of equal length, one after the other.
 //!
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was
-//! written; in front of a first unit that is not its file's first the file is filled.
+//! written; before a first unit that is not its file's first the file is filled.
 
 pub(crate) mod handles;
 pub(crate) mod start;
@@ -212,14 +212,14 @@ impl QueueFiles {
         std::mem::take(&mut self.made)
     }
 
-    /// True when files are there from the one of an index to the one in front of another; a short newest one is none.
+    /// True when files are there from the one of an index to the one before another; a short newest one is none.
     pub(crate) fn range(&self, (from, to): (i64, i64), is_short: bool) -> bool {
         let last = if is_short { 0 } else { self.per_file };
         self.bases()
             .is_some_and(|(first, newest)| first <= from && to <= newest + last)
     }
 
-    /// True when files end in front of an index, besides the newest.
+    /// True when files end before an index, besides the newest.
     pub(crate) fn has_old(&self, live: i64) -> bool {
         let oldest = self.list.first().filter(|_| self.list.len() > 1);
         oldest.is_some_and(|oldest| oldest.base + self.per_file <= live)
@@ -291,7 +291,7 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Deletes files that end in front of an index, never the newest. Says how many.
+    /// Deletes files that end before an index, never the newest. Returns how many.
     pub(crate) fn trim(&mut self, fs: &dyn Fs, live: i64) -> Result<u64, StoreError> {
         let mut removed = 0;
         while self.list.len() > 1
@@ -346,7 +346,7 @@ impl QueueFiles {
     }
 }
 
-/// Adds up to `count` units from `index` on to `out`, not going behind the end of the file.
+/// Adds up to `count` units from `index` on to `out`, not reading past the end of the file.
 pub(crate) fn read_units(
     mode: &ReadMode,
     file: &dyn File,

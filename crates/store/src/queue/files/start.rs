@@ -81,7 +81,7 @@ impl QueueFiles {
                 dirty: false,
             });
         }
-        // Who was killed may have made the newest one a moment before.
+        // A killed process may have made the newest one a moment before.
         self.moved |= crashed && self.list.len() > 1;
         Ok(shape)
     }
@@ -119,7 +119,7 @@ impl QueueFiles {
     }
 
     /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is
-    /// what tells where the queue goes on. Says whether anything had to change.
+    /// what tells where the queue goes on. True if anything had to change.
     pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
         let mut changed = false;
         while let Some(last) = self.list.last()
@@ -149,8 +149,8 @@ impl QueueFiles {
         Ok(changed)
     }
 
-    /// Makes damaged files such that the queue can be built again: those in front of a gap go, the others get their
-    /// length. The newest stays in any case: its name is what tells where the queue goes on.
+    /// Makes damaged files such that the queue can be built again: those before a gap go, the others get their length.
+    /// The newest stays in any case: its name is what tells where the queue goes on.
     pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let follows = |pair: &[QueueFile]| match pair {
             [one, next] => one.base + self.per_file == next.base,
