@@ -119,6 +119,12 @@ def test_tools_find_the_keys_that_they_read() -> None:
     with cluster() as running:
         keys = shown(running.broker.address)
         assert (keys["brokerRole"], keys["enablePropertyFilter"]) == ("ASYNC_MASTER", "false")
+        assert keys["listenPort"] == running.broker.address.rpartition(":")[2]
+        # Keys of Apache's that are no options here are shown too.
+        assert {"slaveReadEnable", "haTransferBatchSize", "popPollingSize", "brokerIP2"} <= set(
+            keys
+        )
+        assert len(keys) > 480
 
 
 def test_changes_survive_a_restart_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@
 //! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
 
 use crate::context::State;
-use crate::error::{BrokerError, Refusal};
+use crate::error::BrokerError;
 use crate::long_polling::{EndOf, Held, LongPolling};
 use crate::options::Options;
 use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
+use crate::stats::windows::Schedule;
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
@@ -53,6 +54,8 @@ pub struct Broker {
     /// Counters and unfinished frames of both ports.
     ports: Vec<(Arc<Stats>, UnfinishedFrames)>,
     // Guards the threads that deliver delayed and timer messages, until they are joined.
+    // Guards the options that hold now, and makes their changes one after the other.
+    applied: Mutex<Options>,
     deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
 }
@@ -152,6 +155,7 @@ impl Broker {
             ports: (std::iter::once(&main).chain(&fast))
                 .map(|server| (server.stats(), server.unfinished_frames()))
                 .collect(),
+            applied: Mutex::new(state.options.clone()),
             deliverers: Mutex::default(),
             stopped: AtomicBool::new(false),
             state,
@@ -192,35 +196,31 @@ impl Broker {
     }
 
     /// Applies those of these options that may change while the broker runs, and registers again, so that name servers
-    /// learn of a new permission. All other options stay as they are.
+    /// learn of a new permission. All other options stay as they are. An error changes nothing.
     pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
         let state = &self.state;
-        let not_changed = |refusal: Refusal| BrokerError::NotChanged {
-            reason: refusal.remark,
-        };
-        if options.auto_create_topic_enable != state.live.auto_create_topic_enable() {
-            state
-                .topics
-                .open_template(options.auto_create_topic_enable, options.default_topic_queue_nums)
-                .map_err(not_changed)?;
-        }
-        if options.trace_topic_enable {
-            let topic = TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
-            state.topics.add_all(vec![topic]).map_err(not_changed)?;
-        }
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         state.store.reconfigure(&options.store)?;
+        // Name servers look at what a broker says only when the version of its topics is another one. The new version
+        // comes after the new permission: a registration that runs meanwhile must not use it up for the old one.
         let before = state.live.swap_broker_permission(options.broker_permission);
-        if before != options.broker_permission {
-            // Name servers look at what a broker says only when the version of its topics is another one. The new
-            // version comes after the new permission: a registration that runs meanwhile must not use it up for the old
-            // one.
-            state.topics.persist().map_err(|refusal| {
-                state.live.swap_broker_permission(before);
-                not_changed(refusal)
-            })?;
+        let trace_topic = || TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
+        let changed = state.topics.reconfigure(
+            options.auto_create_topic_enable,
+            options.default_topic_queue_nums,
+            options.trace_topic_enable.then(trace_topic),
+            before != options.broker_permission,
+        );
+        if let Err(refusal) = changed {
+            state.live.swap_broker_permission(before);
+            state.store.reconfigure(&applied.store)?;
+            return Err(BrokerError::NotChanged {
+                reason: refusal.remark,
+            });
         }
         state.live.set(options);
         state.announcements.changed();
+        *applied = options.clone();
         Ok(())
     }
 
@@ -434,6 +434,7 @@ async fn answer_waiting(state: Arc<State>, mut ready: UnboundedReceiver<Held>, s
 async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
     let mut had_failed = false;
+    let mut schedule = Schedule::default();
     while !shutdown.sleep_or_stop(SWEEP).await {
         sweeps = sweeps.wrapping_add(1);
         if state.store.has_failed() && !had_failed {
@@ -446,7 +447,9 @@ async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
         let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
         state.long_polling.sweep(clock::now_ms(), check);
-        state.stats.sample(clock::now_ms());
+        let now_ms = clock::now_ms();
+        state.stats.sample(now_ms);
+        state.sample_traffic(now_ms, &schedule.due(now_ms));
     }
 }
 

@@ -12,12 +12,13 @@ use crate::options::LiveOptions;
 use crate::options::Options;
 use crate::registration::announcements::Announcements;
 use crate::stats::Stats;
+use crate::stats::windows::Span;
 use crate::tables::clients::Clients;
 use crate::tables::config_file::ConfigFile;
 use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
-use crate::tables::topics::Topics;
+use crate::tables::topics::{Topic, Topics};
 use pyrmq_remoting::body::{
     ConsumerOffsetSerializeWrapper, OffsetTable, SubscriptionGroupConfig, TopicConfig,
 };
@@ -245,7 +246,7 @@ impl State {
         header: &SendMessageRequestHeader<'_>,
         body: usize,
         peer: &Peer,
-    ) -> Result<Arc<TopicConfig>, Refusal> {
+    ) -> Result<Arc<Topic>, Refusal> {
         self.check_writeable()?;
         admission::sizes(
             body,
@@ -277,11 +278,7 @@ impl State {
         Ok(topic)
     }
 
-    fn make_topic(
-        &self,
-        header: &SendMessageRequestHeader<'_>,
-        peer: &Peer,
-    ) -> Result<Arc<TopicConfig>, Refusal> {
+    fn make_topic(&self, header: &SendMessageRequestHeader<'_>, peer: &Peer) -> Result<Arc<Topic>, Refusal> {
         let name = header.topic;
         admission::topic_name(name)?;
         let limit = self.live.auto_create_topic_limit();
@@ -377,21 +374,16 @@ impl State {
     }
 
     /// A group's retry topic, made when it is missing.
-    pub(crate) fn retry_topic(
-        &self,
-        group: &str,
-        queues: i32,
-        unit: i32,
-    ) -> Result<Arc<TopicConfig>, Refusal> {
+    pub(crate) fn retry_topic(&self, group: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
         self.group_topic(&admission::retry_topic(group), queues, unit)
     }
 
     /// A group's dead-letter topic, made when it is missing.
-    pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<TopicConfig>, Refusal> {
+    pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<Topic>, Refusal> {
         self.group_topic(&admission::dead_letter_topic(group), 1, 0)
     }
 
-    fn group_topic(&self, name: &str, queues: i32, unit: i32) -> Result<Arc<TopicConfig>, Refusal> {
+    fn group_topic(&self, name: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
         if let Some(known) = self.topics.get(name) {
             return Ok(known);
         }
@@ -405,11 +397,24 @@ impl State {
 
     /// Commits an offset, unless its topic was deleted since the caller looked: a topic of the same name must not begin
     /// with offsets of this one.
-    pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
-        self.offsets.commit(group, topic, queue_id, offset);
+    pub fn commit(&self, group: &str, topic: &Topic, queue_id: i32, offset: i64) {
+        let name = &topic.topic_name;
+        self.offsets.commit(group, name, queue_id, offset);
         // A deletion takes the topic out before its offsets, so one of the two sees the other.
-        if self.topics.get(topic).is_none() {
-            self.offsets.remove_topic(topic);
+        if !self.topics.get(name).is_some_and(|now| now.is_same(topic)) {
+            self.offsets.remove(group, name, queue_id);
+        }
+    }
+
+    /// Samples the counters of every topic for the spans whose time has come.
+    pub(crate) fn sample_traffic(&self, now_ms: i64, due: &[Span]) {
+        if due.is_empty() {
+            return;
+        }
+        self.stats.sample_windows(now_ms, due);
+        let (topics, _) = self.topics.all();
+        for topic in topics {
+            topic.traffic.sample(now_ms, due);
         }
     }
 

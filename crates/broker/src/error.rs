@@ -114,6 +114,13 @@ impl Refusal {
         )
     }
 
+    /// The broker filters by tags only.
+    pub fn no_property_filter(kind: &str) -> Self {
+        Self::internal(format!(
+            "The broker does not support consumer to filter message by {kind}, set enablePropertyFilter=true"
+        ))
+    }
+
     /// A message that the store did not take (Apache `SendMessageProcessor.handlePutMessageResult`).
     pub fn of_put(error: &StoreError) -> Self {
         let code = match error {

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! pull finds nothing -> insert -> arrival of a matching message  -+
-//!                                 5 s check finds a newer message  +-> `ready` queue -> second pass of the pull,
-//!                                 the client's time is up         -+                   which always answers
+//!                                 5 s check finds a newer message  +-> `ready` queue -> the pull reads again:
+//!                                 the client's time is up         -+     answered, or no message matches -> insert
 //!                                 connection closed -> dropped
 //! ```
-//! Invariants: a request is held at most once; never more than the limit wait at once; an arrival costs one atomic
-//! load while nobody waits. The dispatch thread only moves requests to the `ready` queue, it reads no message.
+//! Invariants: a request is held in one place; after its time it is answered; never more than the limit wait at once;
+//! an arrival costs one atomic load while nobody waits. The dispatch thread only moves requests to the `ready` queue,
+//! it reads no message.
 
-use crate::tables::subscription::Tags;
+use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Reply;
 use pyrmq_store::Arrival;
@@ -31,7 +32,7 @@ pub struct Held {
     /// The first offset that it wants.
     pub from_offset: i64,
     /// What wakes it.
-    pub tags: Tags,
+    pub filter: MessageFilter,
     /// When it must be answered.
     pub deadline_ms: i64,
 }
@@ -105,7 +106,7 @@ impl LongPolling {
     pub fn arrived(&self, arrival: &Arrival<'_>) {
         self.release(arrival.topic, arrival.queue_id, |held| {
             held.from_offset < arrival.next_offset
-                && arrival.tags_code.is_none_or(|code| held.tags.matches(code))
+                && arrival.tags_code.is_none_or(|code| held.filter.may_match(code))
         });
     }
 

@@ -277,3 +277,40 @@ async fn a_damaged_delayed_message_blocks_neither_later_ones_nor_the_stop() {
     assert_eq!(records(&got)[0].1, b"behind");
     site.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_change_all_or_none_where_the_topics_file_cannot_be_written() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    let state = site.broker.state();
+    let mut wanted = site.broker.options().clone();
+    wanted.broker_permission = 4;
+    wanted.auto_create_topic_enable = false;
+    wanted.trace_topic_enable = true;
+    wanted.transaction_check_max = 7;
+    wanted.store.set("maxMessageSize", "1000").unwrap();
+    disk.fail(
+        Operation::Rename,
+        "topics.json",
+        0,
+        Fault::Error(ErrorKind::Other),
+    );
+    let error = site.broker.reconfigure(&wanted).unwrap_err().to_string();
+    assert!(error.contains("the options stay as they are"), "{error}");
+    let holds = || {
+        (
+            state.live.broker_permission(),
+            state.live.auto_create_topic_enable(),
+            state.live.transaction_check_max(),
+            state.store.live().max_message_bytes(),
+            state.topics.get("RMQ_SYS_TRACE_TOPIC").is_some(),
+        )
+    };
+    assert_eq!(holds(), (6, true, 15, 1 << 20, false));
+    disk.heal();
+    site.send_ok("made-by-a-send", b"x", "").await;
+    site.broker.reconfigure(&wanted).unwrap();
+    assert_eq!(holds(), (4, false, 7, 1000, true));
+    site.stop().await;
+}

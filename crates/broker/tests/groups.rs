@@ -445,12 +445,60 @@ async fn request_314_refuses_groups_that_get_no_offsets() {
 async fn a_commit_does_not_bring_offsets_of_a_deleted_topic_back() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
+    let state = site.broker.state();
     site.ask_ok(common::create("T", 1)).await;
+    let deleted = state.topics.get("T").unwrap();
     site.ask_ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "T"))
         .await;
     // The rest of a commit that found the topic before it was deleted.
-    let state = site.broker.state();
-    state.commit("G", "T", 0, 5);
+    state.commit("G", &deleted, 0, 5);
     assert_eq!(state.offsets.get("G", "T", 0), None);
+    // Neither where a topic of the same name was made meanwhile, which keeps the offsets of its own.
+    site.ask_ok(common::create("T", 2)).await;
+    let made_again = state.topics.get("T").unwrap();
+    state.commit("G", &made_again, 1, 3);
+    state.commit("G", &deleted, 0, 5);
+    assert_eq!(state.offsets.get("G", "T", 0), None);
+    assert_eq!(state.offsets.get("G", "T", 1), Some(3));
+    // A change of the topic leaves it the same topic.
+    site.ask_ok(common::create("T", 4)).await;
+    state.commit("G", &made_again, 0, 1);
+    assert_eq!(state.offsets.get("G", "T", 0), Some(1));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_null_row_of_a_file_and_an_ordinal_filter_type_are_read() {
+    let dir = TempDir::new();
+    let config = dir.path().join("store/config");
+    std::fs::create_dir_all(&config).unwrap();
+    let text = r#"{"topicConfigTable":{"gone":null,"T":{"topicName":"T","readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":1}}}"#;
+    std::fs::write(config.join("topics.json"), text).unwrap();
+    let site = Site::start(options(&dir));
+    let topics = &site.broker.state().topics;
+    assert!(topics.get("gone").is_none());
+    assert_eq!(topics.get("T").unwrap().topic_filter_type.name(), "MULTI_TAG");
+    site.create("U", 1).await;
+    let written = std::fs::read_to_string(config.join("topics.json")).unwrap();
+    assert!(written.contains(r#""topicFilterType":"MULTI_TAG""#), "{written}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_group_without_a_name_is_not_registered() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let body = r#"{"clientID":"me","producerDataSet":[{"groupName":""},{"groupName":"P"}]}"#;
+    site.ask_ok(Command::request(request::HEART_BEAT).with_body(body))
+        .await;
+    let known: Vec<String> = site
+        .broker
+        .state()
+        .clients
+        .all_producers()
+        .into_iter()
+        .map(|(group, _)| group)
+        .collect();
+    assert_eq!(known, ["P"]);
     site.stop().await;
 }

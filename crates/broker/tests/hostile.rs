@@ -286,8 +286,8 @@ async fn lists_of_topics_and_groups_are_checked_like_single_ones() {
     let site = Site::start(options(&dir));
     let invalid = response::INVALID_PARAMETER;
     for (topic, word) in [
-        (r#""attributes":{"queue.type":"BatchCQ"}"#, "not built"),
-        (r#""attributes":{"cleanup.policy":"COMPACTION"}"#, "not built"),
+        (r#""attributes":{"+queue.type":"BatchCQ"}"#, "not built"),
+        (r#""attributes":{"+cleanup.policy":"COMPACTION"}"#, "not built"),
         (r#""topicFilterType":"NO_TAG""#, "topicFilterType"),
         (r#""readQueueNums":65537"#, "readQueueNums"),
         (r#""writeQueueNums":-1"#, "writeQueueNums"),

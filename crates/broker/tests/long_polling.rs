@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_broker::long_polling::{Held, LongPolling};
-use pyrmq_broker::tables::subscription::Tags;
+use pyrmq_broker::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Outbox, Peer, Reply};
 use pyrmq_store::Arrival;
@@ -25,7 +25,7 @@ impl Outbox for Line {
     }
 }
 
-fn held(line: &Arc<Line>, opaque: i32, from_offset: i64, tags: Tags, deadline_ms: i64) -> Held {
+fn held(line: &Arc<Line>, opaque: i32, from_offset: i64, filter: MessageFilter, deadline_ms: i64) -> Held {
     let address = ([127, 0, 0, 1], 1).into();
     let request = Command {
         opaque,
@@ -35,7 +35,7 @@ fn held(line: &Arc<Line>, opaque: i32, from_offset: i64, tags: Tags, deadline_ms
         reply: Reply::new(Peer::new(1, address, address, line.clone()), &request),
         request,
         from_offset,
-        tags,
+        filter,
         deadline_ms,
     }
 }
@@ -61,9 +61,9 @@ fn woken(ready: &mut UnboundedReceiver<Held>) -> Vec<i32> {
 fn an_arrival_wakes_those_that_want_it_and_no_others() {
     let (long_polling, mut ready) = LongPolling::new(10);
     let line = Arc::new(Line::default());
-    let codes = |codes: &[i32]| Tags::Codes(codes.into());
+    let codes = |codes: &[i32]| MessageFilter::Codes(codes.into());
     long_polling
-        .insert("T", 0, held(&line, 1, 5, Tags::All, 100))
+        .insert("T", 0, held(&line, 1, 5, MessageFilter::All, 100))
         .unwrap();
     long_polling
         .insert("T", 0, held(&line, 2, 5, codes(&[7]), 100))
@@ -72,10 +72,10 @@ fn an_arrival_wakes_those_that_want_it_and_no_others() {
         .insert("T", 0, held(&line, 3, 5, codes(&[8]), 100))
         .unwrap();
     long_polling
-        .insert("T", 0, held(&line, 4, 9, Tags::All, 100))
+        .insert("T", 0, held(&line, 4, 9, MessageFilter::All, 100))
         .unwrap();
     long_polling
-        .insert("T", 1, held(&line, 5, 5, Tags::All, 100))
+        .insert("T", 1, held(&line, 5, 5, MessageFilter::All, 100))
         .unwrap();
     long_polling.arrived(&arrival(0, 6, Some(7)));
     assert_eq!(woken(&mut ready), [1, 2]);
@@ -89,13 +89,13 @@ fn ended_time_wakes_and_a_lost_connection_is_dropped() {
     let (long_polling, mut ready) = LongPolling::new(10);
     let (line, lost) = (Arc::new(Line::default()), Arc::new(Line::default()));
     long_polling
-        .insert("T", 0, held(&line, 1, 0, Tags::All, 100))
+        .insert("T", 0, held(&line, 1, 0, MessageFilter::All, 100))
         .unwrap();
     long_polling
-        .insert("T", 0, held(&line, 2, 0, Tags::All, 200))
+        .insert("T", 0, held(&line, 2, 0, MessageFilter::All, 200))
         .unwrap();
     long_polling
-        .insert("T", 0, held(&lost, 3, 0, Tags::All, 200))
+        .insert("T", 0, held(&lost, 3, 0, MessageFilter::All, 200))
         .unwrap();
     lost.close();
     long_polling.sweep(99, None);
@@ -109,7 +109,7 @@ fn a_check_finds_messages_without_a_notice() {
     let (long_polling, mut ready) = LongPolling::new(10);
     let line = Arc::new(Line::default());
     long_polling
-        .insert("T", 0, held(&line, 1, 3, Tags::Codes([1].into()), 100))
+        .insert("T", 0, held(&line, 1, 3, MessageFilter::Codes([1].into()), 100))
         .unwrap();
     long_polling.sweep(0, Some(&|_, _| 3));
     assert_eq!(long_polling.len(), 1);
@@ -122,11 +122,11 @@ fn more_than_the_limit_are_given_back() {
     let (long_polling, mut ready) = LongPolling::new(1);
     let line = Arc::new(Line::default());
     long_polling
-        .insert("T", 0, held(&line, 1, 0, Tags::All, 100))
+        .insert("T", 0, held(&line, 1, 0, MessageFilter::All, 100))
         .unwrap();
     assert_eq!(
         long_polling
-            .insert("U", 0, held(&line, 2, 0, Tags::All, 100))
+            .insert("U", 0, held(&line, 2, 0, MessageFilter::All, 100))
             .unwrap_err()
             .request
             .opaque,
@@ -136,7 +136,7 @@ fn more_than_the_limit_are_given_back() {
     assert_eq!(woken(&mut ready), [1]);
     assert!(
         long_polling
-            .insert("T", 0, held(&line, 3, 0, Tags::All, 100))
+            .insert("T", 0, held(&line, 3, 0, MessageFilter::All, 100))
             .is_err()
     );
 }

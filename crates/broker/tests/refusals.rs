@@ -169,14 +169,14 @@ async fn bad_pulls_are_refused_in_apaches_order() {
         &site,
         pull_queue("G", "T", 2, 0, "*", None),
         response::INVALID_PARAMETER,
-        &["queueId 2", "2 read"],
+        &["queueId[2] is illegal", "readQueueNums:[2]"],
     )
     .await;
     refused(
         &site,
         pull_queue("G", "T", -1, 0, "*", None),
         response::INVALID_PARAMETER,
-        &["queueId -1"],
+        &["queueId[-1] is illegal"],
     )
     .await;
     refused(

@@ -3,7 +3,7 @@
 
 use pyrmq_broker::tables::locks::Locks;
 use pyrmq_broker::tables::offsets::Offsets;
-use pyrmq_broker::tables::subscription::{Subscription, Tags};
+use pyrmq_broker::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::MessageQueue;
 
 fn queue(id: i32) -> MessageQueue {
@@ -92,13 +92,13 @@ fn a_reset_is_taken_once() {
 #[test]
 fn a_tag_expression_becomes_java_hashes() {
     let parse = |expression| Subscription::parse("T", Some(expression), Some("TAG"), 0);
-    assert_eq!(parse("*").unwrap().filter, Tags::All);
-    assert_eq!(parse("").unwrap().filter, Tags::All);
+    assert_eq!(parse("*").unwrap().filter, MessageFilter::All);
+    assert_eq!(parse("").unwrap().filter, MessageFilter::All);
     let two = parse("TagA || TagB").unwrap();
     assert_eq!(two.tags, ["TagA", "TagB"]);
     assert_eq!(two.codes(), [2_598_919, 2_598_920]);
-    assert!(two.filter.matches(2_598_920));
-    assert!(!two.filter.matches(0));
+    assert!(two.filter.may_match(2_598_920));
+    assert!(!two.filter.may_match(0));
     assert_eq!(parse("||"), None);
     assert!(
         !Subscription::parse("T", Some("a > 5"), Some("SQL92"), 0)

@@ -47,7 +47,7 @@ pub use message::{Arrival, Batch, BatchItem, Message, OnArrival, OnDurable, OnSl
 pub use options::timer::TimerOptions;
 pub use options::{FlushDiskType, Options};
 pub use pyrmq_remoting::message::Durability;
-pub use read::query::{Boundary, Found, Get, GetStatus, Got, TagFilter};
+pub use read::query::{Boundary, Found, Get, GetStatus, Got, QueueEntry, RecordFilter, TagFilter};
 pub use recovery::pop::POPPED;
 pub use stats::{Busy, Health, Stats};
 pub use store::Store;

@@ -120,6 +120,11 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// Bytes of all records.
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.end_position - self.physical_offset).unwrap_or(0)
+    }
+
     /// The positions of all records.
     pub fn physical_offsets(&self) -> &[i64] {
         if self.batch_offsets.is_empty() {

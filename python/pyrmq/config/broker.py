@@ -140,6 +140,11 @@ class BrokerOptions(Options):
     lite_pull_message_enable: bool = option(
         default=True, text="lite pull consumers may pull", live=True
     )
+    enable_property_filter: bool = option(
+        default=False,
+        text="consumers may filter by SQL92 conditions on properties",
+        live=True,
+    )
     reject_transaction_message: bool = option(
         default=False,
         text="transactional messages are refused",

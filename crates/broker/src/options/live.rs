@@ -52,6 +52,7 @@ live! {
     transaction_check_interval: AtomicI64 => i64;
     reject_pull_consumer_enable: AtomicBool => bool;
     lite_pull_message_enable: AtomicBool => bool;
+    enable_property_filter: AtomicBool => bool;
     long_polling_enable: AtomicBool => bool;
     short_polling_time_mills: AtomicI64 => i64;
     notify_consumer_ids_changed_enable: AtomicBool => bool;

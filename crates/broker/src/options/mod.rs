@@ -82,6 +82,8 @@ pyrmq_remoting::options! {
     reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0, live;
     /// Lite pull consumers may pull.
     lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0, live;
+    /// Consumers may filter by SQL92 conditions on properties.
+    enable_property_filter: bool = false, "enablePropertyFilter", "switch", 0..=0, live;
     /// Transactional messages are refused.
     reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0, live;
     /// A transaction younger than this is not asked about.

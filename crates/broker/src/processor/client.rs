@@ -5,7 +5,7 @@ use crate::context::State;
 use crate::error::Refusal;
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
-use crate::tables::subscription::{Subscription, Tags};
+use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
     CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
     GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
@@ -49,7 +49,8 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
     for consumer in &body.consumer_data_set {
         wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
     }
-    for producer in &body.producer_data_set {
+    let named = body.producer_data_set.iter();
+    for producer in named.filter(|producer| !producer.group_name.is_empty()) {
         if !state.clients.beat_producer(&producer.group_name, &client) {
             let text = format!("there are {PRODUCER_GROUPS} producer groups, one more is not taken");
             return Err(Refusal::new(response::SYSTEM_BUSY, text));
@@ -116,7 +117,7 @@ fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
     )?;
     subscription.class_filter = data.class_filter_mode;
     if subscription.class_filter {
-        subscription.filter = Tags::All;
+        subscription.filter = MessageFilter::All;
     }
     Some(subscription)
 }
@@ -134,16 +135,21 @@ pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answe
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 46.
-pub(crate) fn check_config(_state: &State, request: &Command, _peer: &Peer) -> Answer {
+/// 46: checks a subscription before a consumer starts with it.
+pub(crate) fn check_config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body: CheckClientRequestBody = read_body(request)?;
-    if let Some(data) = body.subscription_data {
-        let kind = data.expression_type;
-        if !kind.is_empty() && kind != "TAG" {
-            return Err(Refusal::internal(format!(
-                "the broker does not filter by {kind}, only by TAG; enablePropertyFilter is off"
-            )));
-        }
+    let Some(data) = body.subscription_data else {
+        return Ok(Command::response(response::SUCCESS));
+    };
+    let kind = Some(data.expression_type.as_str());
+    let Some(subscription) = Subscription::parse(&data.topic, Some(&data.sub_string), kind, 0) else {
+        return Ok(Command::response(response::SUCCESS));
+    };
+    if !subscription.is_tag() && !state.live.enable_property_filter() {
+        return Err(Refusal::no_property_filter(&subscription.expression_type));
+    }
+    if let MessageFilter::Invalid(cause) = &subscription.filter {
+        return Err(Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, cause.as_ref()));
     }
     Ok(Command::response(response::SUCCESS))
 }

@@ -1,4 +1,4 @@
-//! Consumer groups: 200, 225, the whole table 201, 207, 352; how far they are 208, what they read 343, 345, 303
+//! Consumer groups: 200, 225, the whole table 201, 207, 352; what they may read 353, what they read 343, 345, 303
 //! (Apache `AdminBrokerProcessor`).
 
 use crate::context::State;
@@ -8,19 +8,17 @@ use crate::processor::query::internal;
 use crate::processor::topic::{QUEUES_LIMIT, ends, topic_list};
 use crate::processor::{Answer, answer, read_body};
 use pyrmq_remoting::body::{
-    ConsumeStats, GroupForbidden, MessageQueue, OffsetWrapper, QueryConsumeTimeSpanBody,
-    QuerySubscriptionResponseBody, QueueTimeSpan, SubscriptionGroupConfig, SubscriptionGroupList,
+    GroupForbidden, MessageQueue, QueryConsumeTimeSpanBody, QuerySubscriptionResponseBody, QueueTimeSpan,
+    SubscriptionGroupConfig, SubscriptionGroupList,
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
-    DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader, QueryConsumeTimeSpanRequestHeader,
-    QuerySubscriptionByConsumerRequestHeader, QueryTopicsByConsumerRequestHeader,
-    UpdateGroupForbiddenRequestHeader,
+    DeleteSubscriptionGroupRequestHeader, GetSubscriptionGroupConfigRequestHeader,
+    QueryConsumeTimeSpanRequestHeader, QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader, UpdateGroupForbiddenRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
-use std::collections::BTreeSet;
 
 /// 200.
 pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
@@ -66,6 +64,10 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     if header.clean_offset {
         state.offsets.remove_group(name);
     }
+    let (topics, _) = state.topics.all();
+    for topic in topics {
+        topic.traffic.remove_group(name);
+    }
     Ok(Command::response(response::SUCCESS))
 }
 
@@ -99,68 +101,6 @@ pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
         readable: Some(readable),
         topic: Some(topic.to_owned()),
     }))
-}
-
-/// 208.
-pub(crate) fn consume_stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let header = GetConsumeStatsRequestHeader::decode(&request.fields)?;
-    let group = header.consumer_group;
-    let listed: Vec<&str> = header
-        .topic_list
-        .unwrap_or_default()
-        .split(';')
-        .filter(|topic| !topic.is_empty())
-        .collect();
-    let mut topics: BTreeSet<String> = BTreeSet::new();
-    if listed.is_empty() {
-        match header.topic.filter(|topic| !topic.trim().is_empty()) {
-            Some(topic) => topics.extend([topic.to_owned()]),
-            None => topics.extend(state.offsets.topics_of(group)),
-        }
-        // While members are connected, only what they subscribe to counts.
-        let subscribed = state.clients.consumers(group, |members| {
-            members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
-        });
-        if let Some(subscribed) = subscribed.filter(|subscribed| !subscribed.is_empty()) {
-            topics.retain(|topic| subscribed.contains(topic));
-        }
-    } else {
-        topics.extend(listed.into_iter().map(str::to_owned));
-    }
-    let mut body = ConsumeStats::default();
-    for name in &topics {
-        let Some(topic) = state.topics.get(name) else {
-            continue;
-        };
-        let committed = state.offsets.of_topic(group, name);
-        for queue_id in 0..topic.read_queue_nums {
-            let consumed = committed.get(&queue_id).copied().unwrap_or(0);
-            body.offset_table.insert(
-                MessageQueue::new(name, &state.options.broker_name, queue_id),
-                progress(state, name, queue_id, consumed)?,
-            );
-        }
-    }
-    Ok(answer(&body))
-}
-
-fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<OffsetWrapper, Refusal> {
-    let (_, max) = ends(state, topic, queue_id);
-    let last = if consumed > 0 {
-        state
-            .store
-            .store_time(topic, queue_id, consumed - 1)
-            .map_err(|error| internal(&error))?
-            .unwrap_or(0)
-    } else {
-        0
-    };
-    Ok(OffsetWrapper {
-        broker_offset: max,
-        consumer_offset: consumed,
-        last_timestamp: last,
-        pull_offset: consumed,
-    })
 }
 
 /// 303: between which times the messages of each queue lie, and how old the next one of the group is.

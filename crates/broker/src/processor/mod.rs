@@ -6,7 +6,7 @@
 
 pub(crate) mod call;
 pub(crate) mod client;
-mod cold_read_pool;
+pub(crate) mod consumer_status;
 pub(crate) mod group;
 pub(crate) mod offset;
 pub(crate) mod pull;
@@ -14,11 +14,12 @@ pub(crate) mod query;
 pub(crate) mod recall;
 mod refusals;
 pub(crate) mod reply;
-pub(crate) mod retention;
 mod rows;
 pub(crate) mod runtime;
 pub(crate) mod send;
 pub(crate) mod send_back;
+pub(crate) mod stats;
+pub(crate) mod store_admin;
 pub(crate) mod topic;
 
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};

@@ -1,17 +1,19 @@
-//! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45, copies by 314 and resets by 222
+//! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45, 308, copies by 314 and resets by 222
 //! (Apache `AdminBrokerProcessor`).
 
 use crate::admission;
 use crate::context::State;
 use crate::error::Refusal;
+use crate::processor::consumer_status::reset_by_members;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer};
-use pyrmq_remoting::body::{MessageQueue, ResetOffsetBody, TopicConfig};
+use pyrmq_remoting::body::{MessageQueue, QueryCorrectionOffsetBody, ResetOffsetBody, TopicConfig};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     CloneGroupOffsetRequestHeader, QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader,
-    ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
+    QueryCorrectionOffsetHeader, ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
 };
+use pyrmq_remoting::names;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::Boundary;
@@ -82,7 +84,7 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
             ..response
         });
     }
-    state.commit(group, topic, queue_id, header.commit_offset);
+    state.commit(group, &known, queue_id, header.commit_offset);
     Ok(response)
 }
 
@@ -122,13 +124,40 @@ pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Ans
     Ok(answer(&state.delays.to_body()))
 }
 
+/// 308: the smallest offset of each queue among all groups but some; the largest number where another group is not
+/// behind it.
+pub(crate) fn correction(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryCorrectionOffsetHeader::decode(&request.fields)?;
+    let topic = header.topic;
+    let without: Vec<&str> = header
+        .filter_groups
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .collect();
+    let mut correction_offsets = state.offsets.smallest(topic, &without);
+    correction_offsets.retain(|queue_id, offset| *offset >= state.store.min_offset(topic, *queue_id));
+    for (queue_id, compared) in state.offsets.of_topic(header.compare_group, topic) {
+        if let Some(offset) = correction_offsets.get_mut(&queue_id)
+            && *offset > compared
+        {
+            *offset = i64::MAX;
+        }
+    }
+    Ok(answer(&QueryCorrectionOffsetBody { correction_offsets }))
+}
+
 /// 314: gives a group the offsets of another one, on one topic or on all that have some.
 pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = CloneGroupOffsetRequestHeader::decode(&request.fields)?;
     let (from, to) = (header.src_group, header.dest_group);
     admission::open_to_commits(to)?;
     let topics = match header.topic.map(str::trim) {
-        None | Some("") => state.offsets.topics_of(from),
+        // The retries of one group are nothing to another.
+        None | Some("") => {
+            let topics = state.offsets.topics_of(from).into_iter();
+            topics.filter(|topic| !names::is_retry(topic)).collect()
+        }
         Some(topic) => vec![topic.to_owned()],
     };
     // While members are connected, only what they subscribe to counts.
@@ -151,6 +180,9 @@ pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
 /// 222: resets a group's offsets; its next pulls take them.
 pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
+    if !state.options.use_server_side_reset_offset {
+        return reset_by_members(state, &header, request.language);
+    }
     let (group, name) = (header.group, header.topic);
     let topic = state
         .topics
@@ -158,11 +190,6 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
         .ok_or_else(|| Refusal::no_topic_in("Topic {} does not exist, ", name))?;
     if state.groups.get(group).is_none() {
         return Err(Refusal::no_group_in("Group {} does not exist, ", group));
-    }
-    if !state.options.use_server_side_reset_offset {
-        return Err(Refusal::internal(
-            "resets by the consumers themselves (220) are not built; set useServerSideResetOffset=true",
-        ));
     }
     admission::open_to_commits(group)?;
     let one = header.queue_id.filter(|queue| *queue >= 0);

@@ -9,7 +9,6 @@ use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties;
 use crate::processor::Answer;
-use crate::processor::send::bytes_of;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
@@ -92,7 +91,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
     let stored = pending
         .put(&state.store, &state.delays)
         .map_err(|error| failed(&error.to_string()))?;
-    state.stats.count_put(1, bytes_of(&stored));
+    state.stats.count_put(1, stored.bytes());
     let answer = Command::response(response::SUCCESS)
         .with_field("MSG_REGION", &state.options.region_id)
         .with_header(&RecallMessageResponseHeader {

@@ -42,7 +42,6 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
     (
         &[
             request::EXCHANGE_BROKER_HA_INFO,
-            request::GET_BROKER_HA_STATUS,
             request::RESET_MASTER_FLUSH_OFFSET,
             request::GET_BROKER_EPOCH_CACHE,
             request::NOTIFY_BROKER_ROLE_CHANGED,
@@ -113,26 +112,6 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
     (
         &[request::REGISTER_FILTER_SERVER],
         "filter servers, which 5.0 took out, are not built",
-    ),
-    (
-        &[request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS],
-        "asking consumers for their offsets (221) is not built yet; committed offsets are answered by 14 and 43",
-    ),
-    (
-        &[request::CLEAN_EXPIRED_CONSUMEQUEUE],
-        "retention already removes the consume queues' expired files with those of the log",
-    ),
-    (
-        &[request::CLEAN_UNUSED_TOPIC],
-        "a topic's consume queues are removed with the topic, so none is left unused",
-    ),
-    (
-        &[request::QUERY_CORRECTION_OFFSET, request::QUERY_CONSUME_QUEUE],
-        "this administration request is not built yet",
-    ),
-    (
-        &[request::VIEW_BROKER_STATS_DATA, request::GET_BROKER_CONSUME_STATS],
-        "statistics by topic and group are not kept yet",
     ),
     (
         &[

@@ -151,6 +151,6 @@ fn store(
     let stored = pending
         .put(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
-    state.stats.count_put(1, send::bytes_of(&stored));
+    state.stats.count_put(1, stored.bytes());
     Ok(())
 }

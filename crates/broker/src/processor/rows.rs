@@ -3,6 +3,7 @@
 use crate::context::State;
 use crate::delivery::transactions;
 use crate::processor::call::Call;
+use crate::processor::consumer_status::ConsumerStatus;
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
 use crate::processor::refusals::REFUSALS;
@@ -10,19 +11,41 @@ use crate::processor::reply::SendReply;
 use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
-    Deferred, Function, Handler, Search, client, group, offset, query, retention, runtime, topic,
+    Deferred, Function, Handler, Search, client, group, offset, query, runtime, stats, store_admin, topic,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
 use std::sync::Arc;
 
-/// Searches, on both ports.
-const SEARCHES: &[(i32, Function, &str)] = &[(
-    request::QUERY_MESSAGE,
-    query::by_key,
-    "by key, unique key (`_UNIQUE_KEY_QUERY`) or tag",
-)];
+/// What may read or delete much on the disk, on both ports.
+const SEARCHES: &[(i32, Function, &str)] = &[
+    (
+        request::QUERY_MESSAGE,
+        query::by_key,
+        "by key, unique key (`_UNIQUE_KEY_QUERY`) or tag",
+    ),
+    (
+        request::CLEAN_EXPIRED_CONSUMEQUEUE,
+        store_admin::clean_expired_queues,
+        "a round of retention: queues lose their oldest files with the log's",
+    ),
+    (
+        request::CLEAN_UNUSED_TOPIC,
+        store_admin::clean_unused_topics,
+        "the queues of topics that are in no table",
+    ),
+    (
+        request::GET_BROKER_CONSUME_STATS,
+        stats::of_all_groups,
+        "with messages in flight",
+    ),
+    (
+        request::QUERY_CONSUME_QUEUE,
+        store_admin::queue_entries,
+        "at most 4,096 entries",
+    ),
+];
 
 /// Answered at once, on both ports.
 const PLAIN: &[(i32, Function, &str)] = &[
@@ -70,7 +93,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::CHECK_CLIENT_CONFIG,
         client::check_config,
-        "TAG only, SQL92 is refused",
+        "SQL92 needs enablePropertyFilter",
     ),
     (
         request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -87,7 +110,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
         group::all,
         "whole table, not split",
     ),
-    (request::GET_TOPIC_STATS_INFO, topic::stats, "topicPutTps is 0"),
+    (request::GET_TOPIC_STATS_INFO, topic::stats, ""),
     (
         request::GET_CONSUMER_CONNECTION_LIST,
         client::consumer_connections,
@@ -99,11 +122,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "",
     ),
     (request::DELETE_SUBSCRIPTIONGROUP, group::delete, ""),
-    (
-        request::GET_CONSUME_STATS,
-        group::consume_stats,
-        "consumeTps is 0",
-    ),
+    (request::GET_CONSUME_STATS, stats::of_group, ""),
     (
         request::CLONE_GROUP_OFFSET,
         offset::copy,
@@ -112,7 +131,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::INVOKE_BROKER_TO_RESET_OFFSET,
         offset::reset,
-        "on the broker's side; 220 is not sent",
+        "without useServerSideResetOffset by its members (220)",
     ),
     (
         request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
@@ -138,11 +157,22 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::GET_TOPIC_CONFIG, topic::config, ""),
     (
         request::DELETE_EXPIRED_COMMITLOG,
-        retention::delete_expired,
+        store_admin::delete_expired,
         "what is older than fileReservedTime, at any hour",
     ),
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
     (request::GET_TIMER_CHECK_POINT, recall::checkpoint, ""),
+    (request::QUERY_CORRECTION_OFFSET, offset::correction, ""),
+    (
+        request::VIEW_BROKER_STATS_DATA,
+        stats::counter,
+        "puts, gets, send-backs and dead letters by topic, group and queue",
+    ),
+    (
+        request::GET_BROKER_HA_STATUS,
+        store_admin::replication,
+        "a master without slaves",
+    ),
 ];
 
 /// Answered once the name servers have heard of the change.
@@ -172,6 +202,11 @@ const REPLIES: &[(i32, &str)] = &[
     (request::SEND_REPLY_MESSAGE_V2, "as 324"),
 ];
 
+const STATUS: &[(i32, &str)] = &[(
+    request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    "asks the members by 221",
+)];
+
 const CALLS: &[(i32, &str)] = &[
     (request::GET_CONSUMER_RUNNING_INFO, "passed on to the consumer"),
     (
@@ -184,7 +219,7 @@ const CALLS: &[(i32, &str)] = &[
 const PULLS: &[(i32, &str)] = &[
     (
         request::PULL_MESSAGE,
-        "main port only; long polling; TAG only, SQL92 is refused",
+        "main port only; long polling; SQL92 needs enablePropertyFilter",
     ),
     (request::LITE_PULL_MESSAGE, "as 11"),
 ];
@@ -217,6 +252,7 @@ fn row(code: i32) -> RowInfo {
         .chain(RECALLS)
         .chain(REPLIES)
         .chain(CALLS)
+        .chain(STATUS)
         .chain(PULLS)
         .copied();
     let native = functions.chain(others).find(|(native, _)| *native == code);
@@ -267,6 +303,8 @@ pub(crate) fn table(
     table.native(&codes(RECALLS), &recall);
     let call: Arc<dyn Processor> = Arc::new(Call::new(state.clone()));
     table.native(&codes(CALLS), &call);
+    let status: Arc<dyn Processor> = Arc::new(ConsumerStatus::new(state.clone()));
+    table.native(&codes(STATUS), &status);
     if !fast {
         let pull: Arc<dyn Processor> = Arc::new(Pull::new(state.clone()));
         table.native(&codes(PULLS), &pull);

@@ -15,8 +15,8 @@ use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties};
+use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
 use pyrmq_remoting::message::id::OffsetId;
@@ -58,8 +58,10 @@ struct Answer {
     waits: bool,
     /// The first phase of a transaction.
     half: bool,
-    /// A timer message that can be taken back: its topic, and when it is due.
-    recall: Option<(Arc<TopicConfig>, i64)>,
+    /// The topic that the sender named, or the dead-letter topic of its group.
+    topic: Arc<Topic>,
+    /// When a timer message that can be taken back is due, ms.
+    recall: Option<i64>,
 }
 
 impl BatchProcessor for Send {
@@ -124,9 +126,12 @@ impl OnStored for PendingReply {
         let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
         match stored {
             Ok(stored) => {
-                state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
+                let (count, bytes) = (u64::from(stored.count), stored.bytes());
+                state.stats.count_put(count, bytes);
                 if answer.half {
                     state.transactions.began(&self.key, stored.queue_offset);
+                } else {
+                    answer.topic.traffic.count_put(count, bytes);
                 }
                 let end = stored.end_position;
                 self.stored = stored;
@@ -199,9 +204,9 @@ impl Answer {
             head.text("transactionId", &pending_reply.key);
         }
         head.shared(&state.said().answer);
-        if let Some((topic, due_ms)) = &self.recall {
+        if let Some(due_ms) = self.recall {
             let broker = &state.options.broker_name;
-            let handle = Handle::write(&topic.topic_name, broker, *due_ms, &pending_reply.key);
+            let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
         if self.is_asked {
@@ -229,7 +234,7 @@ impl Send {
         let topic = self.state.admit(&header, body.len(), peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
         if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
-            self.stage_batch(body, &header, (&topic, queue_id), asked, peer, (reply, puts))
+            self.stage_batch(body, &header, (topic, queue_id), asked, peer, (reply, puts))
         } else {
             self.stage_one(request, &header, (topic, queue_id), asked, peer, (reply, puts))
         }
@@ -239,7 +244,7 @@ impl Send {
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
-        (mut topic, mut queue_id): (Arc<TopicConfig>, i32),
+        (mut topic, mut queue_id): (Arc<Topic>, i32),
         asked: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
@@ -311,9 +316,8 @@ impl Send {
             is_asked: asked.is_some(),
             waits: self.waits(asked, &parsed),
             half,
-            recall: due_ms
-                .filter(|_| !is_retry(&topic.topic_name))
-                .map(|due_ms| (Arc::clone(&topic), due_ms)),
+            recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
+            topic: Arc::clone(&topic),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
         pending.stage(puts, &state.delays, pending_reply);
@@ -347,7 +351,7 @@ impl Send {
         &self,
         body: &[u8],
         header: &SendMessageRequestHeader<'_>,
-        (topic, queue_id): (&TopicConfig, i32),
+        (topic, queue_id): (Arc<Topic>, i32),
         asked: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
@@ -363,6 +367,7 @@ impl Send {
             waits: self.waits(asked, &parsed),
             half: false,
             recall: None,
+            topic: Arc::clone(&topic),
         };
         let batch = Batch {
             topic: &topic.topic_name,
@@ -482,11 +487,6 @@ fn refuse_in_batch(
         return Ok(());
     };
     Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
-}
-
-/// Bytes of the stored records.
-pub(crate) fn bytes_of(stored: &Stored) -> u64 {
-    u64::try_from(stored.end_position - stored.physical_offset).unwrap_or(0)
 }
 
 fn write_ids(out: &mut Vec<u8>, host: SocketAddr, stored: &Stored) {

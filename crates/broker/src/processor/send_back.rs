@@ -14,10 +14,10 @@ use crate::message::pending::PendingMessage;
 use crate::message::properties;
 use crate::processor::Answer;
 use crate::processor::query::internal;
-use crate::processor::send::{VERSION_MAX_RECONSUME, bytes_of};
+use crate::processor::send::VERSION_MAX_RECONSUME;
+use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
-use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 
 /// Where a message that came back goes.
 struct RetryTarget {
-    topic: Arc<TopicConfig>,
+    topic: Arc<Topic>,
     queue_id: i32,
     /// 0 for the dead-letter topic.
     level: i32,
@@ -97,7 +97,14 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         &state.stats.sent_back
     };
     counter.fetch_add(1, Ordering::Relaxed);
-    state.stats.count_put(1, bytes_of(&stored));
+    let bytes = stored.bytes();
+    state.stats.count_put(1, bytes);
+    target.topic.traffic.count_put(1, bytes);
+    if let Some(from) = state.topics.get(record.topic) {
+        from.traffic
+            .group_or_new(header.group)
+            .count_send_back(target.is_dead(), bytes);
+    }
     Ok(Command::response(response::SUCCESS))
 }
 

@@ -7,7 +7,8 @@ use crate::error::Refusal;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer, read_body};
 use crate::registration::announced;
-use pyrmq_remoting::Command;
+use crate::stats::windows::Span;
+use crate::tables::attributes;
 use pyrmq_remoting::body::{
     CreateTopicListRequestBody, GroupList, MessageQueue, TopicConfig, TopicFilterType, TopicList,
     TopicOffset, TopicStatsTable,
@@ -18,7 +19,7 @@ use pyrmq_remoting::header::{
     GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, QueryTopicConsumeByWhoRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
-use std::collections::BTreeMap;
+use pyrmq_remoting::{Command, clock};
 
 /// Most queues of a topic: queue ids are stored in 32 bits, but each queue has files of its own.
 pub(crate) const QUEUES_LIMIT: i32 = 65_536;
@@ -35,9 +36,10 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
         topic_filter_type: filter_type(header.topic_filter_type)?,
         topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
         order: header.order,
-        attributes: changed_attributes(
-            old.map(|old| old.attributes.clone()).unwrap_or_default(),
-            header.attributes.unwrap_or_default(),
+        attributes: attributes::altered(
+            attributes::OF_TOPICS,
+            old.as_ref().map(|old| &old.attributes),
+            &attributes::parse(header.attributes.unwrap_or_default())?,
         )?,
         ..TopicConfig::default()
     };
@@ -51,13 +53,13 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
 
 /// 18.
 pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
-    for topic in &topics {
+    let mut topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
+    for topic in &mut topics {
         check(state, topic)?;
-        filter_type(topic.topic_filter_type.name())?;
-        for (key, value) in &topic.attributes {
-            built(key, value)?;
-        }
+        topic.topic_filter_type = filter_type(topic.topic_filter_type.name())?;
+        let old = state.topics.get(&topic.topic_name);
+        let current = old.as_ref().map(|old| &old.attributes);
+        topic.attributes = attributes::altered(attributes::OF_TOPICS, current, &topic.attributes)?;
     }
     if state.topics.put_all(topics)? {
         state.announcements.changed();
@@ -111,50 +113,6 @@ fn filter_type(name: &str) -> Result<TopicFilterType, Refusal> {
     })
 }
 
-/// Refuses attributes that would need code which is not built, because a topic that silently behaves otherwise loses
-/// messages.
-fn built(key: &str, value: &str) -> Result<(), Refusal> {
-    let unbuilt = [("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")];
-    if !unbuilt.contains(&(key, value)) {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        response::INVALID_PARAMETER,
-        format!("topics with {key}={value} are not built yet"),
-    ))
-}
-
-/// Applies `+key=value,-key` (Apache `AttributeParser`).
-fn changed_attributes(
-    mut attributes: BTreeMap<String, String>,
-    changes: &str,
-) -> Result<BTreeMap<String, String>, Refusal> {
-    let bad = |change: &str| {
-        let what = if change.contains('=') {
-            "add/alter"
-        } else {
-            "delete"
-        };
-        Refusal::internal(format!(
-            "{what} attribute format is wrong: {change}; attributes are written +key=value,-key"
-        ))
-    };
-    if changes.is_empty() {
-        return Ok(attributes);
-    }
-    for change in changes.split(',').map(str::trim) {
-        if let Some(added) = change.strip_prefix('+') {
-            let (key, value) = added.split_once('=').ok_or_else(|| bad(change))?;
-            built(key, value)?;
-            attributes.insert(key.to_owned(), value.to_owned());
-        } else {
-            let key = change.strip_prefix('-').ok_or_else(|| bad(change))?;
-            attributes.remove(key);
-        }
-    }
-    Ok(attributes)
-}
-
 /// 215.
 pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteTopicRequestHeader::decode(&request.fields)?;
@@ -190,7 +148,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("No topic in this broker. topic: {}; ", header.topic))?;
-    Ok(answer(&*topic))
+    Ok(answer(&**topic))
 }
 
 /// 21.
@@ -210,7 +168,11 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
-    let mut body = TopicStatsTable::default();
+    let puts = topic.traffic.puts(Span::Minute, clock::now_ms());
+    let mut body = TopicStatsTable {
+        topic_put_tps: puts.map_or(0.0, |growth| growth.messages_per_second()),
+        ..TopicStatsTable::default()
+    };
     for queue_id in 0..topic.queue_nums() {
         let (min_offset, max_offset) = ends(state, &topic.topic_name, queue_id);
         let newest = if max_offset > 0 {

@@ -7,6 +7,7 @@
 pub mod announcements;
 
 use crate::context::State;
+use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{
     Body, DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper,
@@ -136,11 +137,11 @@ pub(crate) fn register_command(state: &State) -> Command {
 
 /// Topics with their version, as 103 and the answer to 21 have them. `perm_mask` limits what each topic permits.
 pub(crate) fn announced(
-    topics: &[Arc<TopicConfig>],
+    topics: &[Arc<Topic>],
     data_version: DataVersion,
     perm_mask: i32,
 ) -> TopicConfigAndMappingSerializeWrapper {
-    let masked = |topic: &Arc<TopicConfig>| {
+    let masked = |topic: &Arc<Topic>| {
         let perm = topic.perm & perm_mask;
         let config = TopicConfig {
             perm,

@@ -13,7 +13,7 @@
 
 use crate::error::{BrokerError, Refusal};
 use pyrmq_remoting::WireError;
-use pyrmq_remoting::body::{Body, Json, Style};
+use pyrmq_remoting::body::{Body, Json, Key, Style};
 use pyrmq_store::{Fs, StoreError, config_file};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,8 +43,15 @@ impl ConfigFile {
                 .map_err(|error| error.to_string())
         };
         let loaded = config_file::load(&*self.fs, &self.path, check)?;
+        let Some(text) = loaded.text() else {
+            return Ok(None);
+        };
+        for row in null_rows(text, table) {
+            let file = self.path.display();
+            tracing::warn!(%file, row, "a row of {table} is null: it is left out, its messages are kept");
+        }
         // Checked a moment ago.
-        Ok(loaded.text().and_then(|text| parse(text, table).ok()))
+        Ok(parse(text, table).ok())
     }
 
     /// Writes the file; the old one becomes the backup. On the disk when it returns.
@@ -59,6 +66,21 @@ impl ConfigFile {
         self.save(body)
             .map_err(|error| Refusal::internal(format!("the change could not be written: {error}")))
     }
+}
+
+/// The names of the rows of a table that have no value.
+fn null_rows(text: &str, table: &str) -> Vec<String> {
+    let tree = Json::parse(text.as_bytes()).unwrap_or_default();
+    let Some(Json::Object(rows)) = tree.get(table) else {
+        return Vec::new();
+    };
+    let nulls = rows.iter().filter(|(_, value)| *value == Json::Null);
+    nulls
+        .filter_map(|(key, _)| match key {
+            Key::Str(name) => Some(name.clone()),
+            _ => None,
+        })
+        .collect()
 }
 
 fn parse<T: Body>(text: &str, table: &'static str) -> Result<T, WireError> {

@@ -4,6 +4,7 @@
 
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
+use crate::tables::attributes;
 use crate::tables::config_file::ConfigFile;
 use pyrmq_remoting::body::{DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper, UnknownMembers};
 use pyrmq_remoting::clock;
@@ -90,30 +91,48 @@ impl Groups {
         .map(drop)
     }
 
+    /// Every name, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = table.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.table.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Makes or replaces groups, all with one write.
+    /// Makes or replaces groups, all with one write. Their attributes are changes (see [`attributes`]).
     pub fn put(&self, groups: Vec<SubscriptionGroupConfig>) -> Result<(), Refusal> {
         for group in &groups {
             admission::group_name(&group.group_name)?;
         }
+        let mut refused = Ok(());
         self.change(|table| {
             let mut changed = false;
             for mut group in groups {
-                if let Some(known) = table.get(&group.group_name) {
+                let known = table.get(&group.group_name);
+                let current = known.map(|known| &known.attributes);
+                match attributes::altered(attributes::OF_GROUPS, current, &group.attributes) {
+                    Ok(altered) => group.attributes = altered,
+                    Err(refusal) => {
+                        refused = Err(refusal);
+                        return false;
+                    }
+                }
+                if let Some(known) = known {
                     group.unknown_members.keep(&known.unknown_members);
                 }
-                if table.get(&group.group_name).is_none_or(|known| **known != group) {
+                if known.is_none_or(|known| **known != group) {
                     table.insert(group.group_name.clone(), Arc::new(group));
                     changed = true;
                 }
             }
             changed
-        })
-        .map(drop)
+        })?;
+        refused
     }
 
     /// Forgets a group and what it may not do. Answers false when it was not there.

@@ -1,5 +1,6 @@
 //! What the broker knows and keeps in its configuration files: topics, groups, offsets, clients and locks.
 
+pub(crate) mod attributes;
 pub mod clients;
 pub mod config_file;
 pub mod groups;

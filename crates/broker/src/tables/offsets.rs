@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-type Queues = BTreeMap<i32, i64>;
+/// Offsets by queue.
+pub type Queues = BTreeMap<i32, i64>;
 type Table = HashMap<String, HashMap<String, Queues>>;
 
 /// The offsets of every group.
@@ -68,6 +69,31 @@ impl Offsets {
         drop(table);
         self.changed.store(true, Ordering::Release);
         true
+    }
+
+    /// Forgets one offset.
+    pub fn remove(&self, group: &str, topic: &str, queue: i32) {
+        let mut table = lock(&self.table);
+        if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
+            queues.remove(&queue);
+        }
+        drop(table);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// The smallest committed offset of each queue of a topic among the groups but for `without` (Apache
+    /// `queryMinOffsetInAllGroup`).
+    pub fn smallest(&self, topic: &str, without: &[&str]) -> Queues {
+        let table = lock(&self.table);
+        let mut smallest = Queues::new();
+        let counted = table
+            .iter()
+            .filter(|(group, _)| !without.contains(&group.as_str()));
+        for (queue, offset) in counted.filter_map(|(_, topics)| topics.get(topic)).flatten() {
+            let least = smallest.entry(*queue).or_insert(*offset);
+            *least = (*least).min(*offset);
+        }
+        smallest
     }
 
     /// Forgets a group.

@@ -1,31 +1,72 @@
 //! What a consumer asks for of a topic, and which messages match (Apache `SubscriptionData`, `FilterAPI`,
 //! `ExpressionMessageFilter`).
 //!
-//! The broker compares tag codes (Java's hash of the tag); the client compares the text, so a code that two tags share
-//! costs a transfer, never a wrong message.
+//! Of tags the broker compares codes (Java's hash of the tag) in the consume queue; the client compares the text, so a
+//! code that two tags share costs a transfer, never a wrong message. SQL92 conditions are evaluated on the records, and
+//! the client does not evaluate them again.
 
-use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_routing::filter::Filter;
+use pyrmq_store::{RecordFilter, TagFilter};
 use std::sync::Arc;
 
-/// Which tag codes match.
+/// Which messages match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tags {
+pub enum MessageFilter {
     /// Every message.
     All,
-    /// Messages with one of these codes.
+    /// Messages with one of these tag codes.
     Codes(Arc<[i32]>),
+    /// Messages whose properties meet a SQL92 condition.
+    Properties(PropertyFilter),
+    /// Unknown, as the expression cannot be compiled; the text is the reason.
+    Invalid(Arc<str>),
 }
 
-impl Tags {
-    /// True when a message with this code of its consume queue entry may be wanted.
+impl MessageFilter {
+    /// True when a message with this code in its consume queue entry may match.
     #[expect(clippy::cast_possible_truncation, reason = "Apache compares the low 32 bits")]
-    pub fn matches(&self, code: i64) -> bool {
+    pub fn may_match(&self, code: i64) -> bool {
         match self {
-            Self::All => true,
             Self::Codes(codes) => codes.contains(&(code as i32)),
+            Self::All | Self::Properties(_) | Self::Invalid(_) => true,
+        }
+    }
+
+    /// The filter in the store's terms.
+    pub(crate) fn for_store(&self) -> TagFilter<'_> {
+        match self {
+            Self::Codes(codes) => TagFilter::Codes(codes),
+            Self::Properties(filter) => TagFilter::Records(filter),
+            Self::All | Self::Invalid(_) => TagFilter::All,
+        }
+    }
+
+    fn sql92(expression: &str) -> Self {
+        match Filter::compile(expression) {
+            Ok(filter) => Self::Properties(PropertyFilter(Arc::new(filter))),
+            Err(error) => Self::Invalid(error.to_string().into()),
         }
     }
 }
+
+/// A compiled SQL92 condition.
+#[derive(Debug, Clone)]
+pub struct PropertyFilter(Arc<Filter>);
+
+impl RecordFilter for PropertyFilter {
+    fn matches(&self, record: &[u8]) -> bool {
+        Record::decode(record).is_ok_and(|record| self.0.matches(record.properties))
+    }
+}
+
+impl PartialEq for PropertyFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expression() == other.0.expression()
+    }
+}
+
+impl Eq for PropertyFilter {}
 
 /// A subscription to one topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +80,7 @@ pub struct Subscription {
     /// The tags of a tag expression.
     pub tags: Vec<String>,
     /// What matches.
-    pub filter: Tags,
+    pub filter: MessageFilter,
     /// The client's clock when it subscribed: the newer wins.
     pub version: i64,
     /// A class on the broker would filter: not since 4.x.
@@ -61,7 +102,7 @@ impl Subscription {
             expression: expression.to_owned(),
             expression_type: expression_type.to_owned(),
             tags: Vec::new(),
-            filter: Tags::All,
+            filter: MessageFilter::All,
             version,
             class_filter: false,
         };
@@ -74,8 +115,13 @@ impl Subscription {
             if subscription.tags.is_empty() {
                 return None;
             }
-            subscription.filter =
-                Tags::Codes(subscription.tags.iter().map(|tag| java_hash::hash(tag)).collect());
+            let codes = subscription.tags.iter().map(|tag| java_hash::hash(tag));
+            subscription.filter = MessageFilter::Codes(codes.collect());
+        } else if subscription.expression_type == "SQL92" {
+            subscription.filter = MessageFilter::sql92(&subscription.expression);
+        } else if !subscription.is_tag() {
+            let cause = format!("expressionType is {expression_type}, allowed are TAG and SQL92");
+            subscription.filter = MessageFilter::Invalid(cause.into());
         }
         Some(subscription)
     }
@@ -85,11 +131,11 @@ impl Subscription {
         self.expression_type.is_empty() || self.expression_type == "TAG"
     }
 
-    /// The codes that match; empty for everything.
+    /// The tag codes that match; empty without tags.
     pub fn codes(&self) -> &[i32] {
         match &self.filter {
-            Tags::All => &[],
-            Tags::Codes(codes) => codes,
+            MessageFilter::Codes(codes) => codes,
+            _ => &[],
         }
     }
 }

@@ -4,15 +4,47 @@
 
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
+use crate::stats::traffic::TopicTraffic;
 use crate::tables::config_file::ConfigFile;
 use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicConfigSerializeWrapper, UnknownMembers};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-type Table = NameMap<String, Arc<TopicConfig>>;
+type Table = NameMap<String, Arc<Topic>>;
+
+/// A topic of this broker: its row of the file, and its counters, which a change of the row keeps.
+#[derive(Debug, Clone, Default)]
+pub struct Topic {
+    config: TopicConfig,
+    /// What goes in and out.
+    pub traffic: Arc<TopicTraffic>,
+}
+
+impl Topic {
+    fn new(config: TopicConfig) -> Self {
+        Self {
+            config,
+            traffic: Arc::default(),
+        }
+    }
+
+    /// Whether these are one topic, perhaps changed, and not one that was deleted and another of its name.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.traffic, &other.traffic)
+    }
+}
+
+impl Deref for Topic {
+    type Target = TopicConfig;
+
+    fn deref(&self) -> &TopicConfig {
+        &self.config
+    }
+}
 
 /// Every topic of this broker.
 #[derive(Debug)]
@@ -32,20 +64,20 @@ impl Topics {
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
         let read: TopicConfigSerializeWrapper = file.read("topicConfigTable")?.unwrap_or_default();
         let mut table: Table = read.topic_config_table.into_iter().map(named).collect();
-        let as_read = table.clone();
+        let as_read = rows(&table);
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
             system.insert(topic.topic_name.clone());
             // As Apache does: the file's word wins over what the settings would make, once it is there.
             table
                 .entry(topic.topic_name.clone())
-                .or_insert_with(|| Arc::new(topic));
+                .or_insert_with(|| Arc::new(Topic::new(topic)));
         }
         if !options.auto_create_topic_enable {
             set_inherit(&mut table, false);
         }
         // Name servers that remember the table of an earlier run compare versions only.
-        let version = if table == as_read {
+        let version = if rows(&table) == as_read {
             read.data_version
         } else {
             next(&read.data_version)
@@ -60,7 +92,7 @@ impl Topics {
     }
 
     /// One topic.
-    pub fn get(&self, name: &str) -> Option<Arc<TopicConfig>> {
+    pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
         self.table
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -80,14 +112,14 @@ impl Topics {
             for topic in topics {
                 table
                     .entry(topic.topic_name.clone())
-                    .or_insert_with(|| Arc::new(topic));
+                    .or_insert_with(|| Arc::new(Topic::new(topic)));
             }
             table.len() > before
         })
     }
 
     /// Every topic and the version of the whole, sorted by name.
-    pub fn all(&self) -> (Vec<Arc<TopicConfig>>, DataVersion) {
+    pub fn all(&self) -> (Vec<Arc<Topic>>, DataVersion) {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<_> = table.values().cloned().collect();
@@ -115,11 +147,20 @@ impl Topics {
         self.change(|table| {
             let mut changed = false;
             for mut topic in topics {
-                if let Some(known) = table.get(&topic.topic_name) {
+                let known = table.get(&topic.topic_name);
+                if let Some(known) = known {
                     topic.unknown_members.keep(&known.unknown_members);
                 }
-                if table.get(&topic.topic_name).is_none_or(|known| **known != topic) {
-                    table.insert(topic.topic_name.clone(), Arc::new(topic));
+                if known.is_none_or(|known| known.config != topic) {
+                    let traffic = known.map(|known| known.traffic.clone()).unwrap_or_default();
+                    let name = topic.topic_name.clone();
+                    table.insert(
+                        name,
+                        Arc::new(Topic {
+                            config: topic,
+                            traffic,
+                        }),
+                    );
                     changed = true;
                 }
             }
@@ -132,14 +173,14 @@ impl Topics {
         &self,
         name: &str,
         make: impl FnOnce() -> TopicConfig,
-    ) -> Result<(Arc<TopicConfig>, bool), Refusal> {
+    ) -> Result<(Arc<Topic>, bool), Refusal> {
         if let Some(known) = self.get(name) {
             return Ok((known, false));
         }
         let made = self.change(|table| {
             let missing = !table.contains_key(name);
             if missing {
-                table.insert(name.to_owned(), Arc::new(make()));
+                table.insert(name.to_owned(), Arc::new(Topic::new(make())));
             }
             missing
         })?;
@@ -155,7 +196,7 @@ impl Topics {
         template: &str,
         queues: i32,
         topic_sys_flag: i32,
-    ) -> Result<Option<Arc<TopicConfig>>, Refusal> {
+    ) -> Result<Option<Arc<Topic>>, Refusal> {
         let Some(template) = self
             .get(template)
             .filter(|template| template.perm & PERM_INHERIT != 0)
@@ -174,26 +215,35 @@ impl Topics {
         Ok(Some(topic))
     }
 
-    /// Allows sends to make topics after the template topic, or forbids it. Answers false when it stood so already.
-    pub fn open_template(&self, open: bool, queues: i32) -> Result<bool, Refusal> {
+    /// Takes over what options say of topics, with one write: whether sends may make topics after the template topic,
+    /// and a topic that is to be there. With `anew` the table gets a new version even when nothing changed.
+    pub fn reconfigure(
+        &self,
+        open: bool,
+        queues: i32,
+        wanted: Option<TopicConfig>,
+        anew: bool,
+    ) -> Result<(), Refusal> {
         self.change(|table| {
-            let is_missing = !table.contains_key(TEMPLATE_TOPIC);
-            if is_missing {
+            let mut changed = anew;
+            if open && !table.contains_key(TEMPLATE_TOPIC) {
                 let template = TopicConfig::new(TEMPLATE_TOPIC, queues, PERM_READ | PERM_WRITE);
-                table.insert(template.topic_name.clone(), Arc::new(template));
+                table.insert(template.topic_name.clone(), Arc::new(Topic::new(template)));
+                changed = true;
             }
-            set_inherit(table, open) || is_missing
+            changed |= set_inherit(table, open);
+            if let Some(topic) = wanted.filter(|topic| !table.contains_key(&topic.topic_name)) {
+                table.insert(topic.topic_name.clone(), Arc::new(Topic::new(topic)));
+                changed = true;
+            }
+            changed
         })
+        .map(drop)
     }
 
     /// Forgets a topic. Answers false when it was not there.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         self.change(|table| table.remove(name).is_some())
-    }
-
-    /// Writes the file as the table stands now.
-    pub fn persist(&self) -> Result<(), Refusal> {
-        self.change(|_| true).map(drop)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.
@@ -204,10 +254,9 @@ impl Topics {
             return Ok(false);
         }
         let next = next(&version);
-        let copied = |(name, topic): (&String, &Arc<TopicConfig>)| (name.clone(), TopicConfig::clone(topic));
         self.file.write(&TopicConfigSerializeWrapper {
             data_version: next,
-            topic_config_table: table.iter().map(copied).collect(),
+            topic_config_table: rows(&table),
             unknown_members: self.unknown_members.clone(),
         })?;
         *version = next;
@@ -217,11 +266,17 @@ impl Topics {
 }
 
 /// A topic of the file, which its row names where it does not name itself.
-fn named((name, mut topic): (String, TopicConfig)) -> (String, Arc<TopicConfig>) {
+fn named((name, mut topic): (String, TopicConfig)) -> (String, Arc<Topic>) {
     if topic.topic_name.is_empty() {
         topic.topic_name.clone_from(&name);
     }
-    (name, Arc::new(topic))
+    (name, Arc::new(Topic::new(topic)))
+}
+
+/// The rows of the file.
+fn rows(table: &Table) -> BTreeMap<String, TopicConfig> {
+    let copied = |(name, topic): (&String, &Arc<Topic>)| (name.clone(), topic.config.clone());
+    table.iter().map(copied).collect()
 }
 
 /// The version after one more change now.
@@ -241,7 +296,7 @@ fn set_inherit(table: &mut Table, open: bool) -> bool {
     };
     let changed = template.perm != perm;
     if changed {
-        Arc::make_mut(template).perm = perm;
+        Arc::make_mut(template).config.perm = perm;
     }
     changed
 }

@@ -1,4 +1,4 @@
-//! Offsets of consumers (`consumerOffset.json`, `delayOffset.json`, requests 43, 45, 222).
+//! Offsets of consumers (`consumerOffset.json`, `delayOffset.json`, requests 43, 45, 220 to 223, 308).
 
 use crate::body::unknown;
 use crate::body::value::body;
@@ -42,6 +42,30 @@ body! {
     pub struct ResetOffsetBody {
         /// By queue.
         pub offset_table: BTreeMap<MessageQueue, i64> => "offsetTable",
+    }
+
+    /// A queue with its new offset (Apache `MessageQueueForC`).
+    pub struct MessageQueueForC {
+        /// Broker name.
+        pub broker_name: String => "brokerName",
+        /// Offset.
+        pub offset: i64 => "offset",
+        /// Queue number.
+        pub queue_id: i32 => "queueId",
+        /// Topic name.
+        pub topic: String => "topic",
+    }
+
+    /// New offsets as a list, for C++ clients (Apache `ResetOffsetBodyForC`).
+    pub struct ResetOffsetBodyForC {
+        /// By queue.
+        pub offset_table: Vec<MessageQueueForC> => "offsetTable",
+    }
+
+    /// Smallest offsets of other groups (answer to 308) (Apache `QueryCorrectionOffsetBody`).
+    pub struct QueryCorrectionOffsetBody {
+        /// Smallest offsets by queue number.
+        pub correction_offsets: BTreeMap<i32, i64> => "correctionOffsets",
     }
 }
 

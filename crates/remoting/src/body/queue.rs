@@ -1,8 +1,8 @@
-//! A message queue, also as the name of a member.
+//! A message queue, also as the name of a member, and the entries of its consume queue (321).
 
 use crate::body::value::body;
 use crate::body::value::wrong;
-use crate::body::{Body, BodyKey, BodyValue, Json, Key, Writer};
+use crate::body::{Body, BodyKey, BodyValue, Json, Key, SubscriptionData, Writer};
 use crate::error::WireError;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -16,6 +16,38 @@ body! {
         pub queue_id: i32 => "queueId",
         /// Topic name.
         pub topic: String => "topic",
+    }
+
+    /// One entry of a consume queue (Apache `ConsumeQueueData`).
+    pub struct ConsumeQueueData {
+        /// Filter bits.
+        pub bit_map: Option<String> => "bitMap",
+        /// The filter matches.
+        pub eval: bool => "eval",
+        /// Entry of the extended file.
+        pub extend_data_json: Option<String> => "extendDataJson",
+        /// Why not.
+        pub msg: Option<String> => "msg",
+        /// Commit log offset.
+        pub physic_offset: i64 => "physicOffset",
+        /// Bytes of the record.
+        pub physic_size: i32 => "physicSize",
+        /// Hash of the tags.
+        pub tags_code: i64 => "tagsCode",
+    }
+
+    /// Entries of a consume queue (answer to 321) (Apache `QueryConsumeQueueResponseBody`).
+    pub struct QueryConsumeQueueResponseBody {
+        /// Filter data as text.
+        pub filter_data: Option<String> => "filterData",
+        /// Largest index.
+        pub max_queue_index: i64 => "maxQueueIndex",
+        /// Smallest index.
+        pub min_queue_index: i64 => "minQueueIndex",
+        /// Entries.
+        pub queue_data: Vec<ConsumeQueueData> => "queueData",
+        /// Subscription.
+        pub subscription_data: Option<SubscriptionData> => "subscriptionData",
     }
 }
 

@@ -1,4 +1,4 @@
-//! How far queues, groups and brokers have come.
+//! How far queues, groups and brokers have come, and their counters (202, 208, 303, 315, 317).
 
 use crate::body::MessageQueue;
 use crate::body::value::body;
@@ -61,5 +61,37 @@ body! {
     pub struct QueryConsumeTimeSpanBody {
         /// By queue.
         pub consume_time_span_set: Vec<QueueTimeSpan> => "consumeTimeSpanSet",
+    }
+
+    /// How far all groups have come (answer to 317) (Apache `ConsumeStatsList`).
+    pub struct ConsumeStatsList {
+        /// Broker address, `ip:port`.
+        pub broker_addr: Option<String> => "brokerAddr",
+        /// By group.
+        pub consume_stats_list: Vec<BTreeMap<String, Vec<ConsumeStats>>> => "consumeStatsList",
+        /// Messages not consumed.
+        pub total_diff: i64 => "totalDiff",
+        /// Messages pulled and not consumed.
+        pub total_inflight_diff: i64 => "totalInflightDiff",
+    }
+
+    /// One statistic in one span (Apache `BrokerStatsItem`).
+    pub struct BrokerStatsItem {
+        /// Per call.
+        pub avgpt: f64 => "avgpt",
+        /// Sum.
+        pub sum: i64 => "sum",
+        /// Per second.
+        pub tps: f64 => "tps",
+    }
+
+    /// One statistic (answer to 315) (Apache `BrokerStatsData`).
+    pub struct BrokerStatsData {
+        /// Last day.
+        pub stats_day: BrokerStatsItem => "statsDay",
+        /// Last hour.
+        pub stats_hour: BrokerStatsItem => "statsHour",
+        /// Last minute.
+        pub stats_minute: BrokerStatsItem => "statsMinute",
     }
 }

@@ -43,6 +43,12 @@ impl TopicFilterType {
 
 impl BodyValue for TopicFilterType {
     fn read(json: Json, what: &'static str) -> Result<Self, WireError> {
+        // fastjson reads an enum's ordinal, too.
+        match json {
+            Json::Int(0) => return Ok(Self::SingleTag),
+            Json::Int(1) => return Ok(Self::MultiTag),
+            _ => {}
+        }
         let name = String::read(json, what)?;
         Ok(Self::from_name(&name).unwrap_or(Self::Unknown(name)))
     }

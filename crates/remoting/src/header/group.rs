@@ -1,4 +1,5 @@
-//! Consumer groups as administrators see them: requests 207, 208, 222, 303, 314, 343, 345, 352, 353.
+//! Consumer groups as administrators see them: requests 207, 208, 222, 223, 303, 308, 314,
+//! 315, 317, 343, 345, 352, 353.
 
 crate::header! {
     /// Deletes a group (Apache `DeleteSubscriptionGroupRequestHeader`).
@@ -83,5 +84,39 @@ crate::header! {
         pub topic: &'a str => "topic",
         /// New state; absent only asks.
         pub readable: Option<bool> => "readable",
+    }
+
+    /// Asks how far all groups have come (Apache `GetConsumeStatsInBrokerHeader`).
+    pub struct GetConsumeStatsInBrokerHeader {
+        /// Orderly groups only.
+        pub is_order: bool => "isOrder",
+    }
+
+    /// Asks clients for their offsets (Apache `GetConsumerStatusRequestHeader`).
+    pub struct GetConsumerStatusRequestHeader<'a> {
+        /// Topic name.
+        pub topic: &'a str => "topic",
+        /// Consumer group.
+        pub group: &'a str => "group",
+        /// Address of one client; absent for all.
+        pub client_addr: Option<&'a str> => "clientAddr",
+    }
+
+    /// Asks for the smallest offsets of other groups (Apache `QueryCorrectionOffsetHeader`).
+    pub struct QueryCorrectionOffsetHeader<'a> {
+        /// Groups, joined by commas.
+        pub filter_groups: Option<&'a str> => "filterGroups",
+        /// Group to compare with.
+        pub compare_group: &'a str => "compareGroup",
+        /// Topic name.
+        pub topic: &'a str => "topic",
+    }
+
+    /// Asks for one statistic (Apache `ViewBrokerStatsDataRequestHeader`).
+    pub struct ViewBrokerStatsDataRequestHeader<'a> {
+        /// Name of the statistic.
+        pub stats_name: &'a str => "statsName",
+        /// Its key.
+        pub stats_key: &'a str => "statsKey",
     }
 }

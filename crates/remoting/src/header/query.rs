@@ -34,4 +34,18 @@ crate::header! {
         /// Offset.
         pub offset: i64 => "offset",
     }
+
+    /// Asks for entries of a consume queue (Apache `QueryConsumeQueueRequestHeader`).
+    pub struct QueryConsumeQueueRequestHeader<'a> {
+        /// Topic name.
+        pub topic: Option<&'a str> => "topic",
+        /// Queue number.
+        pub queue_id: Option<i32> => "queueId",
+        /// First index wanted.
+        pub index: Option<i64> => "index",
+        /// Entries wanted.
+        pub count: Option<i32> => "count",
+        /// Consumer group.
+        pub consumer_group: Option<&'a str> => "consumerGroup",
+    }
 }

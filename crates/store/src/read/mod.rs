@@ -1,6 +1,7 @@
 //! Reading: pulls, single records, times, searches by key.
 
 pub(crate) mod buffers;
+mod filtered;
 mod pull;
 pub(crate) mod query;
 pub(crate) mod reader;

@@ -5,20 +5,21 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
 use crate::fs::read_mode::ReadMode;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::ext::is_address;
-use crate::read::query::{Get, GetStatus, Got, TagFilter};
+use crate::read::query::{Get, GetStatus, Got, QueueEntry, TagFilter};
 use crate::read::reader::Reader;
+use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
 /// Most units that a pull looks at when its filter lets nothing through (Apache `maxFilterMessageSize`, in units).
-const MAX_SCANNED: i64 = 800 * 4;
+pub(super) const MAX_SCANNED: i64 = 800 * 4;
 /// Units read at once for a filter.
 const SCAN: i64 = 800;
 
 /// The units that a pull answers with.
-struct Picked {
-    units: Vec<CqUnit>,
+pub(super) struct Picked {
+    pub(super) units: Vec<CqUnit>,
     bytes: usize,
-    next: i64,
+    pub(super) next: i64,
 }
 
 impl Reader {
@@ -65,6 +66,9 @@ impl Reader {
         request: &Get<'_>,
         got: &mut Got,
     ) -> Result<(), StoreError> {
+        if let TagFilter::Records(filter) = request.tags {
+            return self.scan_records(mode, queue, request, filter, got);
+        }
         let picked = self.pick(mode, queue, request, got.max_offset)?;
         if mode.has_missed() {
             return Ok(());
@@ -85,16 +89,21 @@ impl Reader {
         let Some(body) = body else {
             return self.skip_deleted(queue, request.offset, &picked.units, got);
         };
-        got.status = GetStatus::Found;
-        got.count = picked.units.len();
-        self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
-        self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
-        got.body = body;
+        self.found(got, picked.units.len(), body);
         Ok(())
     }
 
+    /// Completes and counts an answer with messages.
+    pub(super) fn found(&self, got: &mut Got, count: usize, body: Bytes) {
+        got.status = GetStatus::Found;
+        got.count = count;
+        self.got_messages.fetch_add(count as u64, Ordering::Relaxed);
+        self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+        got.body = body;
+    }
+
     /// Retention deleted some of the records meanwhile: the reader goes on at the first one that is still there.
-    fn skip_deleted(
+    pub(super) fn skip_deleted(
         &self,
         queue: &ConsumeQueue,
         offset: i64,
@@ -120,8 +129,35 @@ impl Reader {
         Ok(())
     }
 
+    /// The units of a queue from an index on, as they are.
+    pub(crate) fn queue_entries(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        index: i64,
+        count: i64,
+    ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
+        self.state.check_open()?;
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(None);
+        };
+        let count = count.min(queue.end() - index);
+        if index < queue.min() || count <= 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let mut bytes = Vec::new();
+        queue.read_by(&ReadMode::waiting(), self.fs.as_ref(), (index, count), &mut bytes)?;
+        let units = bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes);
+        let entry = |unit: CqUnit| QueueEntry {
+            position: unit.position,
+            size: unit.size,
+            tags_code: unit.tags_code,
+        };
+        Ok(Some(units.map(entry).collect()))
+    }
+
     /// Chooses the units to answer with.
-    fn pick(
+    pub(super) fn pick(
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
@@ -131,7 +167,7 @@ impl Reader {
         let most = request.max_count.clamp(1, self.live.max_transfer_count());
         let most_bytes = request.max_bytes.min(self.live.max_transfer_bytes());
         let chunk = match request.tags {
-            TagFilter::All => to_i64(most),
+            TagFilter::All | TagFilter::Records(_) => to_i64(most),
             TagFilter::Codes(_) => SCAN.max(to_i64(most)),
         };
         let (log_start, log_end) = (self.log.start(), self.log.appended());

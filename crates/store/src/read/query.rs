@@ -1,8 +1,15 @@
 //! What is asked of the store, and its answers.
 
 use bytes::Bytes;
+use std::fmt::Debug;
 
-/// Which messages of a queue a reader wants, by the code in the consume queue.
+/// Decides by its record whether a reader wants a message.
+pub trait RecordFilter: Debug {
+    /// True when the message of this record is wanted.
+    fn matches(&self, record: &[u8]) -> bool;
+}
+
+/// Which messages of a queue a reader wants.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum TagFilter<'a> {
     /// All.
@@ -10,13 +17,15 @@ pub enum TagFilter<'a> {
     All,
     /// Those whose tag has one of these Java hashes. Hashes collide: the reader compares the tag itself.
     Codes(&'a [i32]),
+    /// Those whose record this filter accepts. The records of the others are read too, but not returned.
+    Records(&'a dyn RecordFilter),
 }
 
 impl TagFilter<'_> {
-    /// True when a message with this code is wanted.
+    /// True when a message with this code in its consume queue entry may be wanted.
     pub fn matches(&self, tags_code: i64) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::Records(_) => true,
             Self::Codes(codes) => codes.iter().any(|code| i64::from(*code) == tags_code),
         }
     }
@@ -97,6 +106,17 @@ impl Got {
             behind_bytes: 0,
         }
     }
+}
+
+/// One entry of a consume queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Position of the record in the commit log.
+    pub position: i64,
+    /// Bytes of the record.
+    pub size: i32,
+    /// Java hash of the tag, or the delivery time in a queue of delayed messages.
+    pub tags_code: i64,
 }
 
 /// Which of two neighbours a time between them means.

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::index::query::KeyQuery;
-use crate::read::query::{Boundary, Found, Get, Got};
+use crate::read::query::{Boundary, Found, Get, Got, QueueEntry};
 use crate::store::Store;
 use bytes::Bytes;
 
@@ -55,6 +55,17 @@ impl Store {
             .queues
             .range_of(topic, queue_id)
             .map_or(0, |(_, end)| end)
+    }
+
+    /// The entries of a consume queue from an index on, fewer than `count` at its end; `None` without such a queue.
+    pub fn queue_entries(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        index: i64,
+        count: i64,
+    ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
+        self.engine.reader.queue_entries(topic, queue_id, index, count)
     }
 
     /// The index of the message at a time; after the newest message for a time after it.

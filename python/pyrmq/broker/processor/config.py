@@ -6,7 +6,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import Response
-from pyrmq.server.properties import write
+from pyrmq.server.properties import parse, write
 from pyrmq.server.runtime_config import changes
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def rows(server: Broker) -> dict[int, Handler]:
 
     def show(request: _core.Request) -> Response:
         del request
-        text = write({**server.options.to_properties(), **_FIXED})
+        text = write(
+            {**_defaults_of_apache(), **server.options.to_properties(), **_addresses(server)}
+        )
         version = f'{{"counter":{server.changes},"stateVersion":0,"timestamp":{began_ms}}}'
         return Response(fields={"version": version}, body=text.encode())
 
@@ -36,5 +38,21 @@ def rows(server: Broker) -> dict[int, Handler]:
     }
 
 
-# Keys of Apache's that tools read, and that are no options here.
-_FIXED = {"brokerRole": "ASYNC_MASTER", "enablePropertyFilter": "false"}
+def _defaults_of_apache() -> dict[str, str]:
+    """Apache's keys that are no options here: tools look for some of them."""
+    # Rarely asked for: not imported at the start.
+    from importlib.resources import files
+
+    text = files("pyrmq.broker").joinpath("apache_defaults.properties").read_text("utf-8")
+    return parse(text)
+
+
+def _addresses(server: Broker) -> dict[str, str]:
+    """Keys whose defaults depend on the machine."""
+    host, _, port = server.address.rpartition(":")
+    return {
+        "brokerIP1": host,
+        "brokerIP2": host,
+        "listenPort": port,
+        "namesrvAddr": server.options.namesrv_addr or "",
+    }

@@ -160,8 +160,10 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
         state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         Refusal::of_put(&error)
     })?;
-    state
-        .stats
-        .count_put(1, crate::processor::send::bytes_of(&stored));
+    let bytes = stored.bytes();
+    state.stats.count_put(1, bytes);
+    if let Some(topic) = state.topics.get(topic) {
+        topic.traffic.count_put(1, bytes);
+    }
     Ok(())
 }

@@ -6,20 +6,14 @@
 //! | `pop` | consumption by pop |
 //! | `auth` | users and access rules |
 //! | `controller` | the controller and elections |
-//! | `replication` | replication (HA) |
 //! | `static_topic` | static topics |
-//! | `admin` | administration: offsets of clients, statistics, consume queue entries |
 
-mod admin;
 mod auth;
 mod controller;
 mod pop;
-mod replication;
 mod static_topic;
 
-pub use admin::*;
 pub use auth::*;
 pub use controller::*;
 pub use pop::*;
-pub use replication::*;
 pub use static_topic::*;

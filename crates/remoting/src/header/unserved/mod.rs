@@ -8,7 +8,7 @@
 //! | `auth` | users and access rules |
 //! | `controller` | the controller and elections |
 //! | `replication` | replication (HA) and broker containers |
-//! | `admin` | administration: statistics, consume queue entries, tables in pages, RocksDB |
+//! | `admin` | administration: tables in pages, RocksDB |
 
 mod admin;
 mod auth;

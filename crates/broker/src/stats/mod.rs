@@ -1,9 +1,13 @@
 //! What the broker counts: plain atomics on the hot path, sampled once a second for rates (Apache
 //! `StoreStatsService`, `BrokerStats`).
 
+pub mod traffic;
+pub mod windows;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use windows::{Growth, Sample, Span, Windows};
 
 /// The windows of a rate, in samples of one second (Apache `StoreStatsService.getPutTps`).
 const WINDOWS: [usize; 3] = [10, 60, 600];
@@ -33,13 +37,15 @@ pub struct Stats {
     /// Messages that ended in a dead-letter topic.
     pub dead: AtomicU64,
     started_ms: AtomicI64,
+    // Guards the windows of what was stored and of what was sent. Taken by the sampler and by tools.
+    windows: Mutex<[Windows; 2]>,
     // Guards the samples and the marks of the day.
     history: Mutex<History>,
 }
 
 /// One look at the counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Sample {
+struct Second {
     at_ms: i64,
     put: u64,
     found: u64,
@@ -49,7 +55,7 @@ struct Sample {
 
 #[derive(Debug, Default)]
 struct History {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<Second>,
     day: i64,
     put_mornings: [u64; 2],
     get_mornings: [u64; 2],
@@ -97,7 +103,7 @@ impl Stats {
 
     /// Takes the sample of this second; marks the first one of each day (UTC).
     pub fn sample(&self, now_ms: i64) {
-        let sample = Sample {
+        let sample = Second {
             at_ms: now_ms,
             put: self.put.load(Ordering::Relaxed),
             found: self.pull_found.load(Ordering::Relaxed),
@@ -115,6 +121,38 @@ impl Stats {
             history.samples.pop_front();
         }
         history.samples.push_back(sample);
+    }
+
+    /// Takes the samples of the windows that are due.
+    pub fn sample_windows(&self, now_ms: i64, due: &[Span]) {
+        let samples = self.totals(now_ms);
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        for (windows, sample) in windows.iter_mut().zip(samples) {
+            for span in due {
+                windows.push(*span, sample);
+            }
+        }
+    }
+
+    /// What was stored and what was sent in a span that ends now.
+    pub fn growth(&self, span: Span, now_ms: i64) -> [Growth; 2] {
+        let [put, sent] = self.totals(now_ms);
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let [of_put, of_sent] = &*windows;
+        [of_put.growth(span, put), of_sent.growth(span, sent)]
+    }
+
+    fn totals(&self, now_ms: i64) -> [Sample; 2] {
+        let sample = |messages: &AtomicU64, bytes: &AtomicU64, calls: &AtomicU64| Sample {
+            at_ms: now_ms,
+            messages: messages.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
+            calls: calls.load(Ordering::Relaxed),
+        };
+        [
+            sample(&self.put, &self.put_bytes, &self.put),
+            sample(&self.sent, &self.sent_bytes, &self.pull_found),
+        ]
     }
 
     /// Rates up to the last sample.

@@ -1,0 +1,205 @@
+//! What a broker asks the members of a consumer group on behalf of a tool: their offsets (221, for 223), and to take
+//! new ones (220, for 222 without `useServerSideResetOffset`) (Apache `Broker2Client`).
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::processor::{Answer, answer};
+use crate::tables::clients::Client;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::Language;
+use pyrmq_remoting::body::{Body, GetConsumerStatusBody, MessageQueue, MessageQueueForC};
+use pyrmq_remoting::body::{ResetOffsetBody, ResetOffsetBodyForC};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::command::FLAG_ONEWAY;
+use pyrmq_remoting::header::{GetConsumerStatusRequestHeader, ResetOffsetRequestHeader};
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_store::Boundary;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long each consumer may take to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Older consumers do not know these requests (Apache `MQVersion.V3_0_7_SNAPSHOT`).
+const OLDEST: i32 = 28;
+
+/// Answers 223.
+#[derive(Debug)]
+pub(crate) struct ConsumerStatus {
+    state: Arc<State>,
+}
+
+/// The answers so far. The last holder sends the whole: a member that never answers drops its share when its time is
+/// up.
+struct Collected {
+    table: Mutex<BTreeMap<String, BTreeMap<MessageQueue, i64>>>,
+    reply: Mutex<Option<Reply>>,
+}
+
+impl Drop for Collected {
+    fn drop(&mut self) {
+        let table = std::mem::take(self.table.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let reply = self.reply.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reply) = reply.take() {
+            reply.send(answer(&GetConsumerStatusBody {
+                consumer_table: table,
+                ..GetConsumerStatusBody::default()
+            }));
+        }
+    }
+}
+
+impl ConsumerStatus {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    /// The members to ask, and what they are asked.
+    fn prepare(&self, request: &Command) -> Result<(Vec<Client>, Command), Refusal> {
+        let header = GetConsumerStatusRequestHeader::decode(&request.fields)?;
+        let mut members = members_of(&self.state, header.group).ok_or_else(|| {
+            Refusal::internal(format!(
+                "No Any Consumer online in the consumer group: [{}]",
+                header.group
+            ))
+        })?;
+        let chosen = header.client_addr.filter(|client| !client.trim().is_empty());
+        if let Some(client) = chosen {
+            members.retain(|member| member.id == client);
+        }
+        let question = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT).with_header(
+            &GetConsumerStatusRequestHeader {
+                topic: header.topic,
+                group: header.group,
+                client_addr: None,
+            },
+        );
+        Ok((members, question))
+    }
+}
+
+impl Processor for ConsumerStatus {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        let (members, question) = match self.prepare(&request) {
+            Ok(prepared) => prepared,
+            Err(refusal) => return reply.send(refusal.into_response()),
+        };
+        let collected = Arc::new(Collected {
+            table: Mutex::default(),
+            reply: Mutex::new(Some(reply)),
+        });
+        for member in members {
+            let (collected, id) = (Arc::clone(&collected), member.id);
+            member
+                .peer
+                .request_with(question.clone(), CALL_TIMEOUT, move |result| {
+                    let offsets = result
+                        .ok()
+                        .filter(|answer| answer.code == response::SUCCESS)
+                        .and_then(|answer| GetConsumerStatusBody::decode(&answer.body?).ok());
+                    let Some(body) = offsets else {
+                        return tracing::warn!(client = id, "a consumer did not say its offsets");
+                    };
+                    let mut table = collected.table.lock().unwrap_or_else(PoisonError::into_inner);
+                    table.insert(id, body.message_queue_table);
+                });
+        }
+    }
+}
+
+/// The connected members of a group; `None` without any.
+fn members_of(state: &State, group: &str) -> Option<Vec<Client>> {
+    let members = state
+        .clients
+        .consumers(group, |group| group.members.values().cloned().collect::<Vec<_>>());
+    members.filter(|members| !members.is_empty())
+}
+
+/// 222 without `useServerSideResetOffset`: tells the connected members which offsets to take. They stop, take them and
+/// commit them.
+pub(crate) fn reset_by_members(
+    state: &State,
+    header: &ResetOffsetRequestHeader<'_>,
+    language: Language,
+) -> Answer {
+    let (group, name) = (header.group, header.topic);
+    let topic = state.topics.get(name).ok_or_else(|| {
+        Refusal::no_topic_in(
+            "[reset-offset] reset offset failed, no topic in this broker. topic={}; ",
+            name,
+        )
+    })?;
+    let mut offset_table = BTreeMap::new();
+    for queue_id in 0..topic.write_queue_nums {
+        let committed = state.offsets.get(group, name, queue_id).ok_or_else(|| {
+            Refusal::internal(format!(
+                "THe consumer group <{group}> not exist: it has no offset of queue {queue_id}"
+            ))
+        })?;
+        let target = if header.timestamp == -1 {
+            state.store.max_offset(name, queue_id)
+        } else {
+            let found = state
+                .store
+                .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower);
+            found.map_err(|error| Refusal::internal(error.to_string()))?
+        };
+        let target = target.max(0);
+        let queue = MessageQueue::new(name, &state.options.broker_name, queue_id);
+        let is_taken = header.is_force || target < committed;
+        offset_table.insert(queue, if is_taken { target } else { committed });
+    }
+    let members = members_of(state, group).ok_or_else(|| {
+        Refusal::new(
+            response::CONSUMER_NOT_ONLINE,
+            format!(
+                "Consumer not online, so can not reset offset, Group: {group} Topic: {name} Timestamp: {}",
+                header.timestamp
+            ),
+        )
+    })?;
+    if let Some(old) = members.iter().find(|member| member.version < OLDEST) {
+        return Err(Refusal::internal(format!(
+            "the client does not support this feature. version={}",
+            old.version
+        )));
+    }
+    let body = ResetOffsetBody { offset_table };
+    let bytes = if language == Language::Cpp {
+        for_cpp(&body).encode()
+    } else {
+        body.encode()
+    };
+    for member in members {
+        let mut order = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET)
+            .with_header(&ResetOffsetRequestHeader {
+                queue_id: None,
+                offset: None,
+                is_force: false,
+                ..*header
+            })
+            .with_body(bytes.clone());
+        order.flag |= FLAG_ONEWAY;
+        member.peer.send(order);
+        tracing::info!(
+            group,
+            topic = name,
+            client = member.id,
+            "told a consumer to reset its offsets"
+        );
+    }
+    Ok(answer(&body))
+}
+
+/// As a list: the C++ client reads no objects as keys.
+fn for_cpp(body: &ResetOffsetBody) -> ResetOffsetBodyForC {
+    let rows = body.offset_table.iter().map(|(queue, offset)| MessageQueueForC {
+        broker_name: queue.broker_name.clone(),
+        offset: *offset,
+        queue_id: queue.queue_id,
+        topic: queue.topic.clone(),
+    });
+    ResetOffsetBodyForC {
+        offset_table: rows.collect(),
+    }
+}

@@ -1,0 +1,246 @@
+//! Which pulls are served, and with which filter.
+
+use crate::admission;
+use crate::error::Refusal;
+use crate::processor::pull::Pull;
+use crate::tables::subscription::{MessageFilter, Subscription};
+use crate::tables::topics::Topic;
+use pyrmq_remoting::body::{ConsumeType, SubscriptionGroupConfig};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::PullMessageRequestHeader;
+use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
+use pyrmq_remoting::net::Peer;
+use std::sync::Arc;
+
+/// Bit of a pull's sysFlag (Apache `PullSysFlag`).
+const HAS_SUBSCRIPTION: i32 = 0x4;
+
+/// What kind of closed door a refusal means (Apache `ForbiddenType`).
+const FORBIDDEN_BROKER: &str = "1";
+const FORBIDDEN_GROUP: &str = "2";
+const FORBIDDEN_TOPIC: &str = "3";
+const FORBIDDEN_BROADCASTING: &str = "4";
+const FORBIDDEN_SUBSCRIPTION: &str = "5";
+
+/// Groups of RocketMQ's own tools that may always pull (Apache `MixAll.isSysConsumerGroupPullMessage`).
+const TOOL_GROUPS: [&str; 11] = [
+    "DEFAULT_CONSUMER",
+    "TOOLS_CONSUMER",
+    "SCHEDULE_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "__MONITOR_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_ONSAPI_PULL",
+    "CID_SYS_RMQ_TRANS",
+];
+
+/// A pull that passed every check.
+pub(super) struct Admitted {
+    pub(super) topic: Arc<Topic>,
+    pub(super) group: Arc<SubscriptionGroupConfig>,
+    pub(super) filter: MessageFilter,
+    /// The answer is a reset of the group's offset: what it commits beside is older.
+    pub(super) reset: bool,
+}
+
+impl Pull {
+    /// The checks in Apache's order: clients act on the first that fails.
+    pub(super) fn admit(&self, ask: &PullMessageRequestHeader<'_>, code: i32) -> Result<Admitted, Refusal> {
+        let state = &self.state;
+        let options = &state.options;
+        if !admission::is_readable(state.live.broker_permission()) {
+            return Err(forbidden(
+                FORBIDDEN_BROKER,
+                format!(
+                    "the broker[{}] pulling message is forbidden: brokerPermission of {}",
+                    options.broker_ip1, options.broker_name
+                ),
+            ));
+        }
+        if code == request::LITE_PULL_MESSAGE && !state.live.lite_pull_message_enable() {
+            return Err(forbidden(
+                FORBIDDEN_BROKER,
+                format!(
+                    "the broker[{}] for lite pull consumer is forbidden: litePullMessageEnable",
+                    options.broker_ip1
+                ),
+            ));
+        }
+        let group = state.group(ask.consumer_group)?;
+        if !group.consume_enable {
+            return Err(forbidden(
+                FORBIDDEN_GROUP,
+                format!(
+                    "subscription group no permission, {}: consumeEnable",
+                    ask.consumer_group
+                ),
+            ));
+        }
+        let Some(topic) = state.topics.get(ask.topic) else {
+            return Err(Refusal::no_topic(ask.topic));
+        };
+        if !admission::is_readable(topic.perm) {
+            return Err(forbidden(
+                FORBIDDEN_TOPIC,
+                format!("the topic[{}] pulling message is forbidden: its perm", ask.topic),
+            ));
+        }
+        if ask.queue_id < 0 || ask.queue_id >= topic.read_queue_nums {
+            return Err(Refusal::new(
+                response::INVALID_PARAMETER,
+                format!(
+                    "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",
+                    ask.queue_id, ask.topic, topic.read_queue_nums
+                ),
+            ));
+        }
+        let filter = self.filter(ask, &group)?;
+        Ok(Admitted {
+            topic,
+            group,
+            filter,
+            reset: false,
+        })
+    }
+
+    /// With `rejectPullConsumerEnable`, refuses a pull by a client that is no member of a group of push consumers. Such
+    /// a broker passes over the heartbeats of pull consumers, so their groups have no members. RocketMQ's own tools may
+    /// pull.
+    pub(super) fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
+        let is_pushed_to = self.state.clients.consumers(group, |consumers| {
+            consumers.consume_mode.consume_type != ConsumeType::Actively
+                || consumers.members.contains_key(&peer.id())
+        });
+        if is_pushed_to == Some(true)
+            || TOOL_GROUPS.contains(&group)
+            || group.starts_with(SYSTEM_GROUP_PREFIX)
+        {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            response::SUBSCRIPTION_NOT_EXIST,
+            "the consumer's group info not exist, or the pull consumer is rejected by server: rejectPullConsumerEnable",
+        ))
+    }
+
+    fn filter(
+        &self,
+        ask: &PullMessageRequestHeader<'_>,
+        group: &SubscriptionGroupConfig,
+    ) -> Result<MessageFilter, Refusal> {
+        if ask.sys_flag & HAS_SUBSCRIPTION == 0 {
+            return self.subscribed_filter(ask, group);
+        }
+        let is_tag = ask
+            .expression_type
+            .is_none_or(|kind| kind.is_empty() || kind == "TAG");
+        if is_tag && matches!(ask.subscription, None | Some("" | "*")) {
+            return Ok(MessageFilter::All);
+        }
+        if !is_tag && let Some(known) = self.known_filter(ask) {
+            return self.allowed(&known);
+        }
+        let parse_failed = |cause: &str| {
+            Refusal::new(
+                response::SUBSCRIPTION_PARSE_FAILED,
+                format!("parse the consumer's subscription failed: {cause}"),
+            )
+        };
+        let subscription =
+            Subscription::parse(ask.topic, ask.subscription, ask.expression_type, ask.sub_version)
+                .ok_or_else(|| parse_failed("the subscription names no tag"))?;
+        if let MessageFilter::Invalid(cause) = &subscription.filter {
+            return Err(parse_failed(cause));
+        }
+        self.allowed(&subscription)
+    }
+
+    /// The group's subscription when it has the same expression as the pull: it is compiled already.
+    fn known_filter(&self, ask: &PullMessageRequestHeader<'_>) -> Option<Arc<Subscription>> {
+        let known = self.state.clients.consumers(ask.consumer_group, |consumers| {
+            consumers.subscriptions.get(ask.topic).cloned()
+        });
+        known.flatten().filter(|known| {
+            Some(known.expression.as_str()) == ask.subscription
+                && Some(known.expression_type.as_str()) == ask.expression_type
+                && !matches!(known.filter, MessageFilter::Invalid(_))
+        })
+    }
+
+    /// The filter of a pull without a subscription of its own: the one of its group's heartbeats.
+    fn subscribed_filter(
+        &self,
+        ask: &PullMessageRequestHeader<'_>,
+        group: &SubscriptionGroupConfig,
+    ) -> Result<MessageFilter, Refusal> {
+        let name = ask.consumer_group;
+        let known = self.state.clients.consumers(name, |consumers| {
+            (
+                consumers.consume_mode.is_broadcasting(),
+                consumers.subscriptions.get(ask.topic).cloned(),
+            )
+        });
+        let Some((broadcasting, subscription)) = known else {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_EXIST,
+                format!("the consumer's group info not exist: no consumer of the group {name} is connected"),
+            ));
+        };
+        if broadcasting && !group.consume_broadcast_enable {
+            return Err(forbidden(
+                FORBIDDEN_BROADCASTING,
+                format!(
+                    "the consumer group[{name}] can not consume by broadcast way: consumeBroadcastEnable"
+                ),
+            ));
+        }
+        if self.state.groups.is_forbidden(name, ask.topic) {
+            return Err(forbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                format!("the consumer group[{name}] is forbidden for topic[{}]", ask.topic),
+            ));
+        }
+        let Some(subscription) = subscription else {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_EXIST,
+                format!(
+                    "the consumer's subscription not exist: the group {name} does not subscribe to {}",
+                    ask.topic
+                ),
+            ));
+        };
+        if subscription.version < ask.sub_version {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest: the broker has not had the heartbeat with it yet",
+            ));
+        }
+        if let MessageFilter::Invalid(cause) = &subscription.filter {
+            return Err(Refusal::new(
+                response::FILTER_DATA_NOT_EXIST,
+                format!(
+                    "The broker's consumer filter data is not exist!Your expression may be wrong! {cause}"
+                ),
+            ));
+        }
+        self.allowed(&subscription)
+    }
+
+    /// The subscription's filter, unless this broker is not to use that kind.
+    fn allowed(&self, subscription: &Subscription) -> Result<MessageFilter, Refusal> {
+        if !subscription.is_tag() && !self.state.live.enable_property_filter() {
+            return Err(Refusal::no_property_filter(&subscription.expression_type));
+        }
+        Ok(subscription.filter.clone())
+    }
+}
+
+fn forbidden(kind: &'static str, remark: String) -> Refusal {
+    Refusal {
+        forbidden_type: Some(kind),
+        ..Refusal::new(response::NO_PERMISSION, remark)
+    }
+}

@@ -1,0 +1,338 @@
+//! Pulls: 11 and 361 (Apache `PullMessageProcessor`, `DefaultPullMessageResultHandler`).
+//!
+//! ```text
+//! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
+//!                                                                           -> at the end of the queue: held
+//! ```
+//! A pull that was held is read again when messages arrive. If its filter lets none of them through, it is held again,
+//! from the offset behind them: its consumer hears nothing of messages that it does not want.
+//!
+//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own
+//! (`cold_read_pool.rs`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again
+//! would loop without it.
+
+mod admission;
+mod cold_read_pool;
+
+use crate::admission::open_to_commits;
+use crate::context::State;
+use crate::error::Refusal;
+use crate::long_polling::Held;
+use admission::Admitted;
+use bytes::Bytes;
+use cold_read_pool::ColdReadPool;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::PullMessageRequestHeader;
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, Fields, clock};
+use pyrmq_store::{Get, GetStatus, Got};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// sysFlag bits of a pull (Apache `PullSysFlag`).
+const COMMITS: i32 = 0x1;
+const MAY_WAIT: i32 = 0x2;
+
+/// A pull this many messages or more from its queue's end may need the disk.
+const OLD: i64 = 4096;
+
+/// Answers pulls.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    state: Arc<State>,
+    cold_reads: Arc<ColdReadPool>,
+}
+
+/// What is done about a read from the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is
+    /// in memory.
+    OnTask,
+    /// It is left to the pool.
+    OnPool,
+}
+
+/// How often a pull was read before.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    /// Not yet.
+    First,
+    /// It was held. It goes on at an offset, and must be answered at a time.
+    Resumed { from_offset: i64, deadline_ms: i64 },
+}
+
+impl Pass {
+    /// The first offset wanted.
+    fn offset_of(self, ask: &PullMessageRequestHeader<'_>) -> i64 {
+        match self {
+            Self::First => ask.queue_offset,
+            Self::Resumed { from_offset, .. } => from_offset,
+        }
+    }
+}
+
+/// A pull that passed every check, and what the store has for it.
+type Inspected<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+
+impl Processor for Pull {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        let disk = if self.state.store.knows_cached() {
+            Disk::OnPool
+        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_old(&request) {
+            return self.read_on_pool(request, reply);
+        } else {
+            Disk::OnTask
+        };
+        if let Some((request, reply)) = self.answer(request, reply, Pass::First, disk) {
+            self.read_on_pool(request, reply);
+        }
+    }
+}
+
+impl Pull {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        let cold_reads = Arc::default();
+        Self { state, cold_reads }
+    }
+
+    /// Has a thread of the pool answer.
+    fn read_on_pool(&self, request: Command, reply: Reply) {
+        let answerer = || {
+            let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());
+            move |(request, reply)| {
+                // A broker that is gone answers nobody.
+                if let Some(state) = state.upgrade() {
+                    let cold_reads = cold_reads.clone();
+                    Self { state, cold_reads }.answer(request, reply, Pass::First, Disk::OnTask);
+                }
+            }
+        };
+        if let Some((request, reply)) = self.cold_reads.submit((request, reply), answerer) {
+            self.answer(request, reply, Pass::First, Disk::OnTask);
+        }
+    }
+
+    /// Whether a pull's messages may have left the page cache.
+    fn is_old(&self, request: &Command) -> bool {
+        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|ask| is_far_behind(&self.state, &ask))
+    }
+
+    /// Reads for a pull that was held: it is answered, or held again until its deadline when no message matches.
+    pub(crate) fn resume(&self, held: Held) {
+        let pass = Pass::Resumed {
+            from_offset: held.from_offset,
+            deadline_ms: held.deadline_ms,
+        };
+        self.answer(held.request, held.reply, pass, Disk::OnTask);
+    }
+
+    /// Answers or holds a pull. Given back when it needs the disk and that is for others.
+    fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
+        let (ask, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Some((request, reply)),
+            Err(refusal) => {
+                reply.send(refusal.into_response());
+                return None;
+            }
+        };
+        let offset = pass.offset_of(&ask);
+        let code = code_of(got.status, offset);
+        let hold = match pass {
+            Pass::First => {
+                self.commit(&ask, &admitted);
+                let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & MAY_WAIT != 0;
+                may_wait.then(|| (offset, clock::now_ms().saturating_add(self.wait_ms(&ask))))
+            }
+            Pass::Resumed { deadline_ms, .. } => {
+                let may_wait = got.status == GetStatus::NoMatchedMessage && clock::now_ms() < deadline_ms;
+                may_wait.then_some((got.next_offset, deadline_ms))
+            }
+        };
+        let Some((from_offset, deadline_ms)) = hold else {
+            reply.send(self.respond(code, &ask, &admitted, got));
+            return None;
+        };
+        let (topic, queue_id) = (admitted.topic.clone(), ask.queue_id);
+        let held = Held {
+            from_offset,
+            filter: admitted.filter,
+            deadline_ms,
+            request,
+            reply,
+        };
+        self.hold(&topic.topic_name, queue_id, held);
+        None
+    }
+
+    /// Stores the offset that a pull commits beside.
+    fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
+        let commits = ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0;
+        if commits && !admitted.reset && open_to_commits(ask.consumer_group).is_ok() {
+            let (group, topic) = (ask.consumer_group, &admitted.topic);
+            self.state.commit(group, topic, ask.queue_id, ask.commit_offset);
+        }
+    }
+
+    fn wait_ms(&self, ask: &PullMessageRequestHeader<'_>) -> i64 {
+        if self.state.live.long_polling_enable() {
+            ask.suspend_timeout_millis
+        } else {
+            self.state.live.short_polling_time_mills()
+        }
+    }
+
+    /// Lets a pull wait for messages behind its offset.
+    fn hold(&self, topic: &str, queue_id: i32, held: Held) {
+        let from_offset = held.from_offset;
+        if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
+            if self.state.long_polling.is_closed() {
+                let now = Held {
+                    deadline_ms: i64::MIN,
+                    ..*held
+                };
+                return self.resume(now);
+            }
+            held.reply.send(Command::error(
+                response::SYSTEM_BUSY,
+                "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached",
+            ));
+            return;
+        }
+        let end = self.state.store.max_offset(topic, queue_id);
+        if end > from_offset {
+            self.state.long_polling.caught_up(topic, queue_id, end);
+        }
+    }
+
+    /// What a pull is answered with; `None` when it needs the disk and that is for others.
+    fn inspect<'a>(
+        &self,
+        request: &'a Command,
+        peer: &Peer,
+        pass: Pass,
+        disk: Disk,
+    ) -> Result<Option<Inspected<'a>>, Refusal> {
+        let ask = PullMessageRequestHeader::decode(&request.fields)?;
+        let mut admitted = self.admit(&ask, request.code)?;
+        if self.state.live.reject_pull_consumer_enable() {
+            self.admit_puller(ask.consumer_group, peer)?;
+        }
+        let state = &self.state;
+        if state.options.use_server_side_reset_offset
+            && let Some(offset) = state
+                .offsets
+                .take_reset(ask.consumer_group, ask.topic, ask.queue_id)
+        {
+            admitted.reset = true;
+            let got = Got {
+                status: GetStatus::OffsetOverflowBadly,
+                next_offset: offset,
+                min_offset: state.store.min_offset(ask.topic, ask.queue_id),
+                max_offset: state.store.max_offset(ask.topic, ask.queue_id),
+                body: Bytes::new(),
+                count: 0,
+                behind_bytes: 0,
+            };
+            return Ok(Some((ask, admitted, got)));
+        }
+        // The store has its own caps; these are the client's wishes.
+        let count = ask.max_msg_nums.max(1);
+        // Apache's clients say the largest number when they mean nothing.
+        let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
+        let usual_bytes = state.store.live().usual_transfer_bytes();
+        let get = Get {
+            topic: ask.topic,
+            queue_id: ask.queue_id,
+            offset: pass.offset_of(&ask),
+            max_count: usize::try_from(count).unwrap_or(1),
+            max_bytes: bytes.map_or(usual_bytes, |bytes| usize::try_from(bytes).unwrap_or(1)),
+            tags: admitted.filter.for_store(),
+        };
+        let got = match disk {
+            Disk::OnPool => state.store.get_cached(&get),
+            Disk::OnTask => {
+                let begin = Instant::now();
+                let got = state.store.get(&get).map(Some);
+                self.cold_reads.note(begin.elapsed(), clock::now_ms());
+                got
+            }
+        };
+        let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+        Ok(got.map(|got| (ask, admitted, got)))
+    }
+
+    fn respond(
+        &self,
+        code: i32,
+        ask: &PullMessageRequestHeader<'_>,
+        admitted: &Admitted,
+        got: Got,
+    ) -> Command {
+        let mut response = Command::response(code);
+        let fields = &mut response.fields;
+        *fields = Fields::with_capacity(6, 160);
+        fields.push("suggestWhichBrokerId", "0");
+        for (key, value) in [
+            ("nextBeginOffset", got.next_offset),
+            ("minOffset", got.min_offset),
+            ("maxOffset", got.max_offset),
+            ("topicSysFlag", i64::from(admitted.topic.topic_sys_flag)),
+            ("groupSysFlag", i64::from(admitted.group.group_sys_flag)),
+        ] {
+            // Writing into a String cannot fail.
+            fields.push_with(key, |out| write!(out, "{value}").unwrap_or_default());
+        }
+        let stats = &self.state.stats;
+        if code == response::SUCCESS {
+            let (count, bytes) = (got.count as u64, got.body.len() as u64);
+            stats.count_sent(count, bytes);
+            let traffic = admitted.topic.traffic.group_or_new(ask.consumer_group);
+            traffic.count_get(ask.queue_id, count, bytes, got.next_offset);
+            response.body = Some(got.body);
+        } else {
+            stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+            response.remark = Some(words_of(got.status).to_owned());
+        }
+        response
+    }
+}
+
+fn is_far_behind(state: &State, ask: &PullMessageRequestHeader<'_>) -> bool {
+    let end = state.store.max_offset(ask.topic, ask.queue_id);
+    end.saturating_sub(ask.queue_offset) > OLD
+}
+
+/// Apache `PullMessageProcessor.composeResponseHeader`.
+fn code_of(status: GetStatus, offset: i64) -> i32 {
+    match status {
+        GetStatus::Found => response::SUCCESS,
+        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if offset != 0 => {
+            response::PULL_OFFSET_MOVED
+        }
+        GetStatus::NoMatchedLogicQueue
+        | GetStatus::NoMessageInQueue
+        | GetStatus::OffsetFoundNull
+        | GetStatus::OffsetOverflowOne => response::PULL_NOT_FOUND,
+        GetStatus::OffsetOverflowBadly | GetStatus::OffsetTooSmall => response::PULL_OFFSET_MOVED,
+    }
+}
+
+/// Apache `GetMessageStatus` names, which stand in the remark.
+fn words_of(status: GetStatus) -> &'static str {
+    match status {
+        GetStatus::Found => "FOUND",
+        GetStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+        GetStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        GetStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        GetStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+        GetStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+        GetStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+        GetStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+        GetStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+    }
+}

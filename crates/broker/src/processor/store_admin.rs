@@ -1,0 +1,111 @@
+//! What operators ask of the store: entries of a consume queue 321, deletion of what is old 306, 316 and 329, and the
+//! state of replication 907 (Apache `AdminBrokerProcessor`).
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::processor::client::subscription_data;
+use crate::processor::query::internal;
+use crate::processor::{Answer, answer};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{ConsumeQueueData, HARuntimeInfo, QueryConsumeQueueResponseBody};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::QueryConsumeQueueRequestHeader;
+use pyrmq_remoting::net::Peer;
+use pyrmq_store::{MaintenanceTask, QueueEntry};
+use std::sync::Arc;
+
+/// Entries of a consume queue that one answer has at most.
+const MOST_ENTRIES: i32 = 4096;
+
+/// 321.
+pub(crate) fn queue_entries(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryConsumeQueueRequestHeader::decode(&request.fields)?;
+    let (topic, queue_id) = (header.topic.unwrap_or_default(), header.queue_id.unwrap_or(0));
+    let index = header.index.unwrap_or(0);
+    let count = header.count.unwrap_or(0).clamp(0, MOST_ENTRIES);
+    let entries = state
+        .store
+        .queue_entries(topic, queue_id, index, i64::from(count))
+        .map_err(|error| internal(&error))?
+        .ok_or_else(|| Refusal::internal(format!("{queue_id}@{topic} is not exist!")))?;
+    let mut body = QueryConsumeQueueResponseBody {
+        max_queue_index: state.store.max_offset(topic, queue_id),
+        min_queue_index: state.store.min_offset(topic, queue_id),
+        queue_data: entries.iter().map(queue_data).collect(),
+        ..QueryConsumeQueueResponseBody::default()
+    };
+    if let Some(group) = header.consumer_group {
+        let subscription = state
+            .clients
+            .consumers(group, |group| group.subscriptions.get(topic).cloned())
+            .flatten();
+        body.filter_data = Some(match &subscription {
+            None => format!("{group}@{topic} is not online!"),
+            // Apache's data of its Bloom filter, which is not used here.
+            Some(_) => "null".to_owned(),
+        });
+        body.subscription_data = subscription.as_deref().map(subscription_data);
+    }
+    let mut response = answer(&body);
+    if body.queue_data.is_empty() {
+        response.remark = Some(format!("Index {index} of {queue_id}@{topic} is not exist!"));
+    }
+    Ok(response)
+}
+
+fn queue_data(entry: &QueueEntry) -> ConsumeQueueData {
+    ConsumeQueueData {
+        physic_offset: entry.position,
+        physic_size: entry.size,
+        tags_code: entry.tags_code,
+        ..ConsumeQueueData::default()
+    }
+}
+
+/// 306: consume queues lose their oldest files with the log's; a round of that now.
+pub(crate) fn clean_expired_queues(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    state
+        .store
+        .run(MaintenanceTask::Clean)
+        .map_err(|error| internal(&error))?;
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 316: deletes the consume queues of topics that are not in the table: a topic may have been deleted right before a
+/// crash.
+pub(crate) fn clean_unused_topics(state: &State, _request: &Command, peer: &Peer) -> Answer {
+    for (topic, _) in state.store.topics() {
+        let is_used = state.topics.get(&topic).is_some() || state.topics.is_system(&topic);
+        if !is_used {
+            tracing::info!(topic, peer = %peer.remote(), "deleted the consume queues of an unknown topic");
+            state
+                .store
+                .delete_topic(&topic)
+                .map_err(|error| internal(&error))?;
+        }
+    }
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 329: deletes what is older than `fileReservedTime`, whatever the hour. Answered before it is done, as Apache does:
+/// it may take longer than the caller waits.
+pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let store = Arc::clone(&state.store);
+    std::thread::Builder::new()
+        .name("pyrmq-delete".to_owned())
+        .spawn(move || match store.delete_expired() {
+            Ok(files) => tracing::info!(files, "deleted old files on demand"),
+            Err(error) => tracing::error!(%error, "cannot delete old files"),
+        })
+        .map_err(|error| Refusal::internal(format!("cannot start a thread that deletes: {error}")))?;
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 907: a master without slaves.
+pub(crate) fn replication(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&HARuntimeInfo {
+        master: true,
+        master_commit_log_max_offset: state.store.health().max_physical_offset,
+        ..HARuntimeInfo::default()
+    }))
+}

@@ -1,0 +1,221 @@
+//! What goes into and out of one topic (Apache `BrokerStatsManager`): puts by topic, gets and send-backs by consumer
+//! group, gets and the last pull by queue.
+//!
+//! A put costs three atomic additions. A pull with messages costs one look-up of its group and one short lock.
+
+use crate::stats::windows::{Growth, Sample, Span, Windows, unsampled};
+use pyrmq_remoting::hash::NameMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// A counter of messages with its windows.
+#[derive(Debug, Default, Clone)]
+struct Counter {
+    messages: u64,
+    bytes: u64,
+    calls: u64,
+    /// Made with the first sample, as most counters of most brokers never count.
+    windows: Option<Box<Windows>>,
+}
+
+impl Counter {
+    fn add(&mut self, messages: u64, bytes: u64) {
+        self.messages += messages;
+        self.bytes += bytes;
+        self.calls += 1;
+    }
+
+    fn at(&self, now_ms: i64) -> Sample {
+        Sample {
+            at_ms: now_ms,
+            messages: self.messages,
+            bytes: self.bytes,
+            calls: self.calls,
+        }
+    }
+
+    fn sample(&mut self, now_ms: i64, due: &[Span]) {
+        let now = self.at(now_ms);
+        sample(&mut self.windows, now, due);
+    }
+
+    fn growth(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        growth(self.windows.as_deref(), span, self.at(now_ms))
+    }
+}
+
+fn sample(windows: &mut Option<Box<Windows>>, now: Sample, due: &[Span]) {
+    if now.calls == 0 {
+        return;
+    }
+    let windows = windows.get_or_insert_default();
+    for span in due {
+        windows.push(*span, now);
+    }
+}
+
+/// `None` for a counter that never counted.
+fn growth(windows: Option<&Windows>, span: Span, now: Sample) -> Option<Growth> {
+    (now.calls > 0).then(|| windows.map_or_else(|| unsampled(span, now), |windows| windows.growth(span, now)))
+}
+
+/// The counters of a topic.
+#[derive(Debug, Default)]
+pub struct TopicTraffic {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    calls: AtomicU64,
+    // Guards the windows of the puts. Taken by the sampler and by tools.
+    windows: Mutex<Option<Box<Windows>>>,
+    // Guards which groups have counters. Pulls read it.
+    groups: RwLock<NameMap<String, Arc<GroupTraffic>>>,
+}
+
+impl TopicTraffic {
+    /// Counts a put.
+    pub fn count_put(&self, messages: u64, bytes: u64) {
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counters of a consumer group, if it has any.
+    pub fn group(&self, group: &str) -> Option<Arc<GroupTraffic>> {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.get(group).cloned()
+    }
+
+    /// The counters of a consumer group, made when they are missing.
+    pub fn group_or_new(&self, group: &str) -> Arc<GroupTraffic> {
+        if let Some(known) = self.group(group) {
+            return known;
+        }
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        groups.entry(group.to_owned()).or_default().clone()
+    }
+
+    /// Forgets a group that was deleted.
+    pub fn remove_group(&self, group: &str) {
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        groups.remove(group);
+    }
+
+    /// What was put in a span that ends now; `None` where nothing ever was.
+    pub fn puts(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        growth(lock(&self.windows).as_deref(), span, self.put_sample(now_ms))
+    }
+
+    /// Takes the samples that are due.
+    pub fn sample(&self, now_ms: i64, due: &[Span]) {
+        sample(&mut lock(&self.windows), self.put_sample(now_ms), due);
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        for group in groups.values() {
+            group.sample(now_ms, due);
+        }
+    }
+
+    fn put_sample(&self, now_ms: i64) -> Sample {
+        Sample {
+            at_ms: now_ms,
+            messages: self.messages.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            calls: self.calls.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The counters of a consumer group on a topic.
+#[derive(Debug, Default)]
+pub struct GroupTraffic {
+    // Guards the counters. Held for additions.
+    counters: Mutex<GroupCounters>,
+}
+
+#[derive(Debug, Default)]
+struct GroupCounters {
+    gets: Counter,
+    send_backs: Counter,
+    dead_letters: Counter,
+    queues: Vec<QueueCounters>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct QueueCounters {
+    gets: Counter,
+    /// Behind the last message that was pulled; `None` before the first.
+    pulled_to: Option<i64>,
+}
+
+impl GroupTraffic {
+    /// Counts a pull with messages. `next_offset` is behind the last of them.
+    pub fn count_get(&self, queue_id: i32, messages: u64, bytes: u64, next_offset: i64) {
+        let mut counters = lock(&self.counters);
+        counters.gets.add(messages, bytes);
+        let Ok(at) = usize::try_from(queue_id) else {
+            return;
+        };
+        if at >= counters.queues.len() {
+            counters.queues.resize(at + 1, QueueCounters::default());
+        }
+        if let Some(queue) = counters.queues.get_mut(at) {
+            queue.gets.add(messages, bytes);
+            queue.pulled_to = Some(next_offset);
+        }
+    }
+
+    /// Counts a message that came back, to be tried again or, when `dead`, for the dead-letter topic.
+    pub fn count_send_back(&self, dead: bool, bytes: u64) {
+        let mut counters = lock(&self.counters);
+        if dead {
+            counters.dead_letters.add(1, bytes);
+        } else {
+            counters.send_backs.add(1, bytes);
+        }
+    }
+
+    /// Behind the last message that the group has pulled from a queue since the broker started.
+    pub fn pulled_to(&self, queue_id: i32) -> Option<i64> {
+        let at = usize::try_from(queue_id).ok()?;
+        lock(&self.counters).queues.get(at)?.pulled_to
+    }
+
+    /// What was got in a span that ends now; of one queue, or of all.
+    pub fn gets(&self, queue_id: Option<i32>, span: Span, now_ms: i64) -> Option<Growth> {
+        let counters = lock(&self.counters);
+        match queue_id {
+            None => counters.gets.growth(span, now_ms),
+            Some(queue_id) => {
+                let queue = counters.queues.get(usize::try_from(queue_id).ok()?)?;
+                queue.gets.growth(span, now_ms)
+            }
+        }
+    }
+
+    /// What came back to be tried again in a span that ends now.
+    pub fn send_backs(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        lock(&self.counters).send_backs.growth(span, now_ms)
+    }
+
+    /// What went to the dead-letter topic in a span that ends now.
+    pub fn dead_letters(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        lock(&self.counters).dead_letters.growth(span, now_ms)
+    }
+
+    fn sample(&self, now_ms: i64, due: &[Span]) {
+        let mut counters = lock(&self.counters);
+        let GroupCounters {
+            gets,
+            send_backs,
+            dead_letters,
+            queues,
+        } = &mut *counters;
+        let of_queues = queues.iter_mut().map(|queue| &mut queue.gets);
+        for counter in [gets, send_backs, dead_letters].into_iter().chain(of_queues) {
+            counter.sample(now_ms, due);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

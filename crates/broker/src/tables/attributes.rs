@@ -1,0 +1,182 @@
+//! Attributes of topics and groups: which there are, and how a request changes them (Apache `TopicAttributes`,
+//! `SubscriptionGroupAttributes`, `AttributeParser`, `AttributeUtil`).
+//!
+//! A request has changes only: `+key` with a value sets an attribute, `-key` deletes it.
+
+use crate::error::Refusal;
+use pyrmq_remoting::codes::response;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Values by name.
+pub(crate) type Attributes = BTreeMap<String, String>;
+
+/// An attribute that Apache 5.5 knows.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    name: &'static str,
+    /// It can be changed after its topic or group was made.
+    changeable: bool,
+    values: Values,
+}
+
+/// What an attribute may be set to.
+#[derive(Debug)]
+enum Values {
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// One of the first, of which the others need code that is not built: a topic that silently behaves otherwise loses
+    /// messages.
+    Built(&'static [&'static str], &'static [&'static str]),
+    /// A whole number in a range.
+    Number(i64, i64),
+    /// Any text.
+    Text,
+}
+
+const fn attribute(name: &'static str, changeable: bool, values: Values) -> Attribute {
+    Attribute {
+        name,
+        changeable,
+        values,
+    }
+}
+
+/// Attributes of topics.
+pub(crate) const OF_TOPICS: &[Attribute] = &[
+    attribute("queue.type", false, Values::Built(&["SimpleCQ"], &["BatchCQ"])),
+    attribute(
+        "cleanup.policy",
+        false,
+        Values::Built(&["DELETE"], &["COMPACTION"]),
+    ),
+    attribute(
+        "message.type",
+        true,
+        Values::OneOf(&[
+            "UNSPECIFIED",
+            "NORMAL",
+            "FIFO",
+            "DELAY",
+            "TRANSACTION",
+            "PRIORITY",
+            "LITE",
+            "MIXED",
+        ]),
+    ),
+    attribute("reserve.time", true, Values::Number(-1, i64::MAX)),
+    attribute("lite.topic.expiration", true, Values::Number(-1, 43_200)),
+];
+
+/// Attributes of consumer groups.
+pub(crate) const OF_GROUPS: &[Attribute] = &[
+    attribute("priority.factor", true, Values::Number(0, 100)),
+    attribute("lite.bind.topic", true, Values::Text),
+    attribute("lite.sub.model", true, Values::OneOf(&["Shared", "Exclusive"])),
+    attribute(
+        "lite.sub.reset.offset.exclusive",
+        true,
+        Values::OneOf(&["true", "false"]),
+    ),
+    attribute(
+        "lite.sub.reset.offset.unsubscribe",
+        true,
+        Values::OneOf(&["true", "false"]),
+    ),
+    attribute("lite.sub.client.quota", true, Values::Number(-1, i64::MAX)),
+    attribute(
+        "lite.sub.client.max.event.cnt",
+        true,
+        Values::Number(10, i64::MAX),
+    ),
+    attribute("lite.sub.wildcard", true, Values::Text),
+];
+
+impl Attribute {
+    fn verify(&self, value: &str) -> Result<(), Refusal> {
+        let name = self.name;
+        let refuse = |words: String| Err(Refusal::internal(format!("{words}; {name} is `{value}`")));
+        match &self.values {
+            Values::Built(_, unbuilt) if unbuilt.contains(&value) => Err(Refusal::new(
+                response::INVALID_PARAMETER,
+                format!("topics with {name}={value} are not built yet"),
+            )),
+            Values::OneOf(allowed) | Values::Built(allowed, _) if !allowed.contains(&value) => {
+                refuse(format!("value is not in set: [{}]", allowed.join(", ")))
+            }
+            Values::Number(least, most) => match value.parse::<i64>() {
+                Err(_) => refuse(format!("For input string: \"{value}\", it must be a number")),
+                Ok(number) if !(*least..=*most).contains(&number) => {
+                    refuse(format!("value is not in range({least}, {most})"))
+                }
+                Ok(_) => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads `+key=value,-key`, as a request for one topic has it.
+pub(crate) fn parse(text: &str) -> Result<Attributes, Refusal> {
+    let mut changes = Attributes::new();
+    for change in text.split(',').filter(|change| !change.is_empty()) {
+        let (key, value) = match change.split_once('=') {
+            Some((key, value)) if key.contains('+') => (key, value),
+            Some((key, _)) => return Err(wrong("add/alter attribute format is wrong", key)),
+            None if change.contains('-') => (change, ""),
+            None => return Err(wrong("delete attribute format is wrong", change)),
+        };
+        if changes.insert(key.trim().to_owned(), value.to_owned()).is_some() {
+            return Err(wrong("key duplication", key));
+        }
+    }
+    Ok(changes)
+}
+
+fn wrong(words: &str, key: &str) -> Refusal {
+    Refusal::internal(format!("{words}: {key}; attributes are written +key=value,-key"))
+}
+
+/// The attributes after a change. `current` is `None` for a topic or group that is made now.
+pub(crate) fn altered(
+    known: &'static [Attribute],
+    current: Option<&Attributes>,
+    changes: &Attributes,
+) -> Result<Attributes, Refusal> {
+    let mut altered = current.cloned().unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    for (change, value) in changes {
+        let (sign, name) = change.split_at_checked(1).unwrap_or_default();
+        if name.is_empty() || name.contains(['+', '-']) {
+            return Err(wrong("kv string format wrong", change));
+        }
+        if !seen.insert(name) {
+            return Err(wrong("alter duplication key. key", name));
+        }
+        let is_there = altered.contains_key(name);
+        match (sign, current) {
+            ("+", _) => {}
+            (_, None) => {
+                let words = "only add attribute is supported while creating topic. key";
+                return Err(wrong(words, name));
+            }
+            ("-", Some(_)) if is_there => {}
+            ("-", Some(_)) => return Err(wrong("attempt to delete a nonexistent key", name)),
+            _ => return Err(wrong("wrong format key", name)),
+        }
+        let Some(attribute) = known.iter().find(|attribute| attribute.name == name) else {
+            let names: Vec<&str> = known.iter().map(|attribute| attribute.name).collect();
+            let words = format!("unsupported key: {name}; known are {}", names.join(", "));
+            return Err(Refusal::internal(words));
+        };
+        if current.is_some() && !attribute.changeable {
+            return Err(wrong("attempt to update an unchangeable attribute. key", name));
+        }
+        if sign == "-" {
+            altered.remove(name);
+        } else {
+            attribute.verify(value)?;
+            altered.insert(name.to_owned(), value.clone());
+        }
+    }
+    Ok(altered)
+}

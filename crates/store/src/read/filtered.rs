@@ -1,0 +1,126 @@
+//! Pulls with a filter on records (SQL92): the records are read in chunks, and the filter chooses among them.
+//!
+//! Chunks begin small, as most pulls of a filter that lets much through need no more, and double while little matches.
+
+use crate::error::StoreError;
+use crate::format::{CqUnit, to_usize};
+use crate::fs::read_mode::ReadMode;
+use crate::queue::consume_queue::ConsumeQueue;
+use crate::read::pull::MAX_SCANNED;
+use crate::read::query::{Get, GetStatus, Got, RecordFilter, TagFilter};
+use crate::read::reader::Reader;
+use bytes::Bytes;
+use pyrmq_remoting::message::Record;
+
+/// Bytes of records that one pull looks at when its filter lets nothing through.
+const MAX_SCANNED_BYTES: usize = 8 << 20;
+/// Records of the largest chunk.
+const MAX_CHUNK: usize = 512;
+/// Bytes of a chunk, but for a single record that is larger.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The messages that were chosen so far.
+struct Chosen {
+    body: Vec<u8>,
+    count: usize,
+    most: usize,
+    most_bytes: usize,
+}
+
+impl Chosen {
+    /// Takes a record. False: it does not fit into the answer.
+    fn take(&mut self, record: &[u8]) -> bool {
+        let is_full = self.count >= self.most || self.body.len() + record.len() > self.most_bytes;
+        if is_full && self.count > 0 {
+            return false;
+        }
+        self.body.extend_from_slice(record);
+        self.count += 1;
+        true
+    }
+}
+
+impl Reader {
+    /// Fills the answer of a pull with the messages that a filter on records chooses.
+    pub(super) fn scan_records(
+        &self,
+        mode: &ReadMode,
+        queue: &ConsumeQueue,
+        request: &Get<'_>,
+        filter: &dyn RecordFilter,
+        got: &mut Got,
+    ) -> Result<(), StoreError> {
+        let max = got.max_offset;
+        let mut chosen = Chosen {
+            body: Vec::new(),
+            count: 0,
+            most: request.max_count.clamp(1, self.live.max_transfer_count()),
+            most_bytes: request.max_bytes.min(self.live.max_transfer_bytes()),
+        };
+        let mut next = request.offset;
+        let mut chunk = chosen.most.min(MAX_CHUNK);
+        let mut scanned_bytes = 0;
+        while chosen.count < chosen.most
+            && next < max
+            && next - request.offset < MAX_SCANNED
+            && scanned_bytes < MAX_SCANNED_BYTES
+        {
+            let ask = Get {
+                offset: next,
+                max_count: chunk,
+                max_bytes: CHUNK_BYTES,
+                tags: TagFilter::All,
+                ..*request
+            };
+            chunk = (chunk * 2).min(MAX_CHUNK);
+            let picked = self.pick(mode, queue, &ask, max)?;
+            let Some(last) = picked.units.last() else {
+                if picked.next == next {
+                    break;
+                }
+                next = picked.next;
+                continue;
+            };
+            let records = self.read_records(mode, &picked.units)?;
+            if mode.has_missed() {
+                return Ok(());
+            }
+            let Some(records) = records else {
+                if chosen.count > 0 {
+                    break;
+                }
+                got.next_offset = next;
+                return self.skip_deleted(queue, request.offset, &picked.units, got);
+            };
+            scanned_bytes += records.len();
+            got.behind_bytes = self.log.appended() - last.position;
+            next = picked.next;
+            if let Some(left_out) = choose(&picked.units, &records, filter, &mut chosen) {
+                next = left_out;
+                break;
+            }
+        }
+        got.next_offset = next;
+        if chosen.count > 0 {
+            self.found(got, chosen.count, Bytes::from(chosen.body));
+        } else if next == request.offset && !mode.has_missed() {
+            got.status = GetStatus::OffsetFoundNull;
+            got.next_offset = queue.next_file(request.offset).min(max);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the records that match. Returns the queue offset of the first that matches and does not fit.
+fn choose(units: &[CqUnit], records: &[u8], filter: &dyn RecordFilter, chosen: &mut Chosen) -> Option<i64> {
+    let mut left = records;
+    for unit in units {
+        let (record, rest) = left.split_at_checked(to_usize(i64::from(unit.size)))?;
+        if filter.matches(record) && !chosen.take(record) {
+            // It was decoded to be matched.
+            return Record::decode(record).ok().map(|record| record.queue_offset);
+        }
+        left = rest;
+    }
+    None
+}
