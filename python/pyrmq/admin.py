@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pyrmq import _core
+from pyrmq._admin.asking import body_of as _body
+from pyrmq._admin.asking import queue_of as _queue
+from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
+from pyrmq._admin.messages import MessageAdmin, MessageTrack
 from pyrmq._client import log
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
-    BrokerError,
     ConfigError,
     ConnectionLost,
     NameServerUnreachable,
@@ -29,7 +31,18 @@ from pyrmq.errors import (
 from pyrmq.message import QueueId
 from pyrmq.remoting import Client, Command, answer_error
 
-__all__ = ["Admin", "BrokerAddresses", "GroupOffset", "QueueOffsets", "TopicQueues", "TopicRoute"]
+__all__ = [
+    "Admin",
+    "BrokerAddresses",
+    "GroupDescription",
+    "GroupLag",
+    "GroupMember",
+    "GroupOffset",
+    "MessageTrack",
+    "QueueOffsets",
+    "TopicQueues",
+    "TopicRoute",
+]
 
 _READ_WRITE = 6
 
@@ -121,7 +134,7 @@ class GroupOffset:
         return max(0, self.last - max(0, self.committed))
 
 
-class Admin:
+class Admin(GroupAdmin, MessageAdmin):
     """Asks name servers and brokers, and changes topics and groups.
 
     Args:
@@ -347,9 +360,13 @@ class Admin:
         self.close()
 
     def _ask(
-        self, address: str, code: int, fields: Mapping[str, str | int | bool | None] | None = None
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str | int | bool | None] | None = None,
+        body: bytes | None = None,
     ) -> Command:
-        return self._client.ask(address, code, fields, timeout=self._timeout)
+        return self._client.ask(address, code, fields, body, timeout=self._timeout)
 
     def _ask_names(
         self, code: int, fields: Mapping[str, str | int | bool | None] | None = None
@@ -378,6 +395,10 @@ class Admin:
             "(`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)",
             addresses=";".join(self._name_servers),
         )
+
+    def _master_names(self) -> dict[str, str]:
+        brokers = [broker for members in self.cluster().values() for broker in members]
+        return {broker.master: broker.name for broker in brokers if broker.master is not None}
 
     def _masters_of(self, topic: str) -> list[str]:
         masters = [broker.master for broker in self.route(topic).brokers]
@@ -409,23 +430,8 @@ class Admin:
         return masters
 
 
-def _body(answer: Command) -> dict[Any, Any]:
-    parsed = _core.parse_json(answer.body or b"{}")
-    if not isinstance(parsed, dict):
-        raise BrokerError("the answer's body is not a JSON object")
-    return parsed
-
-
 def _broker(data: Mapping[str, Any]) -> BrokerAddresses:
     addresses = {int(number): address for number, address in data["brokerAddrs"].items()}
     return BrokerAddresses(
         data["brokerName"], data.get("cluster", ""), dict(sorted(addresses.items()))
-    )
-
-
-def _queue(name: object) -> QueueId:
-    # Apache writes the queue itself as the name of the member.
-    pairs = dict(name) if isinstance(name, tuple) else {}
-    return QueueId(
-        str(pairs.get("topic", "")), str(pairs.get("brokerName", "")), int(pairs.get("queueId", -1))
     )

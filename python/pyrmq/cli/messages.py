@@ -1,4 +1,4 @@
-"""`pyrmq send` and `pyrmq tail`."""
+"""`pyrmq send`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from pyrmq.consumer import PullConsumer
-    from pyrmq.message import QueueId, ReceivedMessage, SendResult
+    from pyrmq.message import SendResult
 
-# Apache's group for tools: every broker has it, and nobody consumes with it.
 _GROUP = "TOOLS_CONSUMER"
 _LINES = 1000
 _SENT = ("topic", "broker", "queue", "offset", "status", "message id")
 
 
 def run(verb: str, words: list[str]) -> int:
-    """Run the command `verb` with these arguments."""
-    return _send(words) if verb == "send" else _tail(words)
-
-
-def _send(words: list[str]) -> int:
-    given = _send_parser().parse_args(words)
+    """Run `pyrmq send` with these arguments."""
+    given = _parser(verb).parse_args(words)
+    if given.from_json:
+        return _send_again(given)
     from pyrmq.producer import Producer
 
     extras: dict[str, Any] = {
@@ -45,6 +41,29 @@ def _send(words: list[str]) -> int:
         count = 0
         for lines in _batches():
             results = producer.send_batch(given.topic, lines, **extras)
+            count += len(results)
+            if given.json:
+                _say(results, as_json=True)
+    if not given.json:
+        print(f"sent {count} messages to {given.topic}")
+    return 0
+
+
+def _send_again(given: argparse.Namespace) -> int:
+    """Send the lines of `pyrmq tail --json`: each with its own keys, tag and properties."""
+    if given.body != "-":
+        raise ConfigError("`--from-json` reads standard input: the body must be -")
+    from pyrmq.cli.lines import of_object
+    from pyrmq.producer import Producer
+
+    count = 0
+    with Producer(name_server=given.name_server, group=_GROUP) as producer:
+        for lines in _batches():
+            sent = []
+            for line in filter(None, lines):
+                body, extras = of_object(line)
+                sent.append(producer.send_async(given.topic, body, queue=given.queue, **extras))
+            results = [future.result() for future in sent]
             count += len(results)
             if given.json:
                 _say(results, as_json=True)
@@ -86,62 +105,8 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _tail(words: list[str]) -> int:
-    given = _tail_parser().parse_args(words)
-    from pyrmq.consumer import PullConsumer
-
-    with PullConsumer(name_server=given.name_server, group=_GROUP, auto_commit=None) as consumer:
-        bounds = {queue: consumer.bounds(queue) for queue in consumer.queues(given.topic)}
-        # Assigned, not shared with a group: this takes no messages from other consumers.
-        # The offsets are explicit: what other tools commit for their group does not matter.
-        first = given.start == "first"
-        consumer.assign(
-            {q: begin if first else end for q, (begin, end) in bounds.items()}, given.tags
-        )
-        ends = {queue: end for queue, (_, end) in bounds.items()} if given.stop else None
-        left = given.count
-        while (left is None or left > 0) and not _at_end(consumer, ends):
-            most = _LINES if left is None else min(left, _LINES)
-            messages = consumer.poll(most, 0.2 if given.stop else None)
-            for message in messages:
-                _print(message, as_json=given.json)
-            sys.stdout.flush()
-            if left is not None:
-                left -= len(messages)
-    return 0
-
-
-def _at_end(consumer: PullConsumer, ends: dict[QueueId, int] | None) -> bool:
-    if ends is None:
-        return False
-    return all(consumer.position(queue) >= end for queue, end in ends.items())
-
-
-def _print(message: ReceivedMessage, *, as_json: bool) -> None:
-    body = bytes(message.body)
-    text = body.decode("utf-8", "backslashreplace")
-    if not as_json:
-        label = "".join(f" {value}" for value in (message.tags, *message.keys) if value)
-        print(f"{message.broker} {message.queue_id}:{message.queue_offset}{label}  {text}")
-        return
-    import json
-
-    tree = {
-        "topic": message.topic,
-        "broker": message.broker,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
-        "keys": list(message.keys),
-        "tags": message.tags,
-        "properties": dict(message.properties),
-        "message_id": message.message_id,
-        "body": text,
-    }
-    print(json.dumps(tree, ensure_ascii=False))
-
-
-def _send_parser() -> argparse.ArgumentParser:
-    made = parser("send", "Send one message; with body `-`, one for each line of standard input.")
+def _parser(verb: str) -> argparse.ArgumentParser:
+    made = parser(verb, "Send one message; with body `-`, one for each line of standard input.")
     made.add_argument("topic", help="topic; the broker creates it if it may")
     made.add_argument("body", help="text of the message, or - for standard input")
     add_name_server(made)
@@ -152,21 +117,9 @@ def _send_parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--sharding-key", metavar="KEY", help="the same key, the same queue")
     made.add_argument("--queue", type=int, metavar="NUMBER", help="queue to send to")
-    return made
-
-
-def _tail_parser() -> argparse.ArgumentParser:
-    made = parser("tail", "Print the messages of a topic as they come, until Ctrl-C.")
-    made.add_argument("topic", help="topic")
-    add_name_server(made)
     made.add_argument(
-        "--from",
-        dest="start",
-        choices=["first", "last"],
-        default="last",
-        help="begin with the oldest message, or with the next one (default: last)",
+        "--from-json",
+        action="store_true",
+        help="standard input has what `pyrmq tail --json` prints: bodies, keys, tags, properties",
     )
-    made.add_argument("--tags", default="*", help="`a || b`: only these tags (default: *)")
-    made.add_argument("--count", type=int, metavar="N", help="end after N messages")
-    made.add_argument("--stop", action="store_true", help="end after the messages that exist now")
     return made

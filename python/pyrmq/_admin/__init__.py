@@ -1,0 +1,1 @@
+"""The parts of `pyrmq.Admin` about groups and messages."""

@@ -1,0 +1,265 @@
+"""Consumer groups: who is in them, how far they are, where they go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from pyrmq._admin.asking import Asks, body_of, queue_of
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.errors import BrokerError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyrmq.message import QueueId
+
+__all__ = ["GroupAdmin", "GroupDescription", "GroupLag", "GroupMember"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A connected consumer of a group.
+
+    Attributes:
+        client_id: Its id.
+        address: Its address, as a broker sees it.
+        language: What it is written in.
+        version: Its version of RocketMQ's protocol, as a number.
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group, as its brokers know it.
+
+    Attributes:
+        group: Consumer group.
+        members: Its connected consumers, by client id.
+        consume_type: ``CONSUME_PASSIVELY`` (listeners), ``CONSUME_ACTIVELY`` (pulls) or
+            ``CONSUME_POP``; empty while no member is connected.
+        message_model: ``CLUSTERING`` or ``BROADCASTING``; empty while no member is connected.
+        subscriptions: The filter of each topic, as its members gave it.
+        config: The group's settings on the first broker that has it, by Apache's names.
+    """
+
+    group: str
+    members: Sequence[GroupMember]
+    consume_type: str
+    message_model: str
+    subscriptions: Mapping[str, str]
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind in a queue.
+
+    Attributes:
+        messages: Messages that it has not committed.
+        in_flight: Of those, messages that it has pulled.
+        seconds: Age of the next message that it will commit; 0 without lag.
+    """
+
+    messages: int
+    in_flight: int
+    seconds: float
+
+
+class GroupAdmin:
+    """The verbs of `Admin` about consumer groups."""
+
+    def consumer_groups(self: Asks) -> list[str]:
+        """List the consumer groups that brokers have, sorted.
+
+        Raises:
+            RouteError: No broker is there.
+
+        Example:
+            >>> admin.consumer_groups()  # doctest: +SKIP
+            ['TOOLS_CONSUMER', 'kitchen']
+        """
+        found: set[str] = set()
+        for address in self._masters(None, None):
+            answer = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            found.update(body_of(answer).get("subscriptionGroupTable") or {})
+        return sorted(found)
+
+    def describe_group(self: Asks, group: str) -> GroupDescription:
+        """Ask who is in a group, what it subscribes to, and its settings.
+
+        Raises:
+            BrokerError: No broker has the group, or one refused; the text says why.
+
+        Example:
+            >>> admin.describe_group("kitchen").members  # doctest: +SKIP
+            [GroupMember(client_id='...', address='127.0.0.1:51234', language='PYTHON', ...)]
+        """
+        config: Mapping[str, object] = {}
+        members: dict[str, GroupMember] = {}
+        subscriptions: dict[str, str] = {}
+        consume_type = message_model = ""
+        for address in self._masters(None, None):
+            config = config or _config(self, address, group)
+            try:
+                answer = self._ask(
+                    address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
+                )
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                continue
+            body = body_of(answer)
+            consume_type = str(body.get("consumeType", ""))
+            message_model = str(body.get("messageModel", ""))
+            for one in body.get("connectionSet") or []:
+                members[one["clientId"]] = GroupMember(
+                    one["clientId"], one["clientAddr"], one["language"], int(one["version"])
+                )
+            for topic, data in (body.get("subscriptionTable") or {}).items():
+                subscriptions[topic] = str(data.get("subString", "*"))
+        if not config and not members:
+            raise BrokerError(
+                f"no broker has the consumer group `{group}`",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        return GroupDescription(
+            group,
+            [members[client] for client in sorted(members)],
+            consume_type,
+            message_model,
+            dict(sorted(subscriptions.items())),
+            config,
+        )
+
+    def consumer_lag(self: Asks, group: str, topic: str | None = None) -> dict[QueueId, GroupLag]:
+        """Ask how far a group is behind, in messages and in seconds.
+
+        Args:
+            group: Consumer group.
+            topic: Only this topic. Default: every topic that the group has committed offsets of.
+
+        Raises:
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.consumer_lag("kitchen")  # doctest: +SKIP
+            {QueueId(topic='orders', broker='broker-a', queue_id=0): GroupLag(messages=3, ...)}
+        """
+        found: dict[QueueId, GroupLag] = {}
+        masters = self._masters(None, None) if topic is None else self._masters_of(topic)
+        for address in masters:
+            fields = {"consumerGroup": group, "topic": topic}
+            answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
+            rows = {
+                queue_of(name): offsets
+                for name, offsets in (body_of(answer).get("offsetTable") or {}).items()
+            }
+            behind = _delays(self, address, group, {queue.topic for queue in rows})
+            for queue, offsets in rows.items():
+                committed = max(0, int(offsets.get("consumerOffset", 0)))
+                messages = max(0, int(offsets.get("brokerOffset", 0)) - committed)
+                in_flight = max(0, int(offsets.get("pullOffset", 0)) - committed)
+                seconds = behind.get(queue, 0) / 1000 if messages else 0.0
+                found[queue] = GroupLag(messages, min(in_flight, messages), max(0.0, seconds))
+        return dict(sorted(found.items()))
+
+    def reset_offsets(
+        self: Asks,
+        group: str,
+        topic: str,
+        to: int | Literal["first", "last"] | datetime,
+        *,
+        queue: QueueId | None = None,
+    ) -> dict[QueueId, int]:
+        """Move a group to other offsets of a topic. Connected members follow at once.
+
+        Args:
+            group: Consumer group.
+            topic: Topic.
+            to: ``"first"``, ``"last"``, the time that messages were stored at, or an offset; an
+                offset needs ``queue``.
+            queue: Only this queue. Default: every queue of the topic.
+
+        Returns:
+            The new offset of each queue.
+
+        Raises:
+            TopicNotFound: The name servers do not know the topic.
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.reset_offsets("kitchen", "orders", "first")  # doctest: +SKIP
+            {QueueId(topic='orders', broker='broker-a', queue_id=0): 0}
+        """
+        if isinstance(to, int) and queue is None:
+            raise ConfigError("an offset needs `queue`: each queue has offsets of its own")
+        fields: dict[str, str | int | bool | None] = {
+            "topic": topic,
+            "group": group,
+            "timestamp": _timestamp(to),
+            "isForce": True,
+            "queueId": -1 if queue is None else queue.queue_id,
+            "offset": to if isinstance(to, int) else None,
+        }
+        names = self._master_names()
+        found: dict[QueueId, int] = {}
+        for address in self._masters_of(topic):
+            if queue is not None and names.get(address) != queue.broker:
+                continue
+            answer = self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            for name, offset in (body_of(answer).get("offsetTable") or {}).items():
+                found[queue_of(name)] = int(offset)
+        if not found:
+            raise ConfigError(f"no broker has the queue {queue} of the topic `{topic}`")
+        return dict(sorted(found.items()))
+
+    def delete_group(self: Asks, group: str, *, keep_offsets: bool = False) -> None:
+        """Delete a consumer group on every broker.
+
+        Args:
+            group: Consumer group.
+            keep_offsets: Keep its offsets for a group of the same name.
+
+        Raises:
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.delete_group("kitchen")  # doctest: +SKIP
+        """
+        fields: dict[str, str | int | bool | None] = {
+            "groupName": group,
+            "cleanOffset": not keep_offsets,
+        }
+        for address in self._masters(None, None):
+            self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+
+def _config(asks: Asks, address: str, group: str) -> Mapping[str, object]:
+    # The whole table: brokers before 4.9.3 do not answer for one group.
+    answer = asks._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    config = (body_of(answer).get("subscriptionGroupTable") or {}).get(group)
+    return config if isinstance(config, dict) else {}
+
+
+def _delays(asks: Asks, address: str, group: str, topics: set[str]) -> dict[QueueId, int]:
+    found: dict[QueueId, int] = {}
+    for topic in sorted(topics):
+        answer = asks._ask(
+            address, RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": topic, "group": group}
+        )
+        for span in body_of(answer).get("consumeTimeSpanSet") or []:
+            found[queue_of(span.get("messageQueue"))] = int(span.get("delayTime", 0))
+    return found
+
+
+def _timestamp(to: int | str | datetime) -> int:
+    if isinstance(to, datetime):
+        return round(to.timestamp() * 1000)
+    return -1 if to == "last" else 0

@@ -1,0 +1,124 @@
+"""`pyrmq dlq list | resend`: the messages that a group gave up."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pyrmq.admin import Admin
+from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.lines import as_object, body_text
+from pyrmq.cli.output import print_rows
+from pyrmq.cli.tail import GROUP, Bounds, messages
+from pyrmq.cli.times import moment, shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from pyrmq.message import ReceivedMessage
+
+_PREFIX = "%DLQ%"
+_EACH = 100
+
+
+def run(verb: str, words: list[str]) -> int:
+    """Run `pyrmq dlq` with these arguments."""
+    given = _parser(verb).parse_args(words)
+    work: Callable[[argparse.Namespace], int] = given.work
+    return work(given)
+
+
+def _list(given: argparse.Namespace) -> int:
+    if given.json:
+        import json
+
+        for message in _letters(given):
+            print(json.dumps(as_object(message), ensure_ascii=False))
+        return 0
+    rows = [
+        (
+            message.broker,
+            message.queue_offset,
+            shown(message.store_timestamp),
+            message.properties.get("RETRY_TOPIC"),
+            message.reconsume_times,
+            message.message_id,
+            body_text(message),
+        )
+        for message in _letters(given)
+    ]
+    headers = ["broker", "offset", "stored", "topic", "tries", "message id", "body"]
+    print_rows(headers, rows, as_json=False)
+    return 0
+
+
+def _resend(given: argparse.Namespace) -> int:
+    count = 0
+    with Admin(name_server=given.name_server) as admin:
+        for message in _letters(given):
+            admin.resend_dead_letter(given.group, message)
+            count += 1
+            if given.json:
+                print_rows(["message id"], [(message.message_id,)], as_json=True)
+            elif count % _EACH == 0 and sys.stderr.isatty():
+                print(f"\r{count} messages", end="", file=sys.stderr, flush=True)
+    if not given.json:
+        if count >= _EACH and sys.stderr.isatty():
+            print("\r", end="", file=sys.stderr)
+        print(f"sent {count} messages to {given.group} again")
+    return 0
+
+
+def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
+    """The dead letters that exist now and are asked for, oldest first in each queue."""
+    from pyrmq.consumer import PullConsumer
+
+    since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
+    left = given.max
+    with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
+        bounds = Bounds.of(consumer, consumer.queues(_PREFIX + given.group))
+        consumer.assign(bounds.begins)
+        for message in messages(consumer, bounds.ends):
+            # Those that came after the command began would make `resend` endless.
+            is_new = message.queue_offset >= _end_of(bounds, message)
+            if is_new or message.store_timestamp < since:
+                continue
+            if given.id is not None and given.id != message.message_id:
+                continue
+            if given.key is not None and given.key not in message.keys:
+                continue
+            if left is not None:
+                if left == 0:
+                    return
+                left -= 1
+            yield message
+
+
+def _end_of(bounds: Bounds, message: ReceivedMessage) -> int:
+    ends = bounds.ends.items()
+    return next(
+        end
+        for queue, end in ends
+        if (queue.broker, queue.queue_id) == (message.broker, message.queue_id)
+    )
+
+
+def _parser(verb: str) -> argparse.ArgumentParser:
+    made = parser(verb, "List the dead letters of a group, or give them to it again.")
+    verbs = made.add_subparsers(required=True, metavar="list|resend")
+    listing = verbs.add_parser("list", help="what the group gave up", allow_abbrev=False)
+    resend = verbs.add_parser(
+        "resend",
+        help="give them to the group again, with all tries; they stay in the dead-letter topic",
+        allow_abbrev=False,
+    )
+    for each, work in ((listing, _list), (resend, _resend)):
+        each.add_argument("group", help="consumer group")
+        each.add_argument("--id", help="only the message with this id")
+        each.add_argument("--key", help="only messages with this key")
+        each.add_argument("--since", metavar="TIME", help="only those stored since: 10m, or a time")
+        each.add_argument("--max", type=int, metavar="N", help="at most N")
+        add_name_server(each)
+        each.set_defaults(work=work)
+    return made

@@ -1,0 +1,177 @@
+"""`pyrmq group list | describe | lag | seek | delete`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pyrmq.admin import Admin
+from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.output import print_rows
+from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from datetime import datetime
+
+# Apache's groups of its own (`MixAll`, `PopAckConstants`).
+_OWN = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        "CID_DefaultHeartBeatSyncerTopic",
+    }
+)
+_OWN_START = "CID_RMQ_SYS_"
+# Settings that differ in practice, by Apache's names.
+_SETTINGS = ("consumeEnable", "consumeMessageOrderly", "retryMaxTimes", "retryQueueNums")
+
+
+def run(verb: str, words: list[str]) -> int:
+    """Run `pyrmq group` with these arguments."""
+    given = _parser(verb).parse_args(words)
+    work: Callable[[Admin, argparse.Namespace], None] = given.work
+    with Admin(name_server=given.name_server) as admin:
+        work(admin, given)
+    return 0
+
+
+def _list(admin: Admin, given: argparse.Namespace) -> None:
+    groups = admin.groups(given.topic) if given.topic else admin.consumer_groups()
+    own = () if given.all else [name for name in groups if _is_own(name)]
+    rows = [(group,) for group in groups if group not in own]
+    print_rows(["group"], rows, as_json=given.json)
+
+
+def _is_own(group: str) -> bool:
+    return group in _OWN or group.startswith(_OWN_START)
+
+
+def _describe(admin: Admin, given: argparse.Namespace) -> None:
+    found = admin.describe_group(given.group)
+    settings = {name: found.config[name] for name in _SETTINGS if name in found.config}
+    if given.json:
+        headers = ["group", "consume type", "message model", "subscriptions", "settings", "members"]
+        members = [
+            {"client_id": one.client_id, "address": one.address, "language": one.language}
+            for one in found.members
+        ]
+        row = (
+            found.group,
+            found.consume_type,
+            found.message_model,
+            dict(found.subscriptions),
+            settings,
+            members,
+        )
+        print_rows(headers, [row], as_json=True)
+        return
+    rows = [(one.client_id, one.address, one.language) for one in found.members]
+    if rows:
+        print_rows(["client", "address", "language"], rows, as_json=False)
+        print(f"{found.consume_type}, {found.message_model}")
+    else:
+        print("no member is connected")
+    for topic, expression in found.subscriptions.items():
+        print(f"subscribes to {topic}: {expression}")
+    print(", ".join(f"{name}={_text(value)}" for name, value in settings.items()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _lag(admin: Admin, given: argparse.Namespace) -> None:
+    lags = admin.consumer_lag(given.group, given.topic)
+    rows = [
+        (
+            queue.topic,
+            queue.broker,
+            queue.queue_id,
+            lag.messages,
+            lag.in_flight,
+            round(lag.seconds, 3),
+        )
+        for queue, lag in lags.items()
+    ]
+    headers = ["topic", "broker", "queue", "lag", "in flight", "seconds"]
+    print_rows(headers, rows, as_json=given.json)
+    if not given.json:
+        most = max((lag.seconds for lag in lags.values()), default=0.0)
+        print(f"{sum(lag.messages for lag in lags.values())} messages behind, {most:.1f} s")
+
+
+def _seek(admin: Admin, given: argparse.Namespace) -> None:
+    queue = None
+    if given.queue is not None:
+        broker, colon, number = given.queue.rpartition(":")
+        if not colon or not number.isdigit():
+            raise ConfigError(f"`--queue` is {given.queue!r}: it must be BROKER:NUMBER")
+        queue = QueueId(given.topic, broker, int(number))
+    moved = admin.reset_offsets(given.group, given.topic, _target(given.to), queue=queue)
+    rows = [(one.topic, one.broker, one.queue_id, offset) for one, offset in moved.items()]
+    print_rows(["topic", "broker", "queue", "offset"], rows, as_json=given.json)
+
+
+def _target(text: str) -> int | Literal["first", "last"] | datetime:
+    if text == "first":
+        return "first"
+    if text == "last":
+        return "last"
+    if text.isdigit():
+        return int(text)
+    from pyrmq.cli.times import moment
+
+    return moment(text)
+
+
+def _delete(admin: Admin, given: argparse.Namespace) -> None:
+    admin.delete_group(given.group, keep_offsets=given.keep_offsets)
+    if given.json:
+        print_rows(["group"], [(given.group,)], as_json=True)
+    else:
+        print(f"deleted {given.group}")
+
+
+def _parser(verb: str) -> argparse.ArgumentParser:
+    made = parser(verb, "List, describe, move or delete consumer groups.")
+    verbs = made.add_subparsers(required=True, metavar="list|describe|lag|seek|delete")
+    listing = verbs.add_parser("list", help="names of groups", allow_abbrev=False)
+    listing.add_argument("--topic", help="only groups that consume this topic")
+    listing.add_argument("--all", action="store_true", help="the system's own groups too")
+    describe = verbs.add_parser(
+        "describe", help="members, subscriptions and settings of one", allow_abbrev=False
+    )
+    lag = verbs.add_parser(
+        "lag", help="how far one is behind, in messages and seconds", allow_abbrev=False
+    )
+    seek = verbs.add_parser("seek", help="move one to other offsets", allow_abbrev=False)
+    delete = verbs.add_parser("delete", help="delete one with its offsets", allow_abbrev=False)
+    for each in (describe, lag, seek, delete):
+        each.add_argument("group", help="consumer group")
+    lag.add_argument("--topic", help="only this topic")
+    seek.add_argument("topic", help="topic")
+    seek.add_argument(
+        "to", help="first, last, an age (10m), a time (2026-11-23T14:05), or an offset with --queue"
+    )
+    seek.add_argument("--queue", metavar="BROKER:NUMBER", help="only this queue")
+    delete.add_argument(
+        "--keep-offsets", action="store_true", help="keep its offsets for a group of the same name"
+    )
+    works = (
+        (listing, _list),
+        (describe, _describe),
+        (lag, _lag),
+        (seek, _seek),
+        (delete, _delete),
+    )
+    for each, work in works:
+        add_name_server(each)
+        each.set_defaults(work=work)
+    return made

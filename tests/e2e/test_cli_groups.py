@@ -1,0 +1,229 @@
+"""`pyrmq group`, `message`, `dlq` and the options of `tail`, by a person and by a program."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.wire import ask, await_true
+
+from pyrmq import Admin, Producer, PullConsumer, PushConsumer
+from pyrmq.cli import main
+from pyrmq.codes import RequestCode
+from pyrmq.message import QueueId
+from pyrmq.testing import Cluster, cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Run = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Cluster]:
+    """Two brokers: each command must ask both."""
+    with cluster(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def pyrmq(two: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs a command on the cluster and returns the lines of its output."""
+    monkeypatch.setenv("NAMESRV_ADDR", two.name_server)
+
+    def run(*words: str, status: int = 0) -> list[str]:
+        assert main(words) == status
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def objects(lines: list[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines]
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    data = "".join(f"{line}\n" for line in lines).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def send(two: Cluster, topic: str, count: int) -> None:
+    """Send to every queue of both brokers in turn."""
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic(topic, queues=1)
+    with Producer(name_server=two.name_server) as producer:
+        for number in range(count):
+            broker = two.brokers[number % 2].name
+            producer.send(
+                topic,
+                f"body {number}",
+                queue=QueueId(topic, broker, 0),
+                keys=[f"key-{number}"],
+                tags="even" if number % 2 == 0 else "odd",
+                properties={"number": str(number)},
+            )
+
+
+def test_a_group_is_described_moved_and_deleted(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-groups", 6)
+    options: dict[str, Any] = {
+        "name_server": two.name_server,
+        "group": "cli-kitchen",
+        "start": "first",
+    }
+    with PullConsumer(**options, auto_commit=None) as consumer:
+        consumer.subscribe("cli-groups")
+        seen = 0
+        while seen < 6:
+            seen += len(consumer.poll(timeout=10))
+        (described,) = objects(pyrmq("group", "describe", "cli-kitchen", "--json"))
+        assert described["subscriptions"]["cli-groups"] == "*"
+        assert [one["language"] for one in described["members"]] == ["PYTHON"]
+        text = "\n".join(pyrmq("group", "describe", "cli-kitchen"))
+        assert "subscribes to cli-groups: *" in text
+        consumer.commit()
+    lags = objects(pyrmq("group", "lag", "cli-kitchen", "--json"))
+    assert [(row["broker"], row["lag"], row["seconds"]) for row in lags] == [
+        (broker.name, 0, 0.0) for broker in two.brokers
+    ]
+    assert "cli-kitchen" in pyrmq("group", "list")
+    assert "TOOLS_CONSUMER" not in pyrmq("group", "list")
+    assert "TOOLS_CONSUMER" in pyrmq("group", "list", "--all")
+    moved = objects(pyrmq("group", "seek", "cli-kitchen", "cli-groups", "first", "--json"))
+    assert [row["offset"] for row in moved] == [0, 0]
+    lags = objects(pyrmq("group", "lag", "cli-kitchen", "--topic", "cli-groups", "--json"))
+    assert [row["lag"] for row in lags] == [3, 3]
+    assert all(row["seconds"] > 0 for row in lags)
+    assert pyrmq("group", "lag", "cli-kitchen")[-1].startswith("6 messages behind, ")
+    name = two.brokers[1].name
+    words = ("group", "seek", "cli-kitchen", "cli-groups", "2", "--queue", f"{name}:0", "--json")
+    assert [(row["broker"], row["offset"]) for row in objects(pyrmq(*words))] == [(name, 2)]
+    pyrmq("group", "seek", "cli-kitchen", "cli-groups", "2", status=2)
+    pyrmq("group", "seek", "cli-kitchen", "cli-groups", "yesterday", status=2)
+    assert pyrmq("group", "delete", "cli-kitchen") == ["deleted cli-kitchen"]
+    assert "cli-kitchen" not in pyrmq("group", "list")
+    pyrmq("group", "describe", "cli-kitchen", status=1)
+
+
+def test_messages_are_found_shown_and_tracked(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-messages", 4)
+    (found,) = objects(pyrmq("message", "query", "cli-messages", "key-1", "--json"))
+    assert (found["body"], found["broker"]) == ("body 1", two.brokers[1].name)
+    assert pyrmq("message", "query", "cli-messages", "key-1")[1].endswith("body 1")
+    assert pyrmq("message", "query", "cli-messages", "key-1", "--since", "2099-01-01")[1:] == []
+    shown = pyrmq("message", "show", found["message_id"], "--topic", "cli-messages")
+    assert shown[-1] == "body 1"
+    rows = dict(line.split(None, 1) for line in shown if line.startswith(("tags", "keys")))
+    assert rows == {"keys": "key-1", "tags": "odd"}
+    (by_place,) = [line.split()[-1] for line in shown if line.startswith("offset message id")]
+    assert pyrmq("message", "show", by_place)[-1] == "body 1"
+    pyrmq("message", "show", found["message_id"], status=2)
+    pyrmq("message", "show", "0" * 32, "--topic", "cli-messages", status=1)
+    track = ("message", "track", found["message_id"], "--topic", "cli-messages", "--json")
+    assert objects(pyrmq(*track)) == []
+    options: dict[str, Any] = {
+        "name_server": two.name_server,
+        "group": "cli-track",
+        "start": "first",
+    }
+    with PullConsumer(**options, auto_commit=None) as consumer:
+        consumer.subscribe("cli-messages")
+        while consumer.position(consumer.queues("cli-messages")[1]) < 2:
+            consumer.poll(timeout=10)
+        assert objects(pyrmq(*track)) == [{"group": "cli-track", "state": "NOT_CONSUME_YET"}]
+        consumer.commit()
+        assert objects(pyrmq(*track)) == [{"group": "cli-track", "state": "CONSUMED"}]
+    assert objects(pyrmq(*track)) == [{"group": "cli-track", "state": "NOT_ONLINE"}]
+
+
+def test_dead_letters_are_listed_and_given_to_their_group_again(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-dead", 2)
+    healthy: list[bytes] = []
+    is_broken = True
+    for broker in two.brokers:
+        config = json.dumps({"groupName": "cli-cooks", "retryMaxTimes": 0}).encode()
+        made = ask(broker.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)
+        assert made.code == 0
+    consumer = PushConsumer(name_server=two.name_server, group="cli-cooks", start="first")
+
+    @consumer.listener("cli-dead")
+    def cook(body: bytes) -> None:
+        if is_broken:
+            raise ValueError("no coffee")
+        healthy.append(body)
+
+    with consumer:
+        dead = ("dlq", "list", "cli-cooks", "--json")
+
+        def two_are_dead() -> bool:
+            with Admin(name_server=two.name_server) as admin:
+                return "%DLQ%cli-cooks" in admin.topics() and len(objects(pyrmq(*dead))) == 2
+
+        await_true(two_are_dead, 30)
+        assert {row["body"] for row in objects(pyrmq(*dead))} == {"body 0", "body 1"}
+        assert len(objects(pyrmq(*dead, "--key", "key-1"))) == 1
+        is_broken = False
+        resent = pyrmq("dlq", "resend", "cli-cooks", "--key", "key-1")
+        assert resent == ["sent 1 messages to cli-cooks again"]
+        await_true(lambda: healthy == [b"body 1"], 30)
+
+
+def test_tail_begins_anywhere_and_filters(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-tail", 8)
+
+    def bodies(*words: str) -> list[str]:
+        lines = pyrmq("tail", "cli-tail", "--stop", "--format", "{body}", *words)
+        return sorted(lines)
+
+    assert bodies("--from", "first", "--key", "key-5") == ["body 5"]
+    assert bodies("--from", "first", "--tags", "odd") == [f"body {at}" for at in (1, 3, 5, 7)]
+    assert bodies("--from", "first", "--sql", "number = '6'") == ["body 6"]
+    assert bodies("--from", "first", "--sql", "number >= 6") == ["body 6", "body 7"]
+    assert len(bodies("--since", "1h")) == 8
+    assert bodies("--since", "2099-01-01") == []
+    assert bodies("--offset", "3", "--queue", "0") == ["body 6", "body 7"]
+    pyrmq("tail", "cli-tail", "--offset", "3", "--stop", status=2)
+    pyrmq("tail", "cli-tail", "--queue", "9", "--stop", status=2)
+    pyrmq("tail", "cli-tail", "--from", "first", "--sql", "number >", "--stop", status=2)
+    pyrmq("tail", "cli-tail", "--from", "first", "--format", "{no}", "--stop", status=2)
+    with PullConsumer(name_server=two.name_server, group="cli-reader", auto_commit=None) as reader:
+        queues = reader.queues("cli-tail")
+        reader.assign(dict.fromkeys(queues, 0))
+        read = 0
+        while read < 8:
+            read += len(reader.poll(timeout=10))
+        for queue in queues:
+            reader.seek(queue, 3)
+        reader.commit()
+    with Admin(name_server=two.name_server) as admin:
+        for queue in queues:
+            admin.reset_offsets("cli-reader", "cli-tail", 3, queue=queue)
+    assert bodies("--group", "cli-reader") == ["body 6", "body 7"]
+    assert bodies("--group", "cli-reader") == ["body 6", "body 7"], "it committed nothing"
+
+
+def test_send_takes_what_tail_prints(
+    pyrmq: Run, two: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(two, "cli-from", 3)
+    with Producer(name_server=two.name_server) as producer:
+        producer.send("cli-from", b"\xff\x00", keys=["bytes"], sharding_key="table-7")
+    printed = pyrmq("tail", "cli-from", "--from", "first", "--stop", "--json")
+    assert len(printed) == 4
+    pyrmq("topic", "create", "cli-to", "--queues", "1")
+    feed(monkeypatch, printed)
+    assert pyrmq("send", "cli-to", "-", "--from-json") == ["sent 4 messages to cli-to"]
+
+    def wanted(row: dict[str, Any]) -> Any:  # noqa: ANN401 - compared only
+        number = row["properties"].get("number")
+        return row["body"], row["keys"], row["tags"], number, row.get("body_base64")
+
+    copied = objects(pyrmq("tail", "cli-to", "--from", "first", "--stop", "--json"))
+    assert sorted(map(str, map(wanted, copied))) == sorted(map(str, map(wanted, objects(printed))))
+    (sharded,) = [row for row in copied if row["keys"] == ["bytes"]]
+    assert sharded["properties"]["__SHARDINGKEY"] == "table-7"
+    feed(monkeypatch, ["no object"])
+    pyrmq("send", "cli-to", "-", "--from-json", status=2)
