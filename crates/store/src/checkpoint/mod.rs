@@ -1,13 +1,10 @@
-//! Checkpoint and abort file (Apache `StoreCheckpoint`, `DefaultMessageStore.createTempFile`).
+//! The checkpoint file (Apache `StoreCheckpoint`); `abort.rs` has the abort file.
 //!
 //! ```text
 //! checkpoint, 4096 bytes   0 physic time   8 logics time   16 index time   24 master flushed offset   32 confirm offset
 //!                          40 to 63 kept as they are: a newer broker may use them
 //!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
 //!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
-//! abort                    the process id; there while a store is open. Ours: a line with the length of queue files, one with the
-//!                          position from which on `nulRecords` is complete, one with the boot of the system and the file's device and
-//!                          inode, and after a failed fsync one with the position up to which the log is durable
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
 //! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part has the

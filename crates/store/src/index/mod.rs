@@ -107,7 +107,7 @@ pub(crate) struct Hits {
 
 impl KeyIndex {
     /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of
-    /// another size and those that know of records after the log's end; what they held is read from the log again.
+    /// another size and those that refer to records after the log's end; what they held is read from the log again.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,

@@ -65,7 +65,7 @@ fn head_at(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<[u8
 struct Claim {
     size: usize,
     store_ms: i64,
-    /// Where the body ends, in bytes after the record's begin: the length of the topic stands there.
+    /// Where the body ends, in bytes from the record's beginning: the length of the topic stands there.
     body_end: usize,
     topic_length: usize,
 }

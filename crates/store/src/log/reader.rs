@@ -23,7 +23,7 @@ pub(crate) struct LogReader<'l> {
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     buffer_at: i64,
-    /// Where the reader ends, at a segment's begin.
+    /// Where the reader ends: the beginning of a segment.
     limit: i64,
     check_crc: bool,
     /// How torn records are told from whole ones; without it no record counts as torn.
@@ -92,7 +92,7 @@ impl<'l> LogReader<'l> {
         self
     }
 
-    /// Ends at a segment's begin.
+    /// Ends at the beginning of a segment.
     pub(crate) fn until(mut self, limit: i64) -> Self {
         self.limit = limit;
         self

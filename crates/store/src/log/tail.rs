@@ -25,7 +25,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Continues after what the log holds.
+    /// Continues at the end of the log.
     pub(crate) fn new(log: &CommitLog, last: Mark, last_store_ms: i64) -> Self {
         let position = log.appended();
         Self {

@@ -59,7 +59,7 @@ pub enum GetStatus {
     MessageWasRemoving,
     /// The consume queue has no entry there although it should.
     OffsetFoundNull,
-    /// The offset is exactly after the newest message.
+    /// The offset is the one after the newest message.
     OffsetOverflowOne,
     /// The offset is further past it.
     OffsetOverflowBadly,

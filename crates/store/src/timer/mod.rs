@@ -276,7 +276,7 @@ impl TimerStore {
     }
 }
 
-/// What a slot with these units counts: messages that wait, less those that take one back.
+/// What a slot with these units counts: messages that wait, less those that recall one.
 fn count_of(units: &[TimerUnit]) -> i64 {
     units.iter().map(|unit| if unit.deletes() { -1 } else { 1 }).sum()
 }

@@ -3,7 +3,7 @@
 //!
 //! 1. The log is read from the file before the checkpoint's; it ends before the first thing that is no unit, or that is
 //!    about a message which the commit log does not have.
-//! 2. Slots get what the log has more. Slots that point after the log's end are made again from the log.
+//! 2. Slots get what the log has more. Slots that point past the log's end are made again from the log.
 //! 3. Reading the topic goes on after the message of the newest unit, or where the checkpoint says, whichever is later.
 
 use crate::error::StoreError;
@@ -96,7 +96,7 @@ fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
     }
 }
 
-/// Slots that pointed after the log's end.
+/// Slots that pointed past the log's end.
 #[derive(Default)]
 struct Again {
     times: BTreeSet<i64>,

@@ -32,7 +32,7 @@ impl TimerUnit {
     pub const DEFAULT: i32 = 1;
     /// The message goes back into the timer's topic.
     pub const ROLL: i32 = 2;
-    /// The message takes another one back.
+    /// The message recalls another one.
     pub const DELETE: i32 = 4;
 
     /// When it is due, ms.
@@ -45,7 +45,7 @@ impl TimerUnit {
         self.magic & Self::ROLL != 0
     }
 
-    /// True for a message that takes another one back.
+    /// True for a message that recalls another one.
     pub fn deletes(&self) -> bool {
         self.magic & Self::DELETE != 0
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! 2 * 604,800 slots of 32 bytes, the slot of a time at (time / precision) % slots
 //! at  bytes                          at  bytes
-//!  0  8      time / precision        24  4      messages that wait less those that take one back
+//!  0  8      time / precision        24  4      messages that wait less those that recall one
 //!  8  8      first unit in the log   28  4      0
 //! 16  8      newest unit in the log
 //! ```
