@@ -29,6 +29,8 @@ const QUEUE_SYNC_BYTES: i64 = 256 << 20;
 const SYNC_RETRY: Duration = Duration::from_secs(1);
 /// How often the times of what is durable are written, if they have changed.
 const CHECKPOINT: Duration = Duration::from_secs(1);
+/// How often the hot window moves on.
+const DROP_INTERVAL: Duration = Duration::from_millis(150);
 /// How often the free space is looked at.
 const DISK_CHECK: Duration = Duration::from_secs(1);
 
@@ -153,7 +155,7 @@ fn maintain(engine: &Engine) {
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
     let start = Instant::now();
     let (mut written, mut released, mut synced, mut cleaned) = (start, start, start, start);
-    let (mut saved, mut checked) = (start, start);
+    let (mut saved, mut checked, mut dropped) = (start, start, start);
     let mut synced_at = engine.shared.log.appended();
     while engine
         .maintenance_wakeup
@@ -167,6 +169,13 @@ fn maintain(engine: &Engine) {
         if written.elapsed() >= queue_tick().min(Duration::from_millis(200)) {
             drop(engine.queue_maintenance.write_queues());
             written = Instant::now();
+        }
+        if dropped.elapsed() >= DROP_INTERVAL {
+            let hot_bytes = engine.shared.live.hot_log_bytes();
+            if let Err(error) = engine.shared.log.drop_cold(hot_bytes) {
+                tracing::warn!(%error, "cannot drop old parts of the log from memory");
+            }
+            dropped = Instant::now();
         }
         if checked.elapsed() >= DISK_CHECK {
             if let Err(error) = engine.shared.state.look_at_disk() {

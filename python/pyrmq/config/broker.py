@@ -439,6 +439,14 @@ class BrokerOptions(Options):
         maximum=2**63 - 1,
         live=True,
     )
+    hot_log_bytes: int = option(
+        default=2**30,
+        text="how much of the log stays in the page cache, at most an eighth of the memory; 0: the "
+        "system decides (pyrmq only)",
+        unit="bytes",
+        maximum=2**63 - 1,
+        live=True,
+    )
     clean_resource_interval: int = option(
         default=10_000,
         text="how often the store looks for segments to delete",

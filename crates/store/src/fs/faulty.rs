@@ -135,6 +135,7 @@ impl File for FaultyFile {
     forward! {
         fn length(&self) -> io::Result<u64>;
         fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
+        fn drop_cached(&self, from: u64, to: u64) -> io::Result<()>;
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -179,6 +180,7 @@ impl Fs for FaultyFs {
         fn knows_cached(&self) -> bool;
         fn system_of(&self, path: &Path) -> Option<System>;
         fn now_ms(&self) -> i64;
+        fn memory_limit(&self) -> Option<u64>;
         fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
     }
 

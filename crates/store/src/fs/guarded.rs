@@ -71,6 +71,7 @@ impl File for GuardedFile {
         fn set_length(&self, length: u64) -> io::Result<()>;
         fn length(&self) -> io::Result<u64>;
         fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
+        fn drop_cached(&self, from: u64, to: u64) -> io::Result<()>;
         fn clear(&self, from: u64, to: u64) -> io::Result<()>;
         fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     }
@@ -107,6 +108,7 @@ impl Fs for Guarded {
         fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
         fn exists(&self, path: &Path) -> io::Result<bool>;
         fn space(&self, path: &Path) -> io::Result<Space>;
+        fn memory_limit(&self) -> Option<u64>;
         fn system_of(&self, path: &Path) -> Option<System>;
         fn knows_cached(&self) -> bool;
         fn now_ms(&self) -> i64;

@@ -22,6 +22,7 @@ macro_rules! forward {
 
 mod faulty;
 mod guarded;
+pub(crate) mod memory;
 pub(crate) mod read_mode;
 mod real;
 
@@ -49,6 +50,11 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Where at or after `offset` something may stand that is not zero; `None` when only holes follow.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         Ok((offset < self.length()?).then_some(offset))
+    }
+    /// Lets the system drop the bytes `from..to` from memory: later reads take them from the disk. What is not durable
+    /// yet stays. Advice only; where a system cannot do it nothing happens.
+    fn drop_cached(&self, _from: u64, _to: u64) -> io::Result<()> {
+        Ok(())
     }
     /// Makes the bytes `from..to` zero; the length stays.
     fn clear(&self, from: u64, to: u64) -> io::Result<()> {
@@ -158,6 +164,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// False once a file system could not say what is in memory: [`File::read_cached`] may wait then.
     fn knows_cached(&self) -> bool {
         true
+    }
+    /// Bytes of memory that this process may use; `None` where nobody says, and where files are simulated.
+    fn memory_limit(&self) -> Option<u64> {
+        None
     }
     /// The time of this machine, ms since the Unix epoch; a simulated one has its own.
     fn now_ms(&self) -> i64 {

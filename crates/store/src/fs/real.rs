@@ -2,12 +2,16 @@
 //!
 //! One file, although it is long: it has all of the crate's unsafe code, which nothing else may contain.
 
-use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, parent};
+use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, memory, parent};
+#[cfg(target_os = "linux")]
+use rustix::fs::Advice;
 #[cfg(target_os = "linux")]
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -82,6 +86,19 @@ impl File for RealFile {
     #[cfg(target_os = "linux")]
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         linux::next_data(&self.0, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn drop_cached(&self, from: u64, to: u64) -> io::Result<()> {
+        let Some(length) = NonZeroU64::new(to.saturating_sub(from)) else {
+            return Ok(());
+        };
+        Ok(rustix::fs::fadvise(
+            &self.0,
+            from,
+            Some(length),
+            Advice::DontNeed,
+        )?)
     }
 
     #[cfg(target_os = "linux")]
@@ -199,6 +216,10 @@ impl Fs for RealFs {
     }
 
     #[cfg(target_os = "linux")]
+    fn memory_limit(&self) -> Option<u64> {
+        memory::limit()
+    }
+
     fn file_system(&self, path: &Path) -> io::Result<Option<Arc<dyn FileSystem>>> {
         Ok(Some(Arc::new(HeldFileSystem(fs::File::open(path)?))))
     }

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64};
 use crate::fs::read_mode::ReadMode;
 use crate::fs::{Context, File, Fs};
+use crate::log::hot_window::HotWindow;
 use crate::log::segment::Segment;
 use crate::options::Options;
 use crate::sync::{lock, read, write};
@@ -45,6 +46,7 @@ pub(crate) struct CommitLog {
     pub(super) half_made: Option<PathBuf>,
     appended: AtomicI64,
     flushed: AtomicI64,
+    hot: HotWindow,
     pub(crate) failure: Arc<Failure>,
 }
 
@@ -105,6 +107,7 @@ impl CommitLog {
             half_made,
             appended: AtomicI64::new(start),
             flushed: AtomicI64::new(start),
+            hot: HotWindow::new(fs.memory_limit()),
             failure,
         })
     }
@@ -291,6 +294,7 @@ impl CommitLog {
             },
         };
         let wanted = buffer.len();
+        self.hot.note_read(segment.base, position, wanted);
         let offset = to_u64(position - segment.base);
         match mode.read_at(file.as_ref(), buffer, offset) {
             Ok(Some(got)) if got < wanted => {
@@ -305,18 +309,34 @@ impl CommitLog {
     }
 
     /// The segments with bytes from one position to another, oldest first: the last few of many.
-    fn undurable(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
+    fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let segments = read(&self.segments);
         let first = segments.partition_point(|segment| segment.base + self.segment_bytes <= from);
         let behind = segments.partition_point(|segment| segment.base < to);
         segments.get(first..behind).unwrap_or_default().to_vec()
     }
 
+    /// Drops from memory what lies behind the hot window and is durable (`hot_window.rs`).
+    pub(crate) fn drop_cold(&self, hot_bytes: u64) -> Result<(), StoreError> {
+        let log = self.start()..self.appended();
+        for range in self.hot.round(hot_bytes, log, self.flushed()) {
+            for segment in self.overlapping(range.start, range.end) {
+                let Some(file) = self.file_if_there(&segment)? else {
+                    continue;
+                };
+                let from = to_u64((range.start - segment.base).max(0));
+                let to = to_u64((range.end - segment.base).min(self.segment_bytes));
+                file.drop_cached(from, to).at("drop from memory", &segment.path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Fsyncs everything before `target`, from the first byte that is not known to be durable.
     pub(crate) fn sync_to(&self, target: i64) -> Result<(), StoreError> {
         self.failure.check()?;
         let flushed = self.flushed();
-        for segment in self.undurable(flushed, target) {
+        for segment in self.overlapping(flushed, target) {
             let file = self.file(&segment)?;
             file.sync().at("flush", &segment.path)?;
         }

@@ -72,6 +72,9 @@ pub struct Options {
     pub disk_enough_bytes: u64,
     /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused whatever the ratio; 256 MiB.
     pub disk_min_free_bytes: u64,
+    /// `hotLogBytes` (ours): how much of the log stays in the page cache; 1 GiB, and an eighth of the memory at most; 0:
+    /// the system decides.
+    pub hot_log_bytes: u64,
     /// `cleanResourceInterval`: 10,000 ms.
     pub clean_interval_ms: u64,
     /// `messageIndexEnable`: true.
@@ -135,6 +138,7 @@ impl Options {
             disk_warning_percent: 90,
             disk_enough_bytes: 16 << 30,
             disk_min_free_bytes: 256 << 20,
+            hot_log_bytes: 1 << 30,
             clean_interval_ms: 10_000,
             index: true,
             index_slots: 5_000_000,
@@ -173,6 +177,7 @@ impl Options {
         "diskSpaceWarningLevelRatio",
         "diskSpaceEnoughBytes",
         "diskSpaceMinFreeBytes",
+        "hotLogBytes",
         "cleanResourceInterval",
         "messageIndexEnable",
         "maxHashSlotNum",
@@ -226,6 +231,7 @@ impl Options {
             "diskSpaceWarningLevelRatio" => self.disk_warning_percent = percent(key, value)?,
             "diskSpaceEnoughBytes" => self.disk_enough_bytes = number(key, value)?,
             "diskSpaceMinFreeBytes" => self.disk_min_free_bytes = number(key, value)?,
+            "hotLogBytes" => self.hot_log_bytes = number(key, value)?,
             "cleanResourceInterval" => self.clean_interval_ms = number(key, value)?,
             "messageIndexEnable" => self.index = flag(key, value)?,
             "maxHashSlotNum" => self.index_slots = number(key, value)?,
@@ -275,7 +281,7 @@ impl Options {
     }
 
     /// Key, value, least and most of the settings that are numbers. A table, so it is longer than other functions.
-    fn ranges(&self) -> [(&'static str, u64, u64, u64); 20] {
+    fn ranges(&self) -> [(&'static str, u64, u64, u64); 21] {
         const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
         [
             (
@@ -333,6 +339,7 @@ impl Options {
                 0,
                 i64::MAX.unsigned_abs(),
             ),
+            ("hotLogBytes", self.hot_log_bytes, 0, i64::MAX.unsigned_abs()),
             ("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000),
             ("maxIndexNum", self.index_entries.into(), 2, 100_000_000),
             ("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000),
