@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ class LocalOffsets:
         self.path = base / client_id / group / "offsets.json"
         self._backup = self.path.with_name("offsets.json.bak")
         self._written = b""
+        # Held while the file is replaced: a commit and the consumer's thread may both do it.
+        self._lock = threading.Lock()
 
     def read(self) -> list[_Row]:
         """Return the offsets; those of the backup if the file is damaged or missing.
@@ -75,14 +78,15 @@ class LocalOffsets:
         Raises:
             OSError: It cannot be written.
         """
-        text = encode()
-        if text == self._written:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            _replace(self._backup, self.path.read_bytes())
-        _replace(self.path, text)
-        self._written = text
+        with self._lock:
+            text = encode()
+            if text == self._written:
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists():
+                _replace(self._backup, self.path.read_bytes())
+            _replace(self.path, text)
+            self._written = text
 
 
 def _replace(path: Path, text: bytes) -> None:
