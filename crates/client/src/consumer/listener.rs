@@ -214,6 +214,7 @@ impl Shared {
             }
             return;
         }
+        queue.listeners.finished_at = Some(Instant::now());
         for (message, index) in work.messages(indexes) {
             match failed.get(&index) {
                 None => queue.finish(&message, order),

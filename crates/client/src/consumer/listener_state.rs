@@ -210,7 +210,6 @@ impl ProcessQueue {
         if !self.listeners.in_flight.finish(offset) {
             return;
         }
-        self.listeners.finished_at = Some(Instant::now());
         self.done = self.listeners.in_flight.lowest().unwrap_or(self.delivered);
         if order == Order::Key
             && let Some(key) = message.sharding_key()

@@ -177,7 +177,11 @@ impl Puller {
             return Ok(false);
         }
         let given_back = self.shared.take(Vec::new(), |key| &*key.topic == topic).await;
-        self.shared.heartbeat.send().await?;
+        if self.shared.heartbeat.membership.is_away() {
+            self.shared.heartbeat.unregister().await;
+        } else {
+            self.shared.heartbeat.send().await?;
+        }
         given_back.map(|()| true)
     }
 

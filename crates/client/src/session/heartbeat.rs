@@ -16,6 +16,7 @@ use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -97,6 +98,8 @@ pub(crate) struct Membership {
     consumer: Option<ConsumerKind>,
     // Guards the topics that a consumer has subscribed to.
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
+    // It has left its group, until it subscribes again.
+    is_away: AtomicBool,
 }
 
 impl Membership {
@@ -116,6 +119,7 @@ impl Membership {
             group: options.group.clone(),
             consumer,
             subscriptions: Mutex::default(),
+            is_away: AtomicBool::new(false),
         }
     }
 
@@ -123,6 +127,7 @@ impl Membership {
     pub(crate) fn subscribe(&self, topic: Arc<str>, subscription: Subscription) {
         let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic, subscription);
+        self.is_away.store(false, Ordering::Release);
     }
 
     /// The subscription of a topic.
@@ -131,10 +136,19 @@ impl Membership {
         known.get(topic).cloned()
     }
 
-    /// Drops a subscription. False: there was none.
+    /// Drops a subscription. False: there was none. Without the last one the client leaves its group.
     pub(crate) fn unsubscribe(&self, topic: &str) -> bool {
         let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remove(topic).is_some()
+        let was_there = known.remove(topic).is_some();
+        if was_there && known.is_empty() {
+            self.is_away.store(true, Ordering::Release);
+        }
+        was_there
+    }
+
+    /// Whether the client has left its group.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Acquire)
     }
 
     /// All subscriptions, as brokers read them.
@@ -214,6 +228,9 @@ impl Heartbeat {
     /// How many brokers answered, and a failure.
     async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
+        if self.membership.is_away() {
+            return (0, None);
+        }
         let body = Bytes::from(self.membership.data().encode());
         let mut beats = JoinSet::new();
         for (address, master) in self.routes.brokers() {
