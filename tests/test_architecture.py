@@ -55,7 +55,7 @@ PYTHON: dict[str, set[str]] = {
     "_request_reply": DATA,
     "producer": DATA | {"remoting", "routing", "_request_reply"},
     "transaction": DATA | {"producer"},
-    "consumer": DATA | {"remoting", "routing"},
+    "consumer": DATA | {"remoting", "routing", "producer"},
     "otel": DATA,
     "_admin": DATA | {"remoting"},
     "admin": DATA | {"remoting", "_admin"},

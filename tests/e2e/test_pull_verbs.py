@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,3 +131,44 @@ def test_a_batch_gives_lists_and_columns(address: str, topic: str) -> None:
         assert batch.to_arrow(["tags"]).schema == pa.schema([("tags", pa.string())])
         with pytest.raises(ConfigError, match="unknown columns"):
             batch.to_arrow(["colour"])
+
+
+def test_a_pattern_takes_topics_that_match_also_those_that_come_later(
+    address: str, topic: str
+) -> None:
+    for name in ("red", "green", "blue"):
+        make(address, f"{topic}-{name}", [name], queues=1)
+    pattern = re.compile(re.escape(topic) + "-(red|green|late)")
+    with PullConsumer(name_server=address, group=f"g-{topic}", rebalance=0.2) as consumer:
+        consumer.subscribe(pattern)
+        assert {message.body for message in polled(consumer, 2)} == {b"red", b"green"}
+        make(address, f"{topic}-late", ["late"], queues=1)
+        assert [message.body for message in polled(consumer, 1)] == [b"late"]
+        assert {queue.topic for queue in consumer.assignment()} == {
+            f"{topic}-{name}" for name in ("red", "green", "late")
+        }
+
+
+def test_a_member_that_does_not_poll_gives_its_queues_back_until_it_does(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(address, topic, [], queues=2)
+
+    def member(**options: float) -> PullConsumer:
+        return PullConsumer(name_server=address, group=f"g-{topic}", rebalance=0.5, **options)  # type: ignore[arg-type]
+
+    with member(max_poll_interval=1.0) as stuck, member() as other:
+        stuck.subscribe(topic)
+        other.subscribe(topic)
+        await_true(lambda: len(stuck.assignment()) == len(other.assignment()) == 2, 10)
+        with caplog.at_level(logging.ERROR, "pyrmq.consumer"):
+            await_true(lambda: len(other.assignment()) == 4 and not stuck.assignment(), 15)
+        assert "`max_poll_interval` is 1 s" in caplog.text
+
+        def is_back() -> bool:
+            stuck.poll(1, 0.05)
+            return len(stuck.assignment()) == len(other.assignment()) == 2
+
+        await_true(is_back, 15)
+    with pytest.raises(ConfigError, match="max_poll_interval"):
+        member(max_poll_interval=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyrmq import ReceivedMessage
     from tests.interop.cluster import Cluster
-    from tests.interop.driver import Driver
+    from tests.interop.driver import Driver, Row
 
 PAIRS = (("java", "JSON"),)
 
@@ -193,3 +194,31 @@ def test_mqadmin_shows_our_consumer(
     for wanted in ("PROP_CONSUME_TYPE", "CONSUME_PASSIVELY", topic, "#Consumer MQ Detail#"):
         assert wanted in output, output
     assert ("waits_for_release" in output) == (flag == "-s")
+
+
+def test_java_reads_the_traces_of_our_calls(driver: Driver, cluster: Cluster, topic: str) -> None:
+    traces = f"{topic}-traces"
+    where = {"namesrv": cluster.namesrv, "broker": cluster.broker}
+    driver.call("admin.createTopic", topic=traces, queues=1, **where)
+    with Producer(name_server=cluster.namesrv) as producer:
+        sent = producer.send(topic, "body", keys="order-42")
+    group = f"{topic}-group"
+    consumer = PushConsumer(
+        name_server=cluster.namesrv, group=group, trace=True, trace_topic=traces
+    )
+    consumer.subscribe(topic, lambda _: None)
+    with consumer:
+        until(lambda: consumer.stats()["done"] == 1)
+    rows: list[Row] = []
+    with PullConsumer(name_server=cluster.namesrv, group=f"{topic}-looks") as looker:
+        looker.subscribe(traces)
+        deadline = time.monotonic() + 20
+        while len(rows) < 2 and time.monotonic() < deadline:
+            for message in looker.poll(timeout=1.0):
+                body = base64.b64encode(message.body).decode()
+                rows += driver.call("trace.decode", body=body)["contexts"]
+    before, after = sorted(rows, key=lambda row: str(row["type"]), reverse=True)
+    assert (before["type"], after["type"]) == ("SubBefore", "SubAfter")
+    assert before["msgId"] == after["msgId"] == sent.message_id
+    assert before["keys"] == after["keys"] == "order-42"
+    assert (before["group"], after["success"]) == (group, True)

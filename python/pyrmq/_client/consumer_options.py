@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pyrmq._client.consume_hooks import ConsumeHook
 from pyrmq._client.options import Options
 from pyrmq._client.values import milliseconds, name_servers, start_of, whole
 from pyrmq.errors import ConfigError
@@ -70,6 +71,20 @@ class ConsumerOptions(Options):
     allocate: Allocate = "average"
     broadcasting: bool = False
     offset_dir: str | PathLike[str] | None = None
+    max_poll_interval: float | None = None
+    hooks: Sequence[ConsumeHook] = ()
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
+        super().__init__(**given)
+        if self.max_poll_interval is not None and (
+            milliseconds("max_poll_interval", self.max_poll_interval) == 0
+        ):
+            raise ConfigError(
+                "option `max_poll_interval` is 0, it must be a time of more than 0 s, or None"
+            )
+        for hook in self.hooks:
+            if not isinstance(hook, ConsumeHook):
+                raise ConfigError(f"option `hooks` has {hook!r}, it must be a `ConsumeHook`")
 
     def native(self) -> dict[str, Any]:
         """The settings of the native consumer, which checks their ranges."""
@@ -152,6 +167,8 @@ class ListenerOptions(ConsumerOptions):
     time_limit: float = 900.0
     max_tries: int | None = None
     suspend_pause: float = 1.0
+    trace: bool = False
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -198,6 +215,8 @@ class ConfiguredConsumer(ABC):
         allocate: Allocate = ConsumerOptions.allocate,
         broadcasting: bool = ConsumerOptions.broadcasting,
         offset_dir: str | PathLike[str] | None = ConsumerOptions.offset_dir,
+        max_poll_interval: float | None = ConsumerOptions.max_poll_interval,
+        hooks: Sequence[ConsumeHook] = ConsumerOptions.hooks,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ConsumerOptions(**given)

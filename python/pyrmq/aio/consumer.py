@@ -4,10 +4,12 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
+from time import monotonic
 from typing import Literal, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
 from pyrmq._client.values import places_of, start_of, whole
@@ -38,7 +40,11 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
+        if options.max_poll_interval is not None:
+            raise ConfigError("option `max_poll_interval` is for pyrmq.PullConsumer")
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._control.client_id()
         self._group = options.group
         self._outcomes = CompletionList()
         self._arrival: asyncio.Event | None = None
@@ -105,7 +111,11 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
         """
-        return await self._poll(self._core.poll, max_messages, timeout)
+        began = monotonic()
+        messages = await self._poll(self._core.poll, max_messages, timeout)
+        if self._hooks:
+            self._hooks.received(messages, began)
+        return messages
 
     async def poll_batch(
         self,
@@ -117,7 +127,11 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> (await consumer.poll_batch(timeout=1.0)).bodies  # doctest: +SKIP
         """
-        return await self._poll(self._core.poll_batch, max_messages, timeout)
+        began = monotonic()
+        batch = await self._poll(self._core.poll_batch, max_messages, timeout)
+        if self._hooks:
+            self._hooks.received(batch.messages, began)
+        return batch
 
     async def _poll(
         self,

@@ -29,10 +29,12 @@ import logging
 import signal
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
@@ -40,16 +42,18 @@ from pyrmq.aio.completions import CompletionList
 from pyrmq.consumer.call import Call, Failed, failure_of
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
-from pyrmq.consumer.membership import OffsetFile, filter_of
-from pyrmq.consumer.outcome import failure_of_result
+from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
+from pyrmq.consumer.outcome import Failure, failure_of_error, failure_of_result
 from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    from pyrmq._client.consume_hooks import ConsumeHook
     from pyrmq._client.consumer_options import Allocate, Order
     from pyrmq._client.values import Start
+    from pyrmq.consumer.trace import Trace
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["PushConsumer"]
@@ -93,6 +97,9 @@ class PushConsumer:
         allocate: How the members of the group share the queues.
         broadcasting: Every member gets every message.
         offset_dir: Folder of the offsets of broadcasting members.
+        hooks: See each message before and after its call, in its task.
+        trace: Write Apache's message traces of each call.
+        trace_topic: Where to.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -123,6 +130,9 @@ class PushConsumer:
         allocate: Allocate = ListenerOptions.allocate,
         broadcasting: bool = ListenerOptions.broadcasting,
         offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
+        hooks: Sequence[ConsumeHook] = ListenerOptions.hooks,
+        trace: bool = ListenerOptions.trace,
+        trace_topic: str = ListenerOptions.trace_topic,
     ) -> None:
         given = {
             name: value
@@ -134,6 +144,9 @@ class PushConsumer:
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, self._options)
         self._callbacks: CallbackThread | None = None
+        self._hooks = ConsumeHooks(self._options.hooks, group, namespace)
+        self._hooks.client_id = self._control.client_id()
+        self._trace: Trace | None = None
         self._group = group
         self._calls: dict[str, Call] = {}
         self._filters: dict[str, tuple[str, bool]] = {}
@@ -226,6 +239,7 @@ class PushConsumer:
             consume=self._consume_directly,
         )
         self._offset_file.write_each(self._options.auto_commit, self._callbacks)
+        self._trace = start_trace(self._options, self._hooks, self._callbacks)
         self._callbacks.start()
         try:
             for topic, (text, is_sql) in self._filters.items():
@@ -404,12 +418,14 @@ class PushConsumer:
                 failed.append((place, *failure_of(self._group, message, error)))
         for topic, arguments in topics.items():
             given = [argument for _, argument in arguments]
-            call = self._calls[topic]
+            one = given if self._options.consume_batch > 1 else given[0]
+            concerned = [messages[place] for place, _ in arguments]
             try:
                 # A cancellation from outside goes on; the time limit's is a TimeoutError here.
                 async with asyncio.timeout(self._options.time_limit) as limit:
-                    one = given if self._options.consume_batch > 1 else given[0]
-                    failure = failure_of_result(await call.function(one))  # type: ignore[misc]
+                    failure = await self._hooks.process_async(
+                        topic, concerned, partial(self._await, topic, one), failure_of_error
+                    )
             except Exception as error:  # noqa: BLE001 - of the application
                 if limit.expired():
                     self._timed_out += len(arguments)
@@ -417,6 +433,9 @@ class PushConsumer:
             if failure is not None:
                 failed += [(place, *failure) for place, _ in arguments]
         return sorted(failed)
+
+    async def _await(self, topic: str, argument: object) -> Failure | None:
+        return failure_of_result(await self._calls[topic].function(argument))  # type: ignore[misc]
 
     async def _end_calls(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
         loop = asyncio.get_running_loop()
@@ -451,6 +470,8 @@ class PushConsumer:
             if self._callbacks is not None:
                 await asyncio.to_thread(self._callbacks.end)
                 await asyncio.to_thread(self._offset_file.write_at_end)
+            if self._trace is not None:
+                await asyncio.to_thread(self._trace.close)
             self._outcomes.close()
             self._is_closed.set()
             self._unlog()

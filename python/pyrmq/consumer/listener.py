@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING
 
 from pyrmq._client.values import milliseconds
 from pyrmq.consumer.call import Failed, failure_of
-from pyrmq.consumer.outcome import failure_of_result
+from pyrmq.consumer.outcome import failure_of_error, failure_of_result
 from pyrmq.errors import ClosedError, ForkError, RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyrmq._client.consume_hooks import ConsumeHooks
     from pyrmq._client.consumer_options import ListenerOptions
     from pyrmq._core import ListeningConsumer, Work
     from pyrmq.consumer.call import Call
+    from pyrmq.consumer.outcome import Failure
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["Counts", "Pool"]
@@ -113,12 +115,19 @@ class Pool:
         core: The native consumer.
         calls: The listener of each topic.
         options: The consumer's options.
+        hooks: What sees each call.
     """
 
     def __init__(
-        self, core: ListeningConsumer, calls: Mapping[str, Call], options: ListenerOptions
+        self,
+        core: ListeningConsumer,
+        calls: Mapping[str, Call],
+        options: ListenerOptions,
+        hooks: ConsumeHooks,
     ) -> None:
         self.core = core
+        self._hooks = hooks
+        self._has_hooks = False  # Looked at for each message.
         self.counts = Counts()
         self._calls = calls
         self._options = options
@@ -135,6 +144,7 @@ class Pool:
 
     def start(self) -> None:
         """Start the threads."""
+        self._has_hooks = bool(self._hooks)
         for _ in range(self._options.threads):
             self._add_thread()
         self._watch.start()
@@ -291,9 +301,19 @@ class Pool:
     def _call_one(self, messages: list[ReceivedMessage], index: int, _end: int) -> Failed | None:
         message = messages[index]
         try:
-            call = self._calls[message.topic]
-            result = call.function(call.argument(message))
-            failure = None if result is None else failure_of_result(result)
+            topic = message.topic
+            call = self._calls[topic]
+            if self._has_hooks:
+                failure = self._hooks.process(
+                    topic,
+                    [message],
+                    lambda: failure_of_result(call.function(call.argument(message))),
+                    failure_of_error,
+                )
+            else:
+                argument = message if call.decode is None else call.argument(message)
+                result = call.function(argument)
+                failure = None if result is None else failure_of_result(result)
         except BaseException as error:  # noqa: BLE001 - sys.exit must not end this thread
             failure = failure_of(self._group, message, error)
         return None if failure is None else [(index, *failure)]
@@ -312,13 +332,24 @@ class Pool:
                 failed.append((at, *failure_of(self._group, message, error)))
         for topic, arguments in topics.items():
             try:
-                function = self._calls[topic].function
-                failure = failure_of_result(function([argument for _, argument in arguments]))
+                failure = self._call_topic(topic, arguments, messages)
             except BaseException as error:  # noqa: BLE001 - as above
                 failure = failure_of(self._group, messages[arguments[0][0]], error)
             if failure is not None:
                 failed += [(at, *failure) for at, _ in arguments]
         return sorted(failed)
+
+    def _call_topic(
+        self, topic: str, arguments: list[tuple[int, object]], messages: list[ReceivedMessage]
+    ) -> Failure | None:
+        function = self._calls[topic].function
+        given = [argument for _, argument in arguments]
+        if not self._has_hooks:
+            return failure_of_result(function(given))
+        concerned = [messages[at] for at, _ in arguments]
+        return self._hooks.process(
+            topic, concerned, lambda: failure_of_result(function(given)), failure_of_error
+        )
 
     def _keep_watch(self) -> None:
         """Look for calls that take long."""

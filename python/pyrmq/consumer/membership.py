@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.local_offsets import LocalOffsets
+from pyrmq.consumer.trace import Trace
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyrmq._client.consumer_options import ConsumerOptions
+    from pyrmq._client.consume_hooks import ConsumeHooks
+    from pyrmq._client.consumer_options import ConsumerOptions, ListenerOptions
     from pyrmq._core import ConsumerControl
 
-__all__ = ["OffsetFile", "callbacks_of", "filter_of"]
+__all__ = ["OffsetFile", "callbacks_of", "filter_of", "start_trace"]
 
 _log = logging.getLogger("pyrmq.consumer")
+
+_TRACE_S = 1.0
+"""Time that a trace waits for others at most."""
 
 
 def filter_of(tags: str, sql: str | None) -> tuple[str, bool]:
@@ -41,6 +46,18 @@ def callbacks_of(
         return None
     thread.start()
     return thread
+
+
+def start_trace(
+    options: ListenerOptions, hooks: ConsumeHooks, thread: CallbackThread
+) -> Trace | None:
+    """Make the trace of a consumer, if it wants one; the thread sends it every few seconds."""
+    if not options.trace:
+        return None
+    trace = Trace(options)
+    hooks.add(trace)
+    thread.repeat(_TRACE_S, trace.flush)
+    return trace
 
 
 class OffsetFile:

@@ -12,22 +12,29 @@ Example:
     b'two coffees'
 """
 
+import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Literal, Self
+from time import monotonic
+from typing import Literal, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds, places_of, start_of, whole
+from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
+from pyrmq.consumer.subscriptions import Subscriptions
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
+
+_Taken = TypeVar("_Taken", list[ReceivedMessage], MessageBatch)
 
 
 class PullConsumer(ConfiguredConsumer):
@@ -72,6 +79,9 @@ class PullConsumer(ConfiguredConsumer):
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
             need names of their own.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
+        max_poll_interval: Seconds between two polls, after which the queues of subscribed topics go
+            to other members, until the next poll. None: they stay.
+        hooks: See what polls return, such as those of :mod:`pyrmq.otel`.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -86,19 +96,28 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
+        self._subscriptions = Subscriptions(self._core.subscribe, self._control, options)
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._control.client_id()
         self._group = options.group
+        self._is_watched = False
         self._closed = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, leave, self._core)
 
     def subscribe(
-        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+        self,
+        topic: str | Iterable[str] | re.Pattern[str],
+        tags: str = "*",
+        *,
+        sql: str | None = None,
     ) -> None:
         """Join the group for topics and take this member's share of their queues.
 
         Args:
-            topic: A topic, or several; they must exist.
+            topic: A topic, or several; they must exist. Or a compiled pattern: all topics whose
+                whole name matches, and, within `rebalance` seconds, those that appear later.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
@@ -114,8 +133,15 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.subscribe("orders", "new || paid")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
+        if isinstance(topic, re.Pattern):
+            self._subscriptions.add_pattern(topic, text, is_sql)
+            self._watch()
+            return
         for one in [topic] if isinstance(topic, str) else topic:
             self._core.subscribe(one, text, is_sql)
+            self._subscriptions.add(one, text, is_sql)
+        if self._options.max_poll_interval is not None:
+            self._watch()
 
     def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic: commit, and give its queues back.
@@ -127,6 +153,7 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> consumer.unsubscribe("orders")  # doctest: +SKIP
         """
+        self._subscriptions.remove(topic)
         if not self._control.unsubscribe(topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
@@ -191,7 +218,7 @@ class PullConsumer(ConfiguredConsumer):
             ...     print(message.queue_offset, message.body)
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._core.poll(whole("max_messages", max_messages, 1), wait)
+        return self._polled(self._core.poll, max_messages, wait, lambda messages: messages)
 
     def poll_batch(self, max_messages: int = 1024, timeout: float | None = None) -> MessageBatch:
         """Return messages as one object, which decodes what is asked for; wait for the first.
@@ -211,11 +238,45 @@ class PullConsumer(ConfiguredConsumer):
             >>> sum(len(body) for body in batch.bodies)  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._core.poll_batch(whole("max_messages", max_messages, 1), wait)
+        return self._polled(self._core.poll_batch, max_messages, wait, lambda batch: batch.messages)
+
+    def _polled(
+        self,
+        take: Callable[[int, int | None], _Taken],
+        max_messages: int,
+        wait: int | None,
+        messages_of: Callable[[_Taken], list[ReceivedMessage]],
+    ) -> _Taken:
+        """Poll; hooks and the limit of `max_poll_interval` see it."""
+        whole("max_messages", max_messages, 1)
+        if not self._hooks and self._options.max_poll_interval is None:
+            return take(max_messages, wait)
+        began = monotonic()
+        self._subscriptions.poll_begins()
+        try:
+            taken = take(max_messages, wait)
+        finally:
+            self._subscriptions.poll_ends()
+        if self._hooks:
+            self._hooks.received(messages_of(taken), began)
+        return taken
+
+    def _watch(self) -> None:
+        """Let a thread look after the subscriptions."""
+        if self._is_watched:
+            return
+        self._is_watched = True
+        if self._callbacks is None:
+            self._callbacks = CallbackThread(self._control, self._group)
+            self._subscriptions.serve(self._callbacks)
+            self._callbacks.start()
+        else:
+            self._subscriptions.serve(self._callbacks)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
-        poll = self._core.poll
+        is_watched = self._hooks or self._options.max_poll_interval is not None
+        poll = self.poll if is_watched else self._core.poll
         while not self._closed:
             yield from poll(1, None)
 

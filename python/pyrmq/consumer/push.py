@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
@@ -37,7 +38,7 @@ from pyrmq.consumer.call import Call
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.listener import Pool
-from pyrmq.consumer.membership import OffsetFile, filter_of
+from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
 from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import FrameType
 
+    from pyrmq._client.consume_hooks import ConsumeHook
     from pyrmq._client.consumer_options import Allocate, Order
     from pyrmq._client.values import Start
+    from pyrmq.consumer.trace import Trace
 
 __all__ = ["PushConsumer"]
 
@@ -104,6 +107,9 @@ class PushConsumer:
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
             need names of their own.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
+        hooks: See each message before and after its call, such as those of :mod:`pyrmq.otel`.
+        trace: Write Apache's message traces of each call.
+        trace_topic: Where to.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -135,6 +141,9 @@ class PushConsumer:
         allocate: Allocate = ListenerOptions.allocate,
         broadcasting: bool = ListenerOptions.broadcasting,
         offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
+        hooks: Sequence[ConsumeHook] = ListenerOptions.hooks,
+        trace: bool = ListenerOptions.trace,
+        trace_topic: str = ListenerOptions.trace_topic,
     ) -> None:
         given = {
             name: value
@@ -147,6 +156,8 @@ class PushConsumer:
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, self._options)
         self._callbacks: CallbackThread | None = None
+        self._hooks = ConsumeHooks(self._options.hooks, group, namespace)
+        self._trace: Trace | None = None
         self._calls: dict[str, Call] = {}
         self._filters: dict[str, tuple[str, bool]] = {}
         self._pool: Pool | None = None
@@ -242,7 +253,8 @@ class PushConsumer:
                 raise ConfigError(
                     "no topic is subscribed: name a listener with `subscribe` or `listener`"
                 )
-            pool = Pool(self._core, self._calls, self._options)
+            self._hooks.client_id = self._control.client_id()
+            pool = Pool(self._core, self._calls, self._options, self._hooks)
             self._callbacks = CallbackThread(
                 self._control,
                 self._group,
@@ -251,6 +263,7 @@ class PushConsumer:
                 consume=pool.consume_directly,
             )
             self._offset_file.write_each(self._options.auto_commit, self._callbacks)
+            self._trace = start_trace(self._options, self._hooks, self._callbacks)
             self._callbacks.start()
             try:
                 for topic, (text, is_sql) in self._filters.items():
@@ -391,6 +404,8 @@ class PushConsumer:
             if self._callbacks is not None:
                 self._callbacks.end()
                 self._offset_file.write_at_end()
+            if self._trace is not None:
+                self._trace.close()
             if self._pool is not None:
                 self._pool.join(1.0)
             _running.discard(self)

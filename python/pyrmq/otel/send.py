@@ -1,39 +1,19 @@
-"""OpenTelemetry: a span for each send, its context in the message, and a producer's figures.
-
-Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone: what becomes of
-spans and figures is decided by the SDK that your application configures; without one, nothing does.
-
-Example:
-    >>> from pyrmq import Producer
-    >>> from pyrmq.testing import cluster
-    >>> telemetry = Telemetry()
-    >>> with cluster() as running:
-    ...     with Producer(name_server=running.name_server, hooks=[telemetry]) as producer:
-    ...         telemetry.observe(producer)
-    ...         producer.send("orders", b"two coffees").status.name
-    'SEND_OK'
-"""
+"""Spans and figures of what producers send, and its context in the messages."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
 from pyrmq._client.hooks import SendHook, Sending
 from pyrmq._client.stats import ProducerStats
 from pyrmq.errors import BatchSendError, RmqError
-from pyrmq.message import ReceivedMessage, TransactionState
+from pyrmq.message import TransactionState
 
-try:
-    from opentelemetry import metrics, propagate, trace
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-except ImportError as _cause:
-    raise ImportError(
-        "pyrmq.otel needs opentelemetry-api: pip install 'pyrmq-rocketmq[otel]'"
-    ) from _cause
-
-__all__ = ["Telemetry", "context_of"]
+__all__ = ["Telemetry"]
 
 _SYSTEM = "rocketmq"
 _NAME = "pyrmq"
@@ -61,17 +41,6 @@ class Observed(Protocol):
     def stats(self) -> ProducerStats:
         """Its counters."""
         ...
-
-
-def context_of(message: ReceivedMessage) -> Context:
-    """The trace context that a message carries: the parent, or a link, of what you do with it.
-
-    Example:
-        >>> parent = context_of(message)  # doctest: +SKIP
-        >>> with tracer.start_as_current_span("cook", context=parent):  # doctest: +SKIP
-        ...     cook(message.body)
-    """
-    return propagate.extract(message.properties)
 
 
 class Telemetry(SendHook):

@@ -1,0 +1,171 @@
+"""Traces of consumed messages in Apache's form (``ConsumeMessageTraceHookImpl``).
+
+::
+
+    SubBefore 01 time 01 region 01 group 01 requestId 01 msgId 01 retryTimes 01 keys 02
+    SubAfter 01 requestId 01 msgId 01 cost 01 success 01 keys 01 code 01 time 01 group 02
+
+Each message has both; `requestId` ties them. They wait in a bounded list, and leave together: at
+most 20 calls or 128,000 bytes in a message to the trace topic. A trace is never in the way: what
+does not fit into the list is dropped and counted, and what cannot be sent is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from pyrmq._client.consume_hooks import ConsumeHook
+from pyrmq.errors import RmqError
+from pyrmq.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyrmq._client.consume_hooks import ConsumeOutcome, Consuming
+    from pyrmq._client.consumer_options import ListenerOptions
+    from pyrmq.message import ReceivedMessage
+
+__all__ = ["Trace"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+_FIELD, _CONTEXT = "\x01", "\x02"
+_REGION = "DefaultRegion"
+_LIST = 2048
+_CONTEXTS = 20
+_BYTES = 128_000
+_KEY_BYTES = 16 * 1024
+_SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
+"""Apache's ``ConsumeReturnType``, by number."""
+
+
+class Trace(ConsumeHook):
+    """Writes traces, and sends them when it is told to.
+
+    Args:
+        options: The consumer's.
+    """
+
+    def __init__(self, options: ListenerOptions) -> None:
+        self._group = options.group
+        self._topic = options.trace_topic
+        self._producer = Producer(
+            name_server=options.name_server,
+            address_server=options.address_server,
+            unit_name=options.unit_name,
+            group=f"_INNER_TRACE_PRODUCER-{options.group}-CONSUME",
+            compress_over_bytes=None,
+        )
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[str, list[str]]] = []
+        self.dropped = 0
+
+    def before_process(self, consuming: Consuming) -> None:
+        """Note that a call begins."""
+        traced = [one for one in consuming.messages if one.properties.get("TRACE_ON") != "false"]
+        if not traced:
+            return
+        request = uuid.uuid4().hex.upper()
+        consuming.notes[self] = request, traced
+        now = _now_ms()
+        rows = [
+            (
+                "SubBefore",
+                now,
+                one.properties.get("MSG_REGION", _REGION),
+                self._group,
+                request,
+                one.message_id,
+                one.reconsume_times,
+                _keys_of(one),
+            )
+            for one in traced
+        ]
+        self._keep(rows, traced)
+
+    def after_process(
+        self, consuming: Consuming, error: BaseException | None, outcome: ConsumeOutcome
+    ) -> None:
+        """Note how a call ended."""
+        noted = consuming.notes.pop(self, None)
+        if noted is None:
+            return
+        request, traced = noted
+        is_done = outcome == "success"
+        code = _SUCCESS if is_done else _FAILED if error is None else _EXCEPTION
+        cost = round((time.monotonic() - consuming.began) * 1000) // len(consuming.messages)
+        now = _now_ms()
+        rows = [
+            (
+                "SubAfter",
+                request,
+                one.message_id,
+                cost,
+                str(is_done).lower(),
+                _keys_of(one),
+                code,
+                now,
+                self._group,
+            )
+            for one in traced
+        ]
+        self._keep(rows, traced)
+
+    def flush(self) -> None:
+        """Send what waits; return when it has arrived, or was given up."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        texts: list[tuple[list[str], list[str]]] = []
+        size = 0
+        for text, keys in waiting:
+            if not texts or len(texts[-1][0]) == _CONTEXTS or size + len(text) > _BYTES:
+                texts.append(([], []))
+                size = 0
+            texts[-1][0].append(text)
+            texts[-1][1].extend(keys)
+            size += len(text)
+        for parts, keys in texts:
+            try:
+                self._producer.send(self._topic, "".join(parts), keys=_fitting(keys))
+            except RmqError as error:
+                _log.debug("group %s: traces not sent: %s", self._group, error)
+
+    def close(self) -> None:
+        """Send what waits, and end."""
+        try:
+            self.flush()
+        finally:
+            self._producer.close()
+
+    def _keep(self, rows: Sequence[tuple[object, ...]], traced: list[ReceivedMessage]) -> None:
+        text = "".join(_FIELD.join(map(str, row)) + _CONTEXT for row in rows)
+        keys = [key for one in traced for key in (one.message_id, *one.keys)]
+        with self._lock:
+            if len(self._waiting) < _LIST:
+                self._waiting.append((text, keys))
+            else:
+                self.dropped += 1
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _keys_of(message: ReceivedMessage) -> str:
+    return " ".join(message.keys) or "null"
+
+
+def _fitting(keys: list[str]) -> list[str]:
+    """Return the first keys: all properties of a message have 32,767 bytes."""
+    found: dict[str, None] = {}
+    size = 0
+    for key in keys:
+        size += len(key) + 1
+        if size > _KEY_BYTES:
+            break
+        found[key] = None
+    return [*found]

@@ -1,0 +1,28 @@
+"""OpenTelemetry: spans and figures of producers and consumers, and the context in messages.
+
+Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone: what becomes of
+spans and figures is decided by the SDK that your application configures; without one, nothing does.
+
+Example:
+    >>> from pyrmq import Producer
+    >>> from pyrmq.testing import cluster
+    >>> telemetry = Telemetry()
+    >>> with cluster() as running:
+    ...     with Producer(name_server=running.name_server, hooks=[telemetry]) as producer:
+    ...         telemetry.observe(producer)
+    ...         producer.send("orders", b"two coffees").status.name
+    'SEND_OK'
+"""
+
+try:
+    import opentelemetry.trace as _  # noqa: F401 - the extra may be missing
+except ImportError as _cause:
+    raise ImportError(
+        "pyrmq.otel needs opentelemetry-api: pip install 'pyrmq-rocketmq[otel]'"
+    ) from _cause
+
+from pyrmq.otel.consume import ConsumeTelemetry as ConsumeTelemetry
+from pyrmq.otel.consume import context_of as context_of
+from pyrmq.otel.send import Telemetry as Telemetry
+
+__all__ = ["ConsumeTelemetry", "Telemetry", "context_of"]

@@ -1,0 +1,221 @@
+"""Hooks of consumers, their spans, and Apache's traces of consumed messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry import trace as otel
+from opentelemetry.trace import SpanKind, StatusCode
+from tests.e2e.test_aio_push import until
+from tests.e2e.test_otel import Seen
+from tests.e2e.test_pull_verbs import polled
+from tests.e2e.test_push import make
+from tests.e2e.wire import await_true
+
+from pyrmq import ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
+from pyrmq.consumer import ConsumeHook, Consuming
+from pyrmq.otel import ConsumeTelemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.consumer import ConsumeOutcome
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    """A separate SDK: the global one is untouched."""
+    one = Seen()
+    yield one
+    one.tracers.shutdown()
+    one.meters.shutdown()
+
+
+class Noting(ConsumeHook):
+    """Notes what it sees."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, str, int, str]] = []
+
+    def before_process(self, consuming: Consuming) -> None:
+        """Note a begin."""
+        self.noted.append(("before", consuming.topic, len(consuming.messages), ""))
+
+    def after_process(
+        self, consuming: Consuming, error: BaseException | None, outcome: ConsumeOutcome
+    ) -> None:
+        """Note an end."""
+        told = f"{outcome} {type(error).__name__}" if error else outcome
+        self.noted.append(("after", consuming.topic, len(consuming.messages), told))
+
+
+class Broken(ConsumeHook):
+    """Raises."""
+
+    def before_process(self, consuming: Consuming) -> None:
+        """Fail."""
+        raise LookupError(consuming.topic)
+
+
+def test_hooks_see_each_call_and_their_faults_change_nothing(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(address, topic, ["good", "bad"], queues=1)
+    noting = Noting()
+
+    def listener(body: str) -> None:
+        if body == "bad":
+            raise ValueError(body)
+
+    consumer = PushConsumer(
+        name_server=address, group=f"g-{topic}", hooks=[noting, Broken()], threads=1
+    )
+    consumer.subscribe(topic, listener)
+    with caplog.at_level(logging.ERROR, "pyrmq.consumer"), consumer:
+        await_true(lambda: len(noting.noted) == 4, 10)
+        await_true(lambda: consumer.stats()["done"] == 1 and consumer.stats()["later"] == 1, 10)
+    assert sorted(noting.noted) == [
+        ("after", topic, 1, "later ValueError"),
+        ("after", topic, 1, "success"),
+        ("before", topic, 1, ""),
+        ("before", topic, 1, ""),
+    ]
+    assert "a hook raised LookupError" in caplog.text
+    with pytest.raises(ConfigError, match="ConsumeHook"):
+        PushConsumer(name_server=address, group="g", hooks=[print])  # type: ignore[list-item]
+
+
+def test_a_call_is_a_span_linked_to_the_send(address: str, topic: str, seen: Seen) -> None:
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address, hooks=[seen.hook]) as producer:
+        sent = producer.send(topic, "tea", keys="k1", tags="hot")
+    current: list[int] = []
+
+    def listener(body: str) -> None:
+        current.append(otel.get_current_span().get_span_context().span_id)
+        if len(current) == 1:
+            raise ReconsumeLater(pause=0.01)
+
+    hook = ConsumeTelemetry(seen.tracers, seen.meters)
+    consumer = PushConsumer(name_server=address, group=f"g-{topic}", hooks=[hook])
+    consumer.subscribe(topic, listener)
+    with consumer:
+        await_true(lambda: len(current) == 2 and consumer.stats()["done"] == 1, 10)
+    send, failed, good = sorted(seen.spans(), key=lambda span: span.start_time)
+    assert [failed.get_span_context().span_id, good.get_span_context().span_id] == current
+    for span in (failed, good):
+        assert (span.name, span.kind, span.parent) == (f"process {topic}", SpanKind.CONSUMER, None)
+        assert [link.context.span_id for link in span.links] == [send.get_span_context().span_id]
+        attributes = dict(span.attributes)
+        assert attributes["messaging.message.id"] == sent.message_id
+        assert attributes["messaging.operation.type"] == "process"
+        assert attributes["messaging.consumer.group.name"] == f"g-{topic}"
+        assert attributes["messaging.rocketmq.message.keys"] == ("k1",)
+    assert failed.status.status_code is StatusCode.ERROR
+    assert (failed.attributes["pyrmq.outcome"], good.attributes["pyrmq.outcome"]) == (
+        "again",
+        "success",
+    )
+    figures = seen.figures()
+    assert sum(point.count for point in figures["messaging.process.duration"]) == 2
+    assert sum(point.value for point in figures["messaging.client.consumed.messages"]) == 2
+
+
+def test_a_poll_is_a_span_with_a_link_for_each_message(
+    address: str, topic: str, seen: Seen
+) -> None:
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address, hooks=[seen.hook]) as producer:
+        for number in range(6):
+            producer.send(topic, str(number))
+    hook = ConsumeTelemetry(seen.tracers, seen.meters)
+    with PullConsumer(name_server=address, group=f"g-{topic}", hooks=[hook]) as consumer:
+        consumer.subscribe(topic)
+        polled(consumer, 6)
+    polls = [span for span in seen.spans() if span.name == f"receive {topic}"]
+    assert all(span.kind is SpanKind.CLIENT for span in polls)
+    sends = {span.get_span_context().span_id for span in seen.spans()} - {
+        span.get_span_context().span_id for span in polls
+    }
+    links = [link.context.span_id for span in polls for link in span.links]
+    assert sorted(links) == sorted(sends)
+
+
+def test_the_asynchronous_form_has_hooks_too(address: str, topic: str, seen: Seen) -> None:
+    make(address, topic, [str(number) for number in range(10)], queues=1)
+    hook = ConsumeTelemetry(seen.tracers, seen.meters)
+    current: set[int] = set()
+
+    async def main() -> None:
+        consumer = aio.PushConsumer(name_server=address, group=f"g-{topic}", hooks=[hook])
+
+        @consumer.listener(topic)
+        async def handle(body: str) -> None:
+            await asyncio.sleep(0.01)
+            current.add(otel.get_current_span().get_span_context().span_id)
+
+        async with consumer:
+            await until(lambda: consumer.stats()["done"] == 10)
+
+    asyncio.run(main())
+    assert {span.get_span_context().span_id for span in seen.spans()} == current
+    assert len(current) == 10
+
+
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
+def test_traces_of_consumed_messages_have_apaches_form(address: str, topic: str, form: str) -> None:
+    traces = f"{topic}-traces"
+    make(address, traces, [], queues=1)
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        sent = producer.send(topic, "good", keys=["a", "b"])
+        producer.send(topic, "bad")
+    group = f"g-{topic}"
+    options = {"name_server": address, "group": group, "trace": True, "trace_topic": traces}
+    if form == "threads":
+        consumer = PushConsumer(**options)  # type: ignore[arg-type]
+
+        def listener(body: str) -> None:
+            if body == "bad":
+                raise ValueError(body)
+
+        consumer.subscribe(topic, listener)
+        with consumer:
+            await_true(lambda: sum(consumer.stats()[key] for key in ("done", "later")) == 2, 10)
+    else:
+
+        async def main() -> None:
+            listening = aio.PushConsumer(**options)  # type: ignore[arg-type]
+
+            @listening.listener(topic)
+            async def handle(body: str) -> None:
+                if body == "bad":
+                    raise ValueError(body)
+
+            async with listening:
+                await until(lambda: sum(listening.stats()[key] for key in ("done", "later")) == 2)
+
+        asyncio.run(main())
+    with PullConsumer(name_server=address, group=f"looks-{topic}") as looker:
+        looker.subscribe(traces)
+        rows: list[list[str]] = []
+
+        def has_all() -> bool:
+            for message in looker.poll(timeout=0.2):
+                contexts = message.body.decode().split("\x02")
+                rows.extend(context.split("\x01") for context in contexts if context)
+            return len(rows) >= 4
+
+        await_true(has_all, 10)
+    before = [row for row in rows if row[0] == "SubBefore"]
+    after = {row[1]: row for row in rows if row[0] == "SubAfter"}
+    assert len(before) == len(after) == 2
+    good = next(row for row in before if row[5] == sent.message_id)
+    assert (good[3], good[6], good[7]) == (group, "0", "a b")
+    end = after[good[4]]
+    assert (end[2], end[4], end[5], end[6], end[8]) == (sent.message_id, "true", "a b", "0", group)
+    bad = next(row for row in before if row is not good)
+    assert (after[bad[4]][4], after[bad[4]][6]) == ("false", "2")
