@@ -240,3 +240,25 @@ fn an_outcome_of_before_a_reset_commits_nothing() {
         world.consumed[0].position() == Some(3)
     });
 }
+
+#[test]
+fn a_queue_that_comes_back_while_it_is_given_back_is_locked_last() {
+    let world = world(bodies(3));
+    let puller = listening(&world, |options| options.order = Order::Queue);
+    let first = take(&puller, 1);
+    assert_eq!(offsets(&first), [0]);
+    world.regroup(&["0"]);
+    until("the queue is leaving", || !puller.holds(&first));
+    world.regroup(&[]);
+    puller.finish(&first, 0..1, &[]);
+    let next = take(&puller, 1);
+    assert_eq!(
+        offsets(&next),
+        [1],
+        "the position was committed before the queue was taken again"
+    );
+    let requests = world.consumed[0].requests.lock().unwrap();
+    let locks = [request::LOCK_BATCH_MQ, request::UNLOCK_BATCH_MQ];
+    let last = requests.iter().rev().find(|one| locks.contains(&one.code));
+    assert_eq!(last.map(|one| one.code), Some(request::LOCK_BATCH_MQ));
+}

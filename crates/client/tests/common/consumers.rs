@@ -10,7 +10,9 @@ use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::listener::{Failure, Work};
 use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody, HeartbeatData};
+use pyrmq_remoting::body::{
+    Body, GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
+};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::message::NewRecord;
@@ -89,6 +91,17 @@ impl World {
             names,
             shutdown,
         }
+    }
+
+    /// Changes the other members of the group, and tells the consumer.
+    pub fn regroup(&self, others: &[&str]) {
+        for broker in &self.consumed {
+            let mut members = broker.members.lock().unwrap();
+            // A client id of ours has an address in front.
+            members.retain(|id| id.contains('@'));
+            members.extend(others.iter().map(|id| (*id).to_owned()));
+        }
+        self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
     }
 
     /// A broker tells its consumer something.
@@ -202,6 +215,11 @@ impl Consumed {
                 ok
             }
             request::GET_MIN_OFFSET => ok.with_field("offset", "0"),
+            request::LOCK_BATCH_MQ => {
+                let asked = LockBatchRequestBody::decode(request.body.as_deref().unwrap()).unwrap();
+                let body = LockBatchResponseBody { locked: asked.mq_set };
+                ok.with_body(Bytes::from(body.encode()))
+            }
             request::SEND_MESSAGE_V2 => super::stored_answer("0", "0"),
             _ => ok,
         }
