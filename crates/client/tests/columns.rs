@@ -26,7 +26,9 @@ fn message<'a>(queue_offset: i64, body: &'a [u8], properties: &'a str) -> NewRec
 fn push(columns: &mut Columns, message: &NewRecord<'_>) -> Result<(), ColumnError> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes).unwrap();
-    columns.push("broker-a", &Record::decode(&bytes).unwrap())
+    columns
+        .push("broker-a", &Record::decode(&bytes).unwrap())
+        .map(drop)
 }
 
 fn name_servers(wanted: &[&str]) -> Columns {
@@ -147,6 +149,41 @@ fn of_two_properties_with_one_name_the_later_holds() {
             Some(bytes(b"23")),
         ]
     );
+}
+
+#[test]
+fn of_many_properties_with_one_name_the_last_holds() {
+    let pairs: Vec<String> = (0..3000)
+        .map(|number| format!("{}\u{1}{number}\u{2}", number % 1000))
+        .collect();
+    let text = pairs.concat();
+    let mut columns = name_servers(&["properties"]);
+    push(&mut columns, &message(0, b"", &text)).unwrap();
+    let block = columns.finish();
+    let expected: Vec<u8> = (2000..3000)
+        .flat_map(|number: i32| number.to_string().into_bytes())
+        .collect();
+    assert_eq!(block.columns[0].buffers[1], Some(Buffer::Int32(vec![0, 1000])));
+    assert_eq!(block.columns[0].buffers[5], Some(bytes(&expected)));
+}
+
+#[test]
+fn a_body_that_does_not_decompress_is_null_on_request() {
+    let bad = NewRecord {
+        sys_flag: 1,
+        ..message(1, b"not zlib", "")
+    };
+    let mut columns = name_servers(&["queueOffset", "body"]);
+    assert!(push(&mut columns, &bad).is_err());
+    assert_eq!(columns.rows(), 0);
+    let mut columns = columns.with_null_bodies();
+    push(&mut columns, &bad).unwrap();
+    push(&mut columns, &message(2, b"good", "")).unwrap();
+    let block = columns.finish();
+    assert_eq!(block.rows, 2);
+    assert_eq!(block.columns[0].buffers[1], Some(Buffer::Int64(vec![1, 2])));
+    assert_eq!(block.columns[1].nulls, 1);
+    assert_eq!(block.columns[1].buffers[2], Some(bytes(b"good")));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::reader::columns::{Buffer, Column};
-use pyrmq_client::reader::{Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_client::reader::{OnBadMessage, Range, RangeError, RangeReader, ReadOptions};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};
@@ -26,6 +26,8 @@ struct Script {
     hold_after: usize,
     /// Number of messages in a record.
     batch: i64,
+    /// Offset of a message whose body does not decompress, and of one without readable fields.
+    bad: (i64, i64),
 }
 
 impl Default for Script {
@@ -38,6 +40,7 @@ impl Default for Script {
             asked: Vec::new(),
             hold_after: usize::MAX,
             batch: 1,
+            bad: (-1, -1),
         }
     }
 }
@@ -110,6 +113,26 @@ fn record(topic: &str, queue_id: i32, offset: i64) -> Vec<u8> {
     bytes
 }
 
+/// The record as it is, or damaged at the offsets that are to be bad.
+fn damaged(mut bytes: Vec<u8>, offset: i64, (body, fields): (i64, i64)) -> Vec<u8> {
+    if offset == body {
+        let mut compressed = Vec::new();
+        NewRecord {
+            sys_flag: sys_flag::COMPRESSED,
+            ..Record::decode(&bytes).unwrap().to_new()
+        }
+        .encode(&mut compressed)
+        .unwrap();
+        return compressed;
+    }
+    if offset == fields {
+        // The topic is said to be longer than the record.
+        let topic = bytes.windows(6).position(|window| window == b"orders").unwrap();
+        bytes[topic - 1] = 0xFF;
+    }
+    bytes
+}
+
 fn answer(script: &mut Script, request: &Command) -> Command {
     let fields: HashMap<&str, &str> = request.fields.iter().collect();
     let number = |key: &str| fields[key].parse::<i64>().unwrap();
@@ -151,7 +174,8 @@ fn answer(script: &mut Script, request: &Command) -> Command {
         }
         if wanted == ["*"] || wanted.contains(&tag(next)) {
             let queue_id = fields["queueId"].parse().unwrap();
-            body.extend(record(fields["topic"], queue_id, next));
+            let bytes = record(fields["topic"], queue_id, next);
+            body.extend(damaged(bytes, next, script.bad));
             given += 1;
         }
         next += 1;
@@ -231,7 +255,9 @@ impl Rig {
             max_bytes: 1 << 20,
             pulls_in_flight: 8,
             timeout: Duration::from_secs(5),
+            unreachable_after: Duration::from_secs(5),
             skip_lost: false,
+            on_bad: OnBadMessage::Fail,
         };
         change(&mut options);
         RangeReader::new(self.client.clone(), ranges, options)
@@ -533,4 +559,71 @@ fn an_address_without_a_server_gives_an_error_that_names_it() {
     let text = error.to_string();
     assert!(matches!(error, RangeError::Unreachable { .. }), "{text}");
     assert!(text.contains(&free.to_string()), "{text}");
+}
+
+#[test]
+fn a_reader_goes_on_at_another_address_without_a_gap() {
+    let old = Rig::new(Script::default());
+    let new = Rig::new(Script::default());
+    let mut reader = old.reader(vec![old.range(0, 0, 900), old.range(1, 0, 50)], |options| {
+        options.max_rows = 100;
+        options.unreachable_after = Duration::from_millis(200);
+    });
+    let mut rows = Vec::new();
+    while rows.is_empty() {
+        if let Some(Ok(Some(block))) = reader.poll(Duration::from_millis(50)) {
+            let Some(Buffer::Int64(offsets)) = &block.columns[1].buffers[1] else {
+                panic!("other columns")
+            };
+            rows.extend(offsets.clone());
+        }
+    }
+    old.shutdown.stop_now();
+    let error = loop {
+        match reader.poll(Duration::from_millis(50)) {
+            Some(Ok(Some(block))) => {
+                let Some(Buffer::Int64(offsets)) = &block.columns[1].buffers[1] else {
+                    panic!("other columns")
+                };
+                rows.extend(offsets.clone());
+            }
+            Some(Ok(None)) => panic!("read everything from a broker that is stopped"),
+            Some(Err(error)) => break error,
+            None => {}
+        }
+    };
+    assert!(matches!(error, RangeError::Unreachable { .. }), "{error}");
+    let addresses = HashMap::from([("broker-a".to_owned(), new.address.to_string())]);
+    reader.resume(&addresses);
+    rows.extend(offsets(&read(&mut reader).unwrap().0));
+    let expected: Vec<i64> = (0..900).chain(0..50).collect();
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_bad_message_fails_the_read_or_is_null_or_left_out() {
+    let rig = Rig::new(Script {
+        bad: (40, 60),
+        ..Script::default()
+    });
+    let read_with = |on_bad| {
+        let mut reader = rig.reader(vec![rig.range(0, 0, 100)], |options| {
+            options.on_bad = on_bad;
+            options.columns = vec![Column::QueueId, Column::QueueOffset, Column::Body];
+        });
+        let rows = read(&mut reader).map(|(rows, _)| offsets(&rows));
+        let bad: Vec<i64> = reader.take_unreadable().iter().map(|bad| bad.offset).collect();
+        (rows, bad)
+    };
+    let (failed, _) = read_with(OnBadMessage::Fail);
+    let text = failed.unwrap_err().to_string();
+    assert!(text.contains("broker broker-a"), "{text}");
+    assert!(text.contains("queue 0: the message at offset 40"), "{text}");
+    let (rows, bad) = read_with(OnBadMessage::Null);
+    assert_eq!(rows.unwrap(), (0..100).filter(|at| *at != 60).collect::<Vec<_>>());
+    assert_eq!(bad, [40, 60]);
+    let (rows, bad) = read_with(OnBadMessage::Skip);
+    let left: Vec<i64> = (0..100).filter(|at| ![40, 60].contains(at)).collect();
+    assert_eq!(rows.unwrap(), left);
+    assert_eq!(bad, [40, 60]);
 }

@@ -146,7 +146,9 @@ impl PyMessageBatch {
         let mut columns = Columns::new(wanted);
         self.each(py, |part, record| {
             let pushed = columns.push(&part.chunk.queue.broker, record);
-            pushed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
+            pushed
+                .map(drop)
+                .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
         })?;
         block_into_py(py, columns.finish())
     }

@@ -9,7 +9,8 @@ use crate::errors::Error;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyrmq_client::reader::columns::{Block, Buffer, Column};
-use pyrmq_client::reader::{Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_client::reader::{OnBadMessage, Range, RangeError, RangeReader, ReadOptions};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -113,7 +114,7 @@ struct PyRangeReader {
 #[pymethods]
 impl PyRangeReader {
     #[new]
-    #[pyo3(signature = (connections, ranges, columns, *, group, tags, max_rows, max_bytes, pulls_in_flight, timeout_ms, skip_lost))]
+    #[pyo3(signature = (connections, ranges, columns, *, group, tags, max_rows, max_bytes, pulls_in_flight, timeout_ms, skip_lost, on_bad="fail", unreachable_ms=None))]
     #[expect(clippy::too_many_arguments, reason = "one for each option of a read")]
     fn new(
         py: Python<'_>,
@@ -127,7 +128,10 @@ impl PyRangeReader {
         pulls_in_flight: usize,
         timeout_ms: u64,
         skip_lost: bool,
+        on_bad: &str,
+        unreachable_ms: Option<u64>,
     ) -> PyResult<Self> {
+        let on_bad = on_bad_message(on_bad).map_err(|error| error.into_py(py))?;
         let columns = columns.into_iter().map(|name| {
             Column::from_name(&name).ok_or_else(|| Error::Config {
                 text: format!("unknown column: {name}"),
@@ -155,7 +159,9 @@ impl PyRangeReader {
             max_bytes,
             pulls_in_flight,
             timeout: Duration::from_millis(timeout_ms),
+            unreachable_after: Duration::from_millis(unreachable_ms.unwrap_or(timeout_ms).min(timeout_ms)),
             skip_lost,
+            on_bad,
         };
         let client = connections.get().client().map_err(|error| error.into_py(py))?;
         Ok(Self {
@@ -182,6 +188,25 @@ impl PyRangeReader {
         }
     }
 
+    /// Goes on after `ConnectionLost`, with brokers at these addresses, by name.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "what Python hands over is extracted by value"
+    )]
+    fn resume(&self, addresses: HashMap<String, String>) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.resume(&addresses);
+    }
+
+    /// The messages that could not be read since the last call, in words.
+    fn take_unreadable(&self) -> Vec<String> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let bad = reader.take_unreadable();
+        bad.iter()
+            .map(|bad| format!("{}: offset {}: {}", bad.range, bad.offset, bad.cause))
+            .collect()
+    }
+
     /// What was left out since the last call, in words.
     fn take_lost(&self) -> Vec<String> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,6 +214,17 @@ impl PyRangeReader {
         lost.iter()
             .map(|lost| format!("{}: offsets {} to {}", lost.range, lost.from, lost.to))
             .collect()
+    }
+}
+
+fn on_bad_message(name: &str) -> Result<OnBadMessage, Error> {
+    match name {
+        "fail" => Ok(OnBadMessage::Fail),
+        "null" => Ok(OnBadMessage::Null),
+        "skip" => Ok(OnBadMessage::Skip),
+        other => Err(Error::Config {
+            text: format!("on_bad is fail, null or skip, found: {other}"),
+        }),
     }
 }
 

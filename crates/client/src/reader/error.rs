@@ -103,3 +103,14 @@ pub struct Lost {
     /// Offset behind the last.
     pub to: i64,
 }
+
+/// A message that could not be read and was left out, or whose body was made null.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Where.
+    pub range: Arc<Range>,
+    /// Its offset.
+    pub offset: i64,
+    /// Why.
+    pub cause: ColumnError,
+}

@@ -18,7 +18,7 @@ pub mod columns;
 mod error;
 mod pull;
 
-pub use error::{Lost, Range, RangeError};
+pub use error::{Lost, Range, RangeError, Unreadable};
 
 use crate::consumer::inner_batch;
 use crate::reader::columns::{Block, Column, ColumnError, Columns};
@@ -26,9 +26,10 @@ use bytes::Bytes;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::record::{Hop, hop};
 use pyrmq_remoting::net::{Call, Client, NetError};
 use pyrmq_remoting::{Command, WireError};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +44,17 @@ const GROW_AFTER: u32 = 64;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What to do with a message that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBadMessage {
+    /// The read fails.
+    Fail,
+    /// A body that cannot be decompressed becomes null; a record without readable fields is left out.
+    Null,
+    /// The message is left out.
+    Skip,
+}
 
 /// How to read.
 #[derive(Debug, Clone)]
@@ -61,8 +73,12 @@ pub struct ReadOptions {
     pub pulls_in_flight: usize,
     /// How long a failure that may pass is borne.
     pub timeout: Duration,
+    /// How long a broker may give no answer before [`RangeError::Unreachable`]; at most `timeout`.
+    pub unreachable_after: Duration,
     /// Go on with what is left where messages have expired.
     pub skip_lost: bool,
+    /// What to do with a message that cannot be read.
+    pub on_bad: OnBadMessage,
 }
 
 struct PendingPull {
@@ -105,6 +121,7 @@ pub struct RangeReader {
     columns: Columns,
     retry: Option<RetryState>,
     lost: Vec<Lost>,
+    unreadable: Vec<Unreadable>,
 }
 
 impl RangeReader {
@@ -116,8 +133,12 @@ impl RangeReader {
             .map(|tag| tag.trim().to_owned())
             .filter(|tag| !tag.is_empty() && tag != "*")
             .collect();
+        let columns = Columns::new(options.columns.clone());
         Self {
-            columns: Columns::new(options.columns.clone()),
+            columns: match options.on_bad {
+                OnBadMessage::Null => columns.with_null_bodies(),
+                OnBadMessage::Fail | OnBadMessage::Skip => columns,
+            },
             next: (0, ranges.first().map_or(0, |range| range.start)),
             ranges: ranges.into_iter().map(Arc::new).collect(),
             step: if tags.is_empty() { None } else { Some(PROBE) },
@@ -129,6 +150,7 @@ impl RangeReader {
             open: None,
             retry: None,
             lost: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
 
@@ -152,6 +174,32 @@ impl RangeReader {
     /// What was left out since the last call.
     pub fn take_lost(&mut self) -> Vec<Lost> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// The messages that could not be read since the last call and did not end the read.
+    pub fn take_unreadable(&mut self) -> Vec<Unreadable> {
+        std::mem::take(&mut self.unreadable)
+    }
+
+    /// Goes on after [`RangeError::Unreachable`], without a gap, with brokers at the addresses given by broker name.
+    /// The timeout starts again.
+    pub fn resume(&mut self, addresses: &HashMap<String, String>) {
+        for range in &mut self.ranges {
+            if let Some(address) = addresses.get(&range.broker)
+                && *address != range.address
+            {
+                *range = Arc::new(Range {
+                    address: address.clone(),
+                    ..Range::clone(range)
+                });
+            }
+        }
+        self.retry = None;
+        let pending = std::mem::take(&mut self.window);
+        self.window = pending
+            .into_iter()
+            .filter_map(|pull| self.send_pull(pull.range, pull.from, pull.to))
+            .collect();
     }
 
     fn advance(&mut self, until: Instant) -> Result<Step, RangeError> {
@@ -355,7 +403,11 @@ impl RangeReader {
             None => (now, FIRST_PAUSE),
         };
         let waited = now.duration_since(since);
-        if waited + pause > self.options.timeout {
+        let limit = match cause {
+            RangeError::Unreachable { .. } => self.options.unreachable_after,
+            _ => self.options.timeout,
+        };
+        if waited + pause > limit {
             return match cause {
                 RangeError::Unreachable { range, cause, .. } => Err(RangeError::Unreachable {
                     range,
@@ -415,12 +467,21 @@ impl RangeReader {
             return Ok(Step::More);
         };
         while let Some(rest) = open.body.get(open.at..).filter(|rest| !rest.is_empty()) {
-            let unreadable = |cause: ColumnError| RangeError::Message {
-                range: range.clone(),
-                offset: open.position,
-                cause,
+            let record = match Record::decode(rest) {
+                Ok(record) => record,
+                Err(cause) => {
+                    self.bad_message(&range, open.position, cause.into())?;
+                    let Hop::Record(size) = hop(rest) else {
+                        // Nothing says where the next record begins: what follows is asked for again.
+                        open.position += 1;
+                        open.next_begin = open.position;
+                        break;
+                    };
+                    open.at += size;
+                    open.position += 1;
+                    continue;
+                }
             };
-            let record = Record::decode(rest).map_err(|cause| unreadable(cause.into()))?;
             open.at += record.size;
             let offset = record.queue_offset;
             if offset < open.position {
@@ -433,7 +494,15 @@ impl RangeReader {
                 self.gap(&range, &open, offset)?;
             }
             if self.wants(&record) {
-                self.columns.push(&range.broker, &record).map_err(unreadable)?;
+                match self.columns.push(&range.broker, &record) {
+                    Ok(None) => {}
+                    Ok(Some(cause)) => self.unreadable.push(Unreadable {
+                        range: range.clone(),
+                        offset,
+                        cause: cause.into(),
+                    }),
+                    Err(cause) => self.bad_message(&range, offset, cause)?,
+                }
             }
             open.position = offset + 1;
             if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes
@@ -444,6 +513,16 @@ impl RangeReader {
         }
         self.close(&range, &open)?;
         Ok(Step::More)
+    }
+
+    /// A message that is no row: an error, or a note that it was left out.
+    fn bad_message(&mut self, range: &Arc<Range>, offset: i64, cause: ColumnError) -> Result<(), RangeError> {
+        let range = range.clone();
+        if self.options.on_bad == OnBadMessage::Fail {
+            return Err(RangeError::Message { range, offset, cause });
+        }
+        self.unreadable.push(Unreadable { range, offset, cause });
+        Ok(())
     }
 
     /// The answer is used up: asks for what it lacks, and learns from how much it gave.

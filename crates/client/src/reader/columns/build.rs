@@ -3,7 +3,11 @@
 use crate::reader::columns::{Buffer, Column, ColumnData};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Properties;
+use std::collections::HashMap;
 use std::net::SocketAddr;
+
+/// From so many properties on, repeated names are found by hash instead of pair by pair.
+const MANY_PROPERTIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) enum Builder {
@@ -142,9 +146,9 @@ impl Text {
         Ok(value.len() + 4)
     }
 
-    pub(super) fn push_option(&mut self, value: Option<&str>) -> Result<usize, WireError> {
+    pub(super) fn push_option(&mut self, value: Option<&[u8]>) -> Result<usize, WireError> {
         if let Some(value) = value {
-            return self.push(value.as_bytes());
+            return self.push(value);
         }
         self.offsets.push(offset_of(self.data.len())?);
         self.validity.push(false);
@@ -191,16 +195,39 @@ impl Default for Map {
 
 impl Map {
     pub(super) fn push(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
-        let mut bytes = 4;
+        // Of two pairs with one name the later one holds, as in the map that Java reads them into.
+        let bytes = if properties.iter().nth(MANY_PROPERTIES).is_some() {
+            self.push_many(properties)?
+        } else {
+            self.push_few(properties)?
+        };
+        self.offsets.push(offset_of(self.keys.offsets.len() - 1)?);
+        Ok(4 + bytes)
+    }
+
+    fn push_few(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
+        let mut bytes = 0;
         let mut rest = properties.iter();
         while let Some((name, value)) = rest.next() {
-            // Of two pairs with one name the later one holds, as in the map that Java reads them into.
-            if rest.clone().any(|(later, _)| later == name) {
-                continue;
+            if rest.clone().all(|(later, _)| later != name) {
+                bytes += self.keys.push(name.as_bytes())? + self.values.push(value.as_bytes())?;
             }
-            bytes += self.keys.push(name.as_bytes())? + self.values.push(value.as_bytes())?;
         }
-        self.offsets.push(offset_of(self.keys.offsets.len() - 1)?);
+        Ok(bytes)
+    }
+
+    fn push_many(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
+        let last: HashMap<&str, usize> = properties
+            .iter()
+            .enumerate()
+            .map(|(index, (name, _))| (name, index))
+            .collect();
+        let mut bytes = 0;
+        for (index, (name, value)) in properties.iter().enumerate() {
+            if last.get(name) == Some(&index) {
+                bytes += self.keys.push(name.as_bytes())? + self.values.push(value.as_bytes())?;
+            }
+        }
         Ok(bytes)
     }
 }

@@ -13,12 +13,13 @@
 
 mod build;
 
-use build::{Builder, HostText, Text};
+use build::{Builder, HostText};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::properties::names;
+use std::borrow::Cow;
 use thiserror::Error;
 
 /// Most bytes that a compressed body may unfold to.
@@ -124,6 +125,7 @@ pub struct Columns {
     born: HostText,
     stored: HostText,
     id: String,
+    bad_body_is_null: bool,
 }
 
 impl Columns {
@@ -137,6 +139,16 @@ impl Columns {
             born: HostText::default(),
             stored: HostText::default(),
             id: String::new(),
+            bad_body_is_null: false,
+        }
+    }
+
+    /// Makes a body that cannot be decompressed null instead of an error.
+    #[must_use]
+    pub fn with_null_bodies(self) -> Self {
+        Self {
+            bad_body_is_null: true,
+            ..self
         }
     }
 
@@ -150,8 +162,15 @@ impl Columns {
         self.bytes
     }
 
-    /// Adds one record that came from this broker.
-    pub fn push(&mut self, broker: &str, record: &Record<'_>) -> Result<(), ColumnError> {
+    /// Adds one record that came from this broker. `Some`: the row is there, but its body could not be read.
+    ///
+    /// A body that cannot be read is an error before anything of the row is added, so the next record can follow.
+    pub fn push(&mut self, broker: &str, record: &Record<'_>) -> Result<Option<WireError>, ColumnError> {
+        let (body, bad) = match self.body_of(record) {
+            Ok(body) => (body, None),
+            Err(cause) if self.bad_body_is_null => (None, Some(cause)),
+            Err(cause) => return Err(cause.into()),
+        };
         let [keys, tags, unique] = record
             .properties
             .get_many([names::KEYS, names::TAGS, names::UNIQ_KEY]);
@@ -159,9 +178,9 @@ impl Columns {
             self.bytes += match (column, builder) {
                 (Column::Topic, Builder::Text(text)) => text.push(record.topic.as_bytes())?,
                 (Column::BrokerName, Builder::Text(text)) => text.push(broker.as_bytes())?,
-                (Column::Body, Builder::Text(text)) => push_body(text, record)?,
-                (Column::Keys, Builder::Text(text)) => text.push_option(keys)?,
-                (Column::Tags, Builder::Text(text)) => text.push_option(tags)?,
+                (Column::Body, Builder::Text(text)) => text.push_option(body.as_deref())?,
+                (Column::Keys, Builder::Text(text)) => text.push_option(keys.map(str::as_bytes))?,
+                (Column::Tags, Builder::Text(text)) => text.push_option(tags.map(str::as_bytes))?,
                 (Column::MsgId, Builder::Text(text)) => match unique {
                     Some(unique) => text.push(unique.as_bytes())?,
                     None => text.push(offset_id(record, &mut self.id).as_bytes())?,
@@ -181,7 +200,18 @@ impl Columns {
             };
         }
         self.rows += 1;
-        Ok(())
+        Ok(bad)
+    }
+
+    /// The body as it was sent; none where no column wants it.
+    fn body_of<'a>(&self, record: &Record<'a>) -> Result<Option<Cow<'a, [u8]>>, WireError> {
+        if !self.wanted.contains(&Column::Body) {
+            return Ok(None);
+        }
+        Ok(Some(match Codec::of(record.sys_flag)? {
+            Some(codec) => Cow::Owned(compress::decompress(codec, record.body, MAX_BODY_BYTES)?),
+            None => Cow::Borrowed(record.body),
+        }))
     }
 
     /// Hands over what was collected, and starts anew.
@@ -212,13 +242,6 @@ fn large(column: Column, record: &Record<'_>) -> i64 {
         Column::BornTimestamp => record.born_timestamp_ms.saturating_mul(1000),
         Column::StoreTimestamp => record.store_timestamp_ms.saturating_mul(1000),
         _ => 0,
-    }
-}
-
-fn push_body(text: &mut Text, record: &Record<'_>) -> Result<usize, WireError> {
-    match Codec::of(record.sys_flag)? {
-        Some(codec) => text.push(&compress::decompress(codec, record.body, MAX_BODY_BYTES)?),
-        None => text.push(record.body),
     }
 }
 
