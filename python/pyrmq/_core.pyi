@@ -14,6 +14,7 @@ from pyrmq.message import BatchOptions, MessageOptions, ReplyOptions, SendStatus
 __version__: str
 BUILD_PROFILE: str
 SYSTEM_TOPICS: list[str]
+RESERVED_PROPERTIES: list[str]
 
 # command.rs
 @final
@@ -131,8 +132,12 @@ class RangeReader:
         pulls_in_flight: int,
         timeout_ms: int,
         skip_lost: bool,
+        on_bad: str = "fail",
+        unreachable_ms: int | None = None,
     ) -> Self: ...
     def next_block(self) -> Block | None: ...
+    def resume(self, addresses: dict[str, str]) -> None: ...
+    def take_unreadable(self) -> list[str]: ...
     def take_lost(self) -> list[str]: ...
 
 # server/nameserver.rs
@@ -390,6 +395,23 @@ class Accumulator:
     def close(self) -> None: ...
     def end(self) -> None: ...
 
+# producer/table.rs
+@final
+class TableSend:
+    def wait(self) -> list[tuple[int, Exception]]: ...
+
+def send_table(
+    accumulator: Accumulator,
+    topic: str,
+    rows: int,
+    body: tuple[object, ...],
+    properties: list[tuple[str, tuple[object, ...]]],
+    map: tuple[object, ...] | None,
+    queues: tuple[object, ...] | None,
+    batch_bytes: int,
+    timeout_ms: int,
+) -> TableSend: ...
+
 # producer/completion/callback_queue.rs
 @final
 class CallbackQueue:
@@ -500,6 +522,11 @@ class ReceivedMessage:
 def scan_records(
     data: bytes, position: int, base: int, check: bool
 ) -> tuple[list[tuple[int, int, str, int, int, int, int, int, bool]], int, str, str | None]: ...
+
+# request_many.rs
+def request_many(
+    connections: Connections, requests: Sequence[tuple[str, Command, int]]
+) -> list[Command | Exception]: ...
 
 # server/store_lock.rs
 @final

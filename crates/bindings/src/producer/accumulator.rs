@@ -203,6 +203,12 @@ impl PyAccumulator {
         }
     }
 
+    /// Where the rows of a table go, in the process that made this.
+    pub(crate) fn way_of_table(&self, py: Python<'_>) -> PyResult<Way<'_>> {
+        self.check(py)?;
+        Ok(self.way())
+    }
+
     fn completed_for_loop(&self) -> usize {
         if self.futures.pipe_signal.is_some() {
             self.futures.completions()

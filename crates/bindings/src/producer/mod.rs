@@ -9,4 +9,5 @@ pub(crate) mod class;
 pub(crate) mod completion;
 pub(crate) mod options;
 pub(crate) mod request_reply;
+pub(crate) mod table;
 mod way;

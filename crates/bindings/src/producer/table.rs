@@ -1,0 +1,426 @@
+//! Rows of Arrow columns as messages: from column buffers into batch frames, without a Python object for each row.
+//!
+//! ```text
+//! body, properties, map      -> Properties -> Batch (any queue, frames leave as soon as they are full)
+//! with sharding key or queue -> accumulator, behind what is for the same queue, so that order holds
+//! delayed                    -> accumulator, each in a frame of its own (brokers refuse it in a batch)
+//! ```
+//! A row that cannot be a message is reported with its number, and the others are sent. The caller waits for the
+//! outcomes with [`TableSend::wait`], so the next table can be encoded while answers come.
+
+use crate::enter;
+use crate::errors::Error;
+use crate::producer::accumulator::PyAccumulator;
+use crate::producer::completion::BatchCollector;
+use crate::producer::completion::queue::Completion;
+use crate::producer::way::Way;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::SendResult;
+use pyrmq_client::producer::accumulator::{BatchSettings, Destination, Item};
+use pyrmq_client::producer::back_pressure::BorrowedPermit;
+use pyrmq_client::producer::batch::Batch;
+use pyrmq_client::producer::outgoing::{Properties, Target, check_topic};
+use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::message::properties::names;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The properties that deliver a message later.
+const DELAYS: [&str; 3] = ["DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
+const SHARDING_KEY: &str = "__SHARDINGKEY";
+
+/// A column of text or bytes: validity, offsets, data, first row.
+#[derive(FromPyObject)]
+struct TextColumn<'py>(
+    Option<Bound<'py, PyBytes>>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    usize,
+);
+
+/// A column of maps from text to text: validity, offsets, first row, keys, values.
+#[derive(FromPyObject)]
+struct MapColumn<'py>(
+    Option<Bound<'py, PyBytes>>,
+    Bound<'py, PyBytes>,
+    usize,
+    TextColumn<'py>,
+    TextColumn<'py>,
+);
+
+/// A column of 32-bit integers: validity, values, first row.
+#[derive(FromPyObject)]
+struct IntColumn<'py>(Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, usize);
+
+fn is_valid(bits: Option<&Bound<'_, PyBytes>>, at: usize) -> bool {
+    bits.is_none_or(|bits| {
+        let byte = bits.as_bytes().get(at / 8).copied().unwrap_or(0);
+        byte >> (at % 8) & 1 == 1
+    })
+}
+
+fn int_at(values: &Bound<'_, PyBytes>, at: usize) -> Option<i32> {
+    let bytes = values.as_bytes().get(at * 4..at * 4 + 4)?;
+    bytes.try_into().ok().map(i32::from_le_bytes)
+}
+
+fn span(offsets: &Bound<'_, PyBytes>, at: usize) -> Option<(usize, usize)> {
+    let from = usize::try_from(int_at(offsets, at)?).ok()?;
+    let to = usize::try_from(int_at(offsets, at + 1)?).ok()?;
+    Some((from, to))
+}
+
+impl TextColumn<'_> {
+    fn bytes(&self, row: usize) -> Option<&[u8]> {
+        let at = self.3 + row;
+        if !is_valid(self.0.as_ref(), at) {
+            return None;
+        }
+        let (from, to) = span(&self.1, at)?;
+        self.2.as_bytes().get(from..to)
+    }
+
+    fn text(&self, row: usize) -> Result<Option<&str>, String> {
+        self.bytes(row)
+            .map(|bytes| {
+                std::str::from_utf8(bytes).map_err(|error| format!("text that is no UTF-8: {error}"))
+            })
+            .transpose()
+    }
+}
+
+impl MapColumn<'_> {
+    fn pairs(&self, row: usize) -> std::ops::Range<usize> {
+        let at = self.2 + row;
+        if !is_valid(self.0.as_ref(), at) {
+            return 0..0;
+        }
+        span(&self.1, at).map_or(0..0, |(from, to)| from..to)
+    }
+}
+
+impl IntColumn<'_> {
+    fn get(&self, row: usize) -> Option<i32> {
+        let at = self.2 + row;
+        is_valid(self.0.as_ref(), at)
+            .then(|| int_at(&self.1, at))
+            .flatten()
+    }
+}
+
+/// What a call sends.
+struct Table<'py> {
+    topic: String,
+    rows: u32,
+    body: TextColumn<'py>,
+    properties: Vec<(String, TextColumn<'py>)>,
+    map: Option<MapColumn<'py>>,
+    queues: Option<IntColumn<'py>>,
+}
+
+/// Why a row is no message.
+enum BadRow {
+    Text(String),
+    Message(ClientError),
+}
+
+impl From<ClientError> for BadRow {
+    fn from(error: ClientError) -> Self {
+        Self::Message(error)
+    }
+}
+
+impl From<String> for BadRow {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl Table<'_> {
+    fn body(&self, row: usize) -> Result<&[u8], BadRow> {
+        let body = self.body.bytes(row);
+        body.ok_or_else(|| BadRow::Text("the body is NULL".to_owned()))
+    }
+
+    fn write(&self, row: usize, text: &mut Properties<'_>) -> Result<(), BadRow> {
+        for (name, column) in &self.properties {
+            if let Some(value) = column.text(row)? {
+                text.push(name, value)?;
+            }
+        }
+        if let Some(map) = &self.map {
+            for pair in map.pairs(row) {
+                if let (Some(name), Some(value)) = (map.3.text(pair)?, map.4.text(pair)?) {
+                    text.push_user(name, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, row: usize, names: &[&str]) -> bool {
+        let mut columns = self.properties.iter();
+        columns.any(|(name, column)| names.contains(&name.as_str()) && column.bytes(row).is_some())
+    }
+
+    fn sharding_hash(&self, row: usize) -> Result<Option<i32>, BadRow> {
+        for (name, column) in &self.properties {
+            if name == SHARDING_KEY {
+                return Ok(column.text(row)?.map(java_hash::hash));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// One call under way.
+struct Call<'a, 'py> {
+    way: Way<'a>,
+    py: Python<'py>,
+    table: &'a Table<'py>,
+    topic: Arc<str>,
+    batch: BatchSettings,
+    open: Option<(Batch, Vec<u32>)>,
+    collector: Arc<BatchCollector>,
+    sent: usize,
+}
+
+impl Call<'_, '_> {
+    fn raise(&self, error: ClientError) -> PyErr {
+        Error::from(error).into_py(self.py)
+    }
+
+    /// Hands one row over. The inner result is about this row, the outer one ends the call.
+    fn add(&mut self, member: u32) -> PyResult<Result<(), BadRow>> {
+        let row = usize::try_from(member).unwrap_or(usize::MAX);
+        let table = self.table;
+        let body = match table.body(row) {
+            Ok(body) => body,
+            Err(bad) => return Ok(Err(bad)),
+        };
+        if let Err(error) = self.way.producer.check_size(&self.topic, body.len()) {
+            return Ok(Err(error.into()));
+        }
+        let hash = match table.sharding_hash(row) {
+            Ok(hash) => hash,
+            Err(bad) => return Ok(Err(bad)),
+        };
+        let alone = table.has(row, &DELAYS);
+        let queue = table.queues.as_ref().and_then(|queues| queues.get(row));
+        match (queue, hash) {
+            (Some(id), _) => self.push(row, member, body, Destination::Queue("", id), alone),
+            (None, Some(hash)) => self.push(row, member, body, Destination::Hash(hash), alone),
+            (None, None) if alone => self.push(row, member, body, Destination::Any, alone),
+            (None, None) => self.gather(row, member, body),
+        }
+    }
+
+    /// A message for a queue, behind everything that is for it, or a delayed one.
+    fn push(
+        &mut self,
+        row: usize,
+        member: u32,
+        body: &[u8],
+        destination: Destination<'_>,
+        alone: bool,
+    ) -> PyResult<Result<(), BadRow>> {
+        let mut text = Properties::bare(&self.table.topic);
+        let written = self.table.write(row, &mut text);
+        let extra = match written.and_then(|()| text.finish().map_err(BadRow::from)) {
+            Ok(extra) => extra,
+            Err(bad) => return Ok(Err(bad)),
+        };
+        let item = Item {
+            topic: &self.table.topic,
+            body,
+            encoded: if alone {
+                self.way.encode_body(self.py, body)?
+            } else {
+                None
+            },
+            extra: &extra,
+            flag: 0,
+            destination,
+            eager: true,
+            alone,
+            timeout: None,
+            batch: Some(self.batch),
+            completion: Some(Completion::Member(self.collector.clone(), member)),
+        };
+        let bytes = item.charged_bytes();
+        let permit = self.acquire(1, bytes, destination)?;
+        if let Err(error) = self.way.core().push_corked(item, permit) {
+            return Ok(Err(error.into()));
+        }
+        self.sent += 1;
+        Ok(Ok(()))
+    }
+
+    /// A message that may go anywhere: into the frame that is being filled.
+    fn gather(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
+        let mut text = Properties::new(&self.topic, self.way.producer.ids());
+        let id = text.message_id().to_owned();
+        let written = self.table.write(row, &mut text);
+        let properties = match written.and_then(|()| text.finish().map_err(BadRow::from)) {
+            Ok(properties) => properties,
+            Err(bad) => return Ok(Err(bad)),
+        };
+        let fits = |(open, _): &(Batch, Vec<u32>)| open.fits(body.len(), properties.len());
+        if !self.open.as_ref().is_none_or(fits) {
+            self.launch_open()?;
+        }
+        let (topic, limit) = (self.topic.clone(), self.batch.bytes);
+        let (open, members) = self
+            .open
+            .get_or_insert_with(|| (Batch::new(topic, Target::Any, limit), Vec::new()));
+        if let Err(error) = open.push(body, &properties, &id, 0) {
+            return Ok(Err(BadRow::Text(error.to_string())));
+        }
+        members.push(member);
+        Ok(Ok(()))
+    }
+
+    fn acquire(
+        &self,
+        messages: usize,
+        bytes: usize,
+        destination: Destination<'_>,
+    ) -> PyResult<BorrowedPermit<'_>> {
+        let brokers = self.way.producer.candidates(&self.table.topic, destination);
+        let back_pressure = self.way.producer.back_pressure();
+        if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
+            return Ok(permit);
+        }
+        // What this call holds back may be what takes the room.
+        self.way.core().uncork();
+        let deadline = Instant::now() + self.batch.timeout;
+        let native = self.way.native.get();
+        native.acquire(self.py, (messages, bytes, &brokers), deadline)
+    }
+
+    fn launch_open(&mut self) -> PyResult<()> {
+        let Some((mut open, members)) = self.open.take() else {
+            return Ok(());
+        };
+        if open.is_empty() {
+            return Ok(());
+        }
+        let outgoing = open.take();
+        let sent = members.len();
+        let permit = self.acquire(sent, outgoing.charged_bytes, Destination::Any)?;
+        let collector = self.collector.clone();
+        let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
+            collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
+        });
+        let timeout = self.batch.timeout;
+        self.way.producer.send(outgoing, permit, timeout, done);
+        self.sent += sent;
+        Ok(())
+    }
+}
+
+/// A row's number and why it was not sent.
+type Failed = (u32, Py<PyAny>);
+
+/// A table on its way.
+#[pyclass(frozen, name = "TableSend", module = "pyrmq._core")]
+struct TableSend {
+    collector: Arc<BatchCollector>,
+    bad: Vec<Failed>,
+}
+
+#[pymethods]
+impl TableSend {
+    /// Waits for the outcome of every row; the rows that are not known to be stored, in order, with their exceptions.
+    fn wait(&self, py: Python<'_>) -> PyResult<Vec<Failed>> {
+        let parts = enter::wait(py, |slice| self.collector.wait(slice))?;
+        let mut failed: Vec<Failed> = self
+            .bad
+            .iter()
+            .map(|(row, error)| (*row, error.clone_ref(py)))
+            .collect();
+        for (members, outcome) in parts {
+            if let Err(error) = outcome {
+                let error = Error::from(error).into_py(py).into_value(py).into_any();
+                failed.extend(members.iter().map(|(_, row)| (*row, error.clone_ref(py))));
+            }
+        }
+        failed.sort_by_key(|(row, _)| *row);
+        Ok(failed)
+    }
+}
+
+/// Sends the rows of one topic; `TableSend.wait` waits for the outcomes.
+///
+/// `properties` are text columns by the name of the message's property: `KEYS`, `TAGS`, `__SHARDINGKEY` and so on.
+/// Integers and offsets are little-endian.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+fn send_table<'py>(
+    py: Python<'py>,
+    accumulator: &PyAccumulator,
+    topic: String,
+    rows: u32,
+    body: TextColumn<'py>,
+    properties: Vec<(String, TextColumn<'py>)>,
+    map: Option<MapColumn<'py>>,
+    queues: Option<IntColumn<'py>>,
+    batch_bytes: usize,
+    timeout_ms: u64,
+) -> PyResult<TableSend> {
+    let way = accumulator.way_of_table(py)?;
+    check_topic(&topic).map_err(|error| Error::from(error).into_py(py))?;
+    let table = Table {
+        topic,
+        rows,
+        body,
+        properties,
+        map,
+        queues,
+    };
+    let mut call = Call {
+        topic: way.producer.topic(&table.topic),
+        batch: BatchSettings {
+            bytes: batch_bytes.min(way.producer.options().max_message_bytes),
+            inner: false,
+            timeout: Duration::from_millis(timeout_ms),
+        },
+        way,
+        py,
+        table: &table,
+        open: None,
+        collector: BatchCollector::new(),
+        sent: 0,
+    };
+    let mut bad = Vec::new();
+    let mut ended = Ok(());
+    for row in 0..table.rows {
+        match call.add(row) {
+            Ok(Ok(())) => {}
+            Ok(Err(BadRow::Message(error))) => bad.push((row, call.raise(error).into_value(py).into_any())),
+            Ok(Err(BadRow::Text(text))) => {
+                bad.push((row, PyValueError::new_err(text).into_value(py).into_any()));
+            }
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
+    }
+    let ended = ended.and_then(|()| call.launch_open());
+    call.way.core().uncork();
+    call.collector.expect(call.sent, None);
+    ended.map(|()| TableSend {
+        collector: call.collector,
+        bad,
+    })
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<TableSend>()?;
+    module.add("RESERVED_PROPERTIES", names::ALL.to_vec())?;
+    module.add_function(wrap_pyfunction!(send_table, module)?)
+}
