@@ -7,6 +7,7 @@ ROWS ?= 336776
 SEQUENCES ?= 10000
 VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
+SPARKS ?=
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Tests of the store over real files. The others run no unsafe code.
 ON_FILES := append_and_read bad_input flow_control append_batches cached config_file deleted_topics delayed queue_manifest extended faults formats key_search kill locks \
@@ -17,11 +18,11 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal sequences long bench benchdeps micro chaos leaks \
+.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions spark-torture sequences long bench benchdeps micro chaos leaks \
 	faults loom asan wheel docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 # Report what is missing before anything is built: `deps` takes minutes.
 demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker on the way (ROWS=n)
@@ -83,6 +84,12 @@ interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6
 
 sparkreal: needs-javac needs-maven dev ## the Spark source on brokers of the three versions
 	$(PYTEST) -rs tests/spark/test_real.py --rocketmq-versions=$(VERSIONS)
+
+spark-versions: needs-java dev ## the Spark tests on the oldest and newest PySpark, too (SPARKS=4.1.3)
+	$(BIN)/python tools/spark_versions.py $(SPARKS)
+
+spark-torture: needs-java dev ## kills drivers and brokers of a Spark pipeline for 20 rounds (PYRMQ_TORTURE_ROUNDS=n, PYRMQ_TORTURE_SEED=n)
+	$(PYTEST) -rs -s --nightly tests/spark/test_torture.py
 
 sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
 	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)

@@ -62,8 +62,11 @@ PYTHON: dict[str, set[str]] = {
     "doctor": DATA | {"remoting"},
     "aio": DATA | CLIENTS | {"_request_reply"},
     "spark": DATA | CLIENTS,
-    "testing": DATA | CLIENTS | {"server", "nameserver", "broker"},
-    "cli": DATA | CLIENTS | {"server", "nameserver", "broker", "testing", "spark", "doctor"},
+    "arrow": DATA | CLIENTS | {"spark"},
+    "testing": DATA | CLIENTS | {"server", "nameserver", "broker", "spark"},
+    "cli": DATA
+    | CLIENTS
+    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
-import shutil
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from pyrmq.spark.local import missing_parts
 from tests.interop.conftest import versions_of as asked_versions
 from tests.spark.topic import Topic
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count(1)
 PYTHON = Path(__file__).resolve().parents[2] / "python"
+
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Halves the processor time of a JVM that runs for a minute."""
 
@@ -34,44 +34,17 @@ class Site(NamedTuple):
     broker: str
 
 
-def _need(condition: object, what: str) -> None:
-    if condition:
-        return
-    reason = f"left out: {what} is missing, which the Spark tests need"
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two cores. It finds the format automatically: nothing is registered here."""
-    _need(importlib.util.find_spec("pyspark"), "pyspark")
-    _need(importlib.util.find_spec("pyarrow"), "pyarrow")
-    _need(shutil.which("java"), "java")
-    from pyspark.sql import SparkSession
-
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The session of users' tests. It finds the format automatically: nothing is registered."""
+    lacks = missing_parts()
+    if lacks is not None and os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"the Spark tests need more: {lacks}", pytrace=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         paths = [str(PYTHON), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        builder = SparkSession.builder.master("local[2]").appName("tests")
-        for key, value in {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": QUICK_JVM,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+        yield request.getfixturevalue("rocketmq_spark")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyrmq.spark.local import session
     from pyrmq.spark.source import RocketMQDataSource, register
 
-__all__ = ["RocketMQDataSource", "register"]
+__all__ = ["RocketMQDataSource", "register", "session"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pyrmq.spark import source
+    from importlib import import_module
 
-    return getattr(source, name)
+    home = "local" if name == "session" else "source"
+    return getattr(import_module(f"pyrmq.spark.{home}"), name)

@@ -15,6 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from pyrmq.testing.running import Cluster
 
 _MARK = (
@@ -108,6 +110,31 @@ def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Calla
             return running
 
         yield give
+
+
+@pytest.fixture(scope="session")
+def rocketmq_spark() -> Iterator[SparkSession]:
+    """A quiet Spark on two cores for all tests; skipped where Java or pyspark is missing.
+
+    Example:
+        >>> def test_orders(rocketmq_spark, rocketmq_session):
+        ...     options = {"nameServer": rocketmq_session.name_server, "topic": "orders"}
+        ...     rocketmq_spark.read.format("rocketmq").options(**options).load().count()
+    """
+    from pyrmq.spark.local import missing_parts, session
+
+    lacks = missing_parts()
+    if lacks is not None:
+        pytest.skip(f"no local Spark: {lacks}")
+    # Compiling little halves the processor time of a JVM that runs for a minute.
+    started = session(
+        "local[2]",
+        spark_driver_memory="1g",
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        spark_sql_shuffle_partitions="2",
+    )
+    yield started
+    started.stop()
 
 
 def _of_mark(mark: pytest.Mark) -> dict[str, Any]:
