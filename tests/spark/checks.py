@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -75,6 +76,35 @@ def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, fold
         assert read_back(spark, folder) == sorted(sent)
     run_to_parquet(spark, topic, folder, startingOffsets="earliest")
     assert read_back(spark, folder) == sorted(sent)
+
+
+def times_are_exact(topic: Topic) -> None:
+    """Compare offsets by time with the store times of all messages, for every time around them."""
+    from pyrmq.spark.offsets import Bounds, Queue
+    from pyrmq.spark.options import Options
+    from pyrmq.spark.remote import RemoteCluster
+
+    for number in range(6):
+        topic.send(0, [f"{number}-{copy}" for copy in range(1 + number % 3)])
+        time.sleep(0.003 * number)
+    stored = [record.store_timestamp for record in topic.records(0, 11)]
+    broker = topic.broker_name()
+    full, empty = Queue(topic.name, broker, 0), Queue(topic.name, broker, 1)
+    options = Options.parse({"nameServer": topic.name_server, "topic": topic.name}, batch=True)
+    cluster = RemoteCluster(options)
+    try:
+        bounds = cluster.look([topic.name]).bounds
+        assert bounds[full] == Bounds(0, len(stored))
+        wanted = {0, stored[0] - 100_000, stored[-1] + 100_000}
+        wanted |= {at + more for at in stored for more in (-1, 0, 1)}
+        for moment in sorted(wanted):
+            older = sum(at < moment for at in stored)
+            found = cluster.offsets_at({full: bounds[full], empty: bounds[empty]}, moment)
+            assert found == {full: older, empty: 0}, moment
+            later = Bounds(min(3, older), len(stored))
+            assert cluster.offsets_at({full: later}, moment) == {full: older}, moment
+    finally:
+        cluster.close()
 
 
 def run_to_parquet(

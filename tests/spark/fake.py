@@ -5,37 +5,86 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyrmq.spark.errors import OptionError
+from pyrmq.errors import TopicNotFound
+from pyrmq.spark.cluster import AbsentBroker, Look
+from pyrmq.spark.offsets import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from pyrmq.spark.offsets import Bounds, Queue
+    from pyrmq.spark.offsets import Bounds, Offsets, Queue
 
 
 @dataclass
 class FakeCluster:
-    """Queues with bounds, and the store time of each offset (offset times 1000)."""
+    """Queues with bounds; the message at an offset was stored at `made_ms` plus offset times 1000.
+
+    Attributes:
+        queues: what each queue holds.
+        away: brokers that do not answer.
+        made_ms: when a queue was made, 0 unless a test made it again.
+        group: what the consumer group has committed.
+        calls: how often brokers were looked at.
+        listings: how often topics were listed.
+    """
 
     queues: dict[Queue, Bounds] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    made_ms: dict[Queue, int] = field(default_factory=dict)
+    group: dict[Queue, int] = field(default_factory=dict)
     calls: int = 0
+    listings: int = 0
 
-    def topics(self) -> list[str]:
+    def topics(self, *, system: bool) -> list[str]:
         """List the topics."""
-        return sorted({queue.topic for queue in self.queues})
+        self.listings += 1
+        names = {queue.topic for queue in self.queues}
+        return sorted(name for name in names if system or not name.startswith("RMQ_SYS"))
 
-    def bounds(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[Queue, Bounds]:
+    def look(
+        self, topics: Iterable[str], *, expected: Iterable[Queue] = (), lenient: bool = False
+    ) -> Look:
         """Return the queues as they are now."""
         self.calls += 1
-        wanted = set(topics)
-        unknown = wanted - set(self.topics())
-        if unknown and not missing_ok:
-            raise OptionError("topic", f"no route to topic {unknown.pop()}")
-        return {queue: held for queue, held in self.queues.items() if queue.topic in wanted}
+        expected = set(expected)
+        wanted = {*topics, *(queue.topic for queue in expected)}
+        unknown = wanted - {queue.topic for queue in self.queues}
+        if unknown and not lenient:
+            raise TopicNotFound(f"no route to topic {unknown.pop()}")
+        bounds = {
+            queue: held
+            for queue, held in self.queues.items()
+            if queue.topic in wanted and queue.broker not in self.away
+        }
+        there = {(queue.topic, queue.broker) for queue in bounds}
+        asked = {(queue.topic, queue.broker) for queue in expected}
+        gone = {place for place in asked - there if place[1] not in self.away}
+        away = {broker: AbsentBroker("127.0.0.1:1", "no answer") for broker in self.away}
+        return Look(bounds, away, frozenset(gone))
 
-    def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
-        """Return the offset stored then."""
-        return timestamp_ms // 1000
+    def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """Return the messages before positions that are still there."""
+        return {
+            queue: Mark(self._stored(queue, offset - 1) * 10, self._stored(queue, offset - 1))
+            for queue, offset in positions.items()
+            if self.queues[queue].lowest < offset <= self.queues[queue].highest
+        }
+
+    def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
+        """Return the first offsets stored at or after a time."""
+        return {
+            queue: min(max(-(-(timestamp_ms - self._stored(queue, 0)) // 1000), low), high)
+            for queue, (low, high) in bounds.items()
+        }
+
+    def committed(self, queues: Iterable[Queue]) -> Offsets:
+        """Return the group's offsets."""
+        return {queue: self.group[queue] for queue in queues if queue in self.group}
+
+    def commit(self, offsets: Offsets) -> list[str]:
+        """Take the group's offsets."""
+        self.group.update(offsets)
+        return []
 
     def addresses(self) -> dict[str, str]:
         """Return one address for all."""
@@ -44,6 +93,9 @@ class FakeCluster:
     def close(self) -> None:
         """Forget the queues."""
         self.queues = {}
+
+    def _stored(self, queue: Queue, offset: int) -> int:
+        return self.made_ms.get(queue, 0) + offset * 1000
 
 
 @dataclass
@@ -61,3 +113,7 @@ class FakeClock:
         """Advance the time."""
         self.slept.append(seconds)
         self.now += seconds
+
+    def now_ms(self) -> int:
+        """Return the time as milliseconds since 1970."""
+        return round(self.now * 1000)

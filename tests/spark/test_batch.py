@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.spark.conftest import Site
 
 pytestmark = [
     pytest.mark.spark,
@@ -54,7 +53,7 @@ def test_a_schema_of_ones_own_is_a_projection(spark: SparkSession, topic: Topic)
     ("schema", "text"),
     [
         ("bdy BINARY", "column bdy: unknown, did you mean body"),
-        ("body STRING", "column body: has type binary, the schema says string"),
+        ("body INT", "column body: has type binary or string, the schema says int"),
         ("queueId BIGINT", "column queueId: has type int, the schema says bigint"),
     ],
 )
@@ -204,8 +203,32 @@ def test_an_address_where_nobody_is_fails_with_the_address(spark: SparkSession) 
         reader.option("nameServer", "127.0.0.1:1").load().collect()
 
 
-def test_writing_is_refused(spark: SparkSession, site: Site) -> None:
-    frame = spark.sql("SELECT cast('x' AS binary) AS body")
-    writer = frame.write.format("rocketmq").mode("append").option("nameServer", site.name_server)
-    with pytest.raises(Exception, match="format rocketmq cannot write yet"):
-        writer.save()
+def test_a_schema_may_want_text_and_single_keys(spark: SparkSession, topic: Topic) -> None:
+    topic.send(0, [Sent("ünïcode".encode(), keys="k1 k2"), Sent(b"a\xffb")])
+    frame = topic.reader(spark).schema("keys ARRAY<STRING>, body STRING, queueId INT").load()
+    rows = {row.body: row["keys"] for row in frame.collect()}
+    assert rows == {"ünïcode": ["k1", "k2"], "a\\xffb": None}
+
+
+def test_a_bad_message_fails_the_read_or_is_null_or_left_out(
+    spark: SparkSession, topic: Topic
+) -> None:
+    topic.send(0, [Sent(b"good"), Sent(b"no zlib", sys_flag=1), Sent(b"fine")])
+    with pytest.raises(Exception, match=r"queue 0: the message at offset 1 .*Option onBadMessage"):
+        topic.read(spark).collect()
+    null = [row.body for row in topic.read(spark, onBadMessage="null").collect()]
+    assert null == [b"good", None, b"fine"]
+    skipped = [row.body for row in topic.read(spark, onBadMessage="skip").collect()]
+    assert skipped == [b"good", b"fine"]
+
+
+def test_a_topic_can_be_named_by_load(spark: SparkSession, topic: Topic) -> None:
+    topic.send(0, ["a"])
+    reader = spark.read.format("rocketmq").option("nameServer", topic.name_server)
+    assert reader.load(topic.name).count() == 1
+    with pytest.raises(Exception, match="not built yet: reading store directories"):
+        reader.load("/data/store").count()
+    with pytest.raises(
+        Exception, match=r"option nameServer: is missing: load.'orders'. is a topic"
+    ):
+        spark.read.format("rocketmq").load("orders").count()

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.offsets import Bounds, Position, Queue, parse_user, parse_version, resolve, to_json
+from pyrmq.spark.offsets import (
+    Bounds,
+    Mark,
+    Position,
+    Queue,
+    parse_user,
+    parse_version,
+    resolve,
+    to_json,
+)
 
 QUEUES = st.builds(
     Queue,
@@ -20,29 +29,52 @@ QUEUES = st.builds(
 OFFSETS = st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=12)
 
 
-@given(OFFSETS, st.none() | OFFSETS)
-def test_positions_survive_json(offsets: dict[Queue, int], start: dict[Queue, int] | None) -> None:
-    written = json.loads(json.dumps(to_json(offsets, start)))
-    assert parse_version(written) == Position(offsets, start)
+NUMBERS = st.integers(0, 2**63 - 1)
+MARKS = st.dictionaries(QUEUES, st.builds(Mark, NUMBERS, NUMBERS), max_size=12)
+POSITIONS = st.builds(Position, OFFSETS, st.none() | OFFSETS, OFFSETS, st.none() | NUMBERS, MARKS)
+
+
+@given(POSITIONS)
+def test_positions_survive_json(position: Position) -> None:
+    assert parse_version(json.loads(json.dumps(to_json(position)))) == position
+
+
+def test_a_checkpoint_of_version_1_is_read() -> None:
+    queue = Queue("t", "b", 0)
+    written = {"t": {"b": {"0": 7}}, "@start": {"t": {"b": {"0": 3}}}, "@v": 1}
+    assert parse_version(written) == Position({queue: 7}, {queue: 3})
 
 
 @given(OFFSETS, st.randoms())
 def test_the_same_positions_have_one_spelling(offsets: dict[Queue, int], random: object) -> None:
     shuffled = list(offsets.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert json.dumps(to_json(dict(shuffled))) == json.dumps(to_json(offsets))
+    assert json.dumps(to_json(Position(dict(shuffled)))) == json.dumps(to_json(Position(offsets)))
 
 
 def test_queues_stand_in_the_order_of_their_numbers() -> None:
     offsets = {Queue("t", "b", number): 0 for number in (10, 9, 1)}
-    assert list(to_json(offsets)["t"]["b"]) == ["1", "9", "10"]
+    assert list(to_json(Position(offsets))["t"]["b"]) == ["1", "9", "10"]
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(OffsetError, match="version 2, this release reads version 1"):
-        parse_version({"t": {"b": {"0": 1}}, "@v": 2})
+    with pytest.raises(OffsetError, match="version 3, this release reads versions 1 and 2"):
+        parse_version({"t": {"b": {"0": 1}}, "@v": 3})
     with pytest.raises(OffsetError, match="version None"):
         parse_version({"n": 50})
+
+
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        ({"@marks": {"t": {"b": {"0": 5}}}}, "no log position and time: 5"),
+        ({"@marks": {"t": {"b": {"0": [5, -1]}}}}, "message before the offset: no offset: -1"),
+        ({"@since": "now"}, "start of the query: no offset: 'now'"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(written: dict[str, object], error: str) -> None:
+    with pytest.raises(OffsetError, match=error):
+        parse_version({**written, "@v": 2})
 
 
 @pytest.mark.parametrize(

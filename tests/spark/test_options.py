@@ -43,6 +43,12 @@ def test_names_come_in_any_case_and_by_alias() -> None:
             {"startingOfsets": "earliest"},
             "option startingOfsets: unknown, did you mean startingOffsets?",
         ),
+        (
+            {"kafka.bootstrap.servers": "h:1"},
+            "option kafka.bootstrap.servers: is an option of Kafka's: nameServer names",
+        ),
+        ({"kafka.security.protocol": "SSL"}, "clients of RocketMQ have no such setting"),
+        ({"includeHeaders": "true"}, "is an option of Kafka's: the column properties has them"),
         ({"zzz": "1"}, "option zzz: unknown, known are: nameServer, topic"),
         ({"minPartitions": "a"}, "option minPartitions: a whole number is wanted, found: 'a'"),
         ({"minPartitions": "-1"}, "option minPartitions: must lie between 0 and 100000, found: -1"),
@@ -54,6 +60,8 @@ def test_names_come_in_any_case_and_by_alias() -> None:
             {"maxTriggerDelay": "soon"},
             "option maxTriggerDelay: a duration as 500ms, 30s, 15m or 1h",
         ),
+        ({"onBadMessage": "drop"}, "option onBadMessage: fail, null or skip is wanted"),
+        ({"readFrom": "replica"}, "option readFrom: any, master or slave is wanted"),
         ({"failOnDataLoss": "yes"}, "option failOnDataLoss: true or false is wanted, found: 'yes'"),
         ({"startingTimestamp": "noon"}, "option startingTimestamp: milliseconds or ISO 8601"),
         ({"nameServer": "localhost"}, "option nameServer: host:port is wanted, found: 'localhost'"),
@@ -62,10 +70,11 @@ def test_names_come_in_any_case_and_by_alias() -> None:
         ({"topic": ""}, "option topic: is missing: name the topic to read"),
         ({"topicPattern": "o.*"}, "option topic: excludes topicPattern: give one of them"),
         ({"subscribe": "orders"}, "option subscribe: given twice: it is another name of topic"),
-        ({"commitToGroup": "true"}, "option commitToGroup: not built yet"),
+        ({"maxBytesPerTrigger": "1"}, "option maxBytesPerTrigger: not built yet"),
+        ({"commitToGroup": "true"}, "option commitToGroup: only a stream commits"),
         ({"startingOffsets": "latest"}, "option startingOffsets: latest leaves nothing to read"),
         ({"endingOffsets": "earliest"}, "option endingOffsets: earliest leaves nothing to read"),
-        ({"startingOffsets": "group"}, "option startingOffsets: not built yet"),
+        ({"startingOffsets": "group"}, "option group: is missing: startingOffsets needs"),
     ],
 )
 def test_a_wrong_option_says_which_and_what_is_wanted(given: dict[str, str], text: str) -> None:
@@ -104,9 +113,10 @@ def test_offsets_come_as_json() -> None:
         parse(startingOffsets="erliest")
 
 
-def test_times_are_milliseconds_or_iso_text_in_utc() -> None:
+def test_times_are_milliseconds_or_iso_text_with_a_zone() -> None:
     assert parse(startingTimestamp="1700000000123").starting_timestamp_ms == 1_700_000_000_123
-    assert parse(startingTimestamp="2023-11-14T22:13:20").starting_timestamp_ms == 1_700_000_000_000
+    with pytest.raises(OptionError, match=r"no time zone: .* could be 2023-11-14T22:13:20\+00:00"):
+        parse(startingTimestamp="2023-11-14T22:13:20")
     assert (
         parse(startingTimestamp="2023-11-14T23:13:20+01:00").starting_timestamp_ms
         == 1_700_000_000_000

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from pyrmq.spark.errors import DataLossError, OptionError
-from pyrmq.spark.offsets import Bounds, Queue, parse_version, to_json
+from pyrmq.spark.errors import BrokerAway, DataLossError, OptionError
+from pyrmq.spark.offsets import Bounds, Position, Queue, parse_version, to_json
 from pyrmq.spark.options import Options
 from pyrmq.spark.plan import rows
 from pyrmq.spark.progress import Progress
 from tests.spark.fake import FakeClock, FakeCluster
 
 A, B, C = (Queue("t", "b", number) for number in range(3))
+ON_OTHER = Queue("t", "other", 0)
 
 
 class Stream:
@@ -31,7 +32,9 @@ class Stream:
 
     def again(self) -> Progress:
         """A new process on the same cluster, as after a restart."""
-        self.progress = Progress(self.options, self.cluster, self.clock, self.clock.sleep)
+        self.progress = Progress(
+            self.options, self.cluster, self.clock, self.clock.sleep, self.clock.now_ms
+        )
         return self.progress
 
     def latest(self, start: dict[str, Any], limit: int = 0) -> dict[str, Any]:
@@ -52,11 +55,11 @@ def test_the_first_batch_records_its_start_and_later_ones_do_not() -> None:
     stream = Stream({A: Bounds(0, 5)}, startingOffsets="earliest")
     start = stream.progress.initial()
     first = stream.latest(start)
-    assert parse_version(first) == ({A: 5}, {A: 0})
+    assert parse_version(first)[:2] == ({A: 5}, {A: 0})
     stream.cluster.queues[A] = Bounds(0, 8)
     stream.clock.now += 1
     second = stream.latest(first)
-    assert parse_version(second) == ({A: 8}, None)
+    assert parse_version(second)[:2] == ({A: 8}, None)
     assert stream.read(first, second) == [(A, 5, 8)]
 
 
@@ -152,7 +155,8 @@ def test_a_pattern_finds_topics_that_come_later() -> None:
     end = stream.latest(stream.progress.initial())
     new = Queue("tea", "b", 0)
     stream.cluster.queues[new] = Bounds(0, 2)
-    stream.clock.now += 1
+    stream.cluster.made_ms[new] = 2_000_000
+    stream.clock.now += 31
     assert stream.read(end, stream.latest(end)) == [(new, 0, 2)]
 
 
@@ -226,6 +230,7 @@ def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_no_failure() -> N
     stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss="false")
     end = stream.latest(stream.progress.initial())
     stream.cluster.queues[A] = Bounds(0, 3)
+    stream.cluster.made_ms[A] = 1_000_000
     stream.clock.now += 1
     assert stream.latest(end) == end
     stream.clock.now += 30 + 1
@@ -233,14 +238,240 @@ def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_no_failure() -> N
     assert stream.read(end, later) == [(A, 0, 3)]
 
 
-def test_a_vanished_queue_is_an_error_after_the_grace_time() -> None:
+def test_a_queue_that_lost_its_end_is_not_read_twice() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss="false")
+    end = stream.latest(stream.progress.initial())
+    stream.cluster.queues[A] = Bounds(0, 3)
+    stream.clock.now += 1
+    assert stream.latest(end) == end
+    stream.clock.now += 30 + 1
+    shorter = stream.latest(end)
+    assert stream.read(end, shorter) == []
+    stream.cluster.queues[A] = Bounds(0, 5)
+    stream.clock.now += 1
+    assert stream.read(shorter, stream.latest(shorter)) == [(A, 3, 5)]
+
+
+def test_offsets_given_anew_are_loss_although_the_queue_is_longer() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    assert parse_version(end).marks == {A: (80_000, 8000)}
+    stream.cluster.queues[A] = Bounds(0, 12)
+    stream.cluster.made_ms[A] = 1_000_000
+    stream.again()
+    with pytest.raises(DataLossError, match="stored at 8000; now another one is there"):
+        stream.latest(end)
+    lenient = Stream(stream.cluster.queues, failOnDataLoss="false")
+    lenient.cluster.made_ms[A] = 1_000_000
+    assert lenient.read(end, lenient.latest(end)) == [(A, 0, 12)]
+
+
+def test_a_broker_that_comes_back_is_compared_with_what_was_read() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    stream.cluster.away = {"other"}
+    stream.clock.now += 0.2
+    assert stream.latest(end) == end
+    stream.cluster.away = set()
+    stream.cluster.made_ms[ON_OTHER] = 1_000_000
+    stream.clock.now += 0.2
+    with pytest.raises(DataLossError, match="broker other, queue 0: stood at 9 behind"):
+        stream.latest(end)
+
+
+def test_a_broker_that_is_away_keeps_its_position_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for fail in ("true", "false"):
+        caplog.clear()
+        stream = Stream(
+            {A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)},
+            startingOffsets="earliest",
+            failOnDataLoss=fail,
+        )
+        at = stream.latest(stream.progress.initial())
+        stream.cluster.away = {"other"}
+        read = []
+        for number in range(10, 70):
+            stream.cluster.queues[A] = Bounds(0, number)
+            stream.clock.now += 5
+            end = stream.latest(at)
+            read += stream.read(at, end)
+            at = end
+        assert read == [(A, number - 1, number) for number in range(10, 70)]
+        warnings = [record.message for record in caplog.records]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("broker other (127.0.0.1:1) is away for 5 s: no answer")
+        stream.cluster.away = set()
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 12)
+        stream.clock.now += 1
+        assert stream.read(at, stream.latest(at)) == [(ON_OTHER, 9, 12)]
+        assert "broker other is back" in caplog.records[-1].message
+
+
+def test_a_broker_that_stays_away_ends_the_query_without_a_loss() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, awayMs="60000")
+    end = stream.latest(stream.progress.initial())
+    stream.cluster.away = {"other"}
+    stream.clock.now += 1
+    assert stream.latest(end) == end
+    stream.clock.now += 61
+    with pytest.raises(BrokerAway, match=r"broker other .* is away for 61 s: .* Nothing is lost"):
+        stream.latest(end)
+
+
+def test_a_planned_batch_waits_for_its_broker_and_is_no_loss() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, startingOffsets="earliest")
+    start = stream.progress.initial()
+    end = stream.latest(start)
+    stream.cluster.away = {"other"}
+    stream.again()
+
+    def back(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        if stream.clock.now > 1300:
+            stream.cluster.away = set()
+
+    stream.progress.sleep = back
+    assert stream.read(start, end) == [(A, 0, 9), (ON_OTHER, 0, 9)]
+    assert stream.clock.now > 1300
+
+
+def test_a_queue_unseen_at_the_start_of_latest_begins_when_the_query_began() -> None:
+    stream = Stream({A: Bounds(0, 5), ON_OTHER: Bounds(0, 500)})
+    stream.clock.now = 400.0
+    stream.cluster.away = {"other"}
+    start = stream.progress.initial()
+    end = stream.latest(start)
+    stream.cluster.away = set()
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 510)
+    stream.clock.now += 1
+    stream.again()
+    later = stream.latest(end)
+    # The query began thirty seconds of waiting ago, at 400 s: offset 400 was stored then.
+    assert stream.read(end, later) == [(ON_OTHER, 400, 510)]
+    assert parse_version(later).since_ms == 400_000
+
+
+def test_a_replayed_batch_reads_a_new_queue_from_where_it_began() -> None:
+    stream = Stream({A: Bounds(0, 5)}, startingOffsets="earliest", failOnDataLoss="false")
+    first = stream.latest(stream.progress.initial())
+    stream.cluster.queues[B] = Bounds(0, 100)
+    stream.clock.now += 1
+    second = stream.latest(first)
+    assert parse_version(second).begun == {B: 0}
+    strict = Stream({A: Bounds(0, 5), B: Bounds(60, 100)}, startingOffsets="earliest")
+    with pytest.raises(DataLossError, match="offsets 0 to 100 were wanted, it holds 60 to 100"):
+        strict.progress.tasks(first, second)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_available_now_notices_a_topic_made_anew(fail: str) -> None:
+    stream = Stream({A: Bounds(0, 100)}, startingOffsets="earliest", failOnDataLoss=fail)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 40)
+    stream.cluster.made_ms[A] = 1_000_000
+    stream.progress.freeze()
+    if fail == "true":
+        with pytest.raises(DataLossError, match="stood at 100, now holds 0 to 40"):
+            stream.latest(end)
+    else:
+        assert stream.read(end, stream.latest(end)) == [(A, 0, 40)]
+    assert stream.clock.now >= 1030
+
+
+def test_available_now_waits_for_a_broker_that_reads_its_log() -> None:
+    stream = Stream({A: Bounds(0, 100)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 40)
+    stream.progress.freeze()
+
+    def recovered(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        stream.cluster.queues[A] = Bounds(0, 120)
+
+    stream.progress.sleep = recovered
+    assert stream.read(end, stream.latest(end)) == [(A, 100, 120)]
+
+
+def test_available_now_names_the_queues_of_absent_brokers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.away = {"other"}
+    stream.cluster.queues[A] = Bounds(0, 11)
+    stream.progress.freeze()
+    assert stream.read(end, stream.latest(end)) == [(A, 9, 11)]
+    text = "the query ends without queues of absent brokers: topic t, broker other, queue 0"
+    assert text in caplog.messages
+
+
+def test_a_pattern_leaves_out_system_topics_and_lists_topics_rarely() -> None:
+    half = Queue("RMQ_SYS_TRANS_HALF_TOPIC", "b", 0)
+    queues = {A: Bounds(0, 5), half: Bounds(0, 5)}
+    stream = Stream(queues, topicPattern=".*", startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    assert parse_version(end).offsets == {A: 5}
+    listed = stream.cluster.listings
+    for _ in range(20):
+        stream.clock.now += 1
+        stream.latest(end)
+    assert stream.cluster.listings == listed
+    every = Stream(queues, topicPattern=".*", includeSystemTopics="true")
+    assert set(parse_version(every.progress.initial()).offsets) == {A, half}
+
+
+def test_a_read_waits_for_the_brokers_that_it_names() -> None:
+    stream = Stream({A: Bounds(0, 5)}, brokers="b, other")
+    with pytest.raises(BrokerAway, match="broker other of option brokers is in no route"):
+        stream.progress.initial()
+    assert stream.clock.now >= 1030
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 5)
+    assert set(parse_version(stream.progress.initial()).offsets) == {A, ON_OTHER}
+
+
+def test_a_topic_that_its_broker_does_not_know_is_an_error_after_the_grace_time() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 4)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    del stream.cluster.queues[ON_OTHER]
+    stream.clock.now += 1
+    assert stream.latest(end) == end
+    stream.clock.now += 30 + 1
+    with pytest.raises(DataLossError, match="stood at 4, now the topic does not exist any more"):
+        stream.latest(end)
+
+
+def test_a_topic_that_is_gone_is_told_once_and_keeps_its_position(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queues = {A: Bounds(0, 9), ON_OTHER: Bounds(0, 4)}
+    stream = Stream(queues, startingOffsets="earliest", failOnDataLoss="false")
+    at = stream.latest(stream.progress.initial())
+    del stream.cluster.queues[ON_OTHER]
+    for number in range(10, 30):
+        stream.cluster.queues[A] = Bounds(0, number)
+        stream.clock.now += 5
+        at = stream.latest(at)
+    assert len(caplog.messages) == 1
+    assert parse_version(at).offsets == {A: 29, ON_OTHER: 4}
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 2)
+    stream.cluster.made_ms[ON_OTHER] = 1_000_000
+    stream.clock.now += 5
+    assert stream.read(at, stream.latest(at)) == [(ON_OTHER, 0, 2)]
+
+
+def test_a_queue_that_may_not_be_read_any_more_has_its_own_text() -> None:
     stream = Stream({A: Bounds(0, 9), B: Bounds(0, 4)}, startingOffsets="earliest")
     end = stream.latest(stream.progress.initial())
     del stream.cluster.queues[B]
     stream.clock.now += 1
     assert stream.latest(end) == end
     stream.clock.now += 30 + 1
-    with pytest.raises(DataLossError, match="queue 1: stood at 4, now does not exist any more"):
+    with pytest.raises(DataLossError, match=r"queue 1: .* still stored: raise readQueueNums"):
         stream.latest(end)
 
 
@@ -248,13 +479,16 @@ def test_a_spark_that_does_not_tell_the_start_gets_everything() -> None:
     stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
     start = stream.progress.initial()
     first = stream.progress.latest(None, limit=4)
-    assert parse_version(first) == ({A: 10}, {A: 0})
+    assert parse_version(first)[:2] == ({A: 10}, {A: 0})
     assert stream.progress.latest(None, limit=4) == first
     assert stream.read(start, first) == [(A, 0, 10)]
     stream.cluster.queues[A] = Bounds(0, 12)
     stream.clock.now += 1
     second = stream.progress.latest(None, limit=1)
-    assert stream.read(first, second) == [(A, 10, 12)]
+    assert stream.read(first, second) == [(A, 10, 11)]
+    assert stream.read(second, stream.progress.latest(None, limit=1)) == [(A, 11, 12)]
+    done = stream.progress.latest(None, limit=1)
+    assert stream.progress.latest(None, limit=1) == done
 
 
 def test_such_a_spark_never_goes_back_after_a_restart() -> None:
@@ -264,7 +498,16 @@ def test_such_a_spark_never_goes_back_after_a_restart() -> None:
     stream.cluster.queues[A] = Bounds(0, 15)
     # It requests the end of the next batch before it has reported the end of the last one.
     end = stream.progress.latest(None, limit=4)
-    assert stream.read(to_json({A: 10}), end) == [(A, 10, 15)]
+    assert stream.read(to_json(Position({A: 10})), end) == [(A, 10, 15)]
+
+
+def test_a_query_begins_at_what_its_group_has_committed() -> None:
+    queues = {A: Bounds(5, 20), B: Bounds(5, 20), C: Bounds(5, 20)}
+    stream = Stream(queues, startingOffsets="group", group="mine")
+    stream.cluster.group = {A: 12, B: 2}
+    assert parse_version(stream.progress.initial()).offsets == {A: 12, B: 5, C: 5}
+    with pytest.raises(OptionError, match="option group: is missing: startingOffsets needs"):
+        Stream(queues, startingOffsets="group")
 
 
 def test_small_queues_share_a_task() -> None:

@@ -40,3 +40,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     checks.a_stream_goes_on_from_its_checkpoint(spark, topic, tmp_path)
+
+
+def test_times_are_exact(topic: Topic) -> None:
+    checks.times_are_exact(topic)

@@ -112,7 +112,7 @@ def test_a_running_stream_sees_what_comes(topic: Topic, run: Callable[..., Strea
     assert progress is not None
     source = progress.sources[0]
     if LIMITS:
-        assert json.loads(source.latestOffset)["@v"] == 1
+        assert json.loads(source.latestOffset)["@v"] == 2
     assert source.description
 
 
@@ -181,6 +181,26 @@ def test_specific_offsets_start_a_stream(topic: Topic, run: Callable[..., Stream
     assert batches.texts == ["b", "c"]
 
 
+def test_a_stream_commits_to_its_group(topic: Topic, run: Callable[..., StreamingQuery]) -> None:
+    topic.send(0, ["a", "b", "c"])
+    batches = Batches()
+    options = {"group": f"Group{topic.name}", "commitToGroup": "true"}
+    query = run(batches, startingOffsets="earliest", **options)
+    batches.await_texts(["a", "b", "c"])
+    # Spark commits a batch when it plans the next one.
+    topic.send(1, ["d"])
+    batches.await_texts(["a", "b", "c", "d"])
+    deadline = time.monotonic() + 40
+    fields: dict[str, str | int | bool | None] = {
+        "consumerGroup": options["group"],
+        "topic": topic.name,
+        "queueId": 0,
+    }
+    while int(topic.ask(14, fields).fields["offset"]) < 3:
+        assert time.monotonic() < deadline, query.exception()
+        time.sleep(0.05)
+
+
 def recreated(topic: Topic) -> None:
     topic.delete()
     deadline = time.monotonic() + 20
@@ -220,7 +240,7 @@ def test_a_checkpoint_of_another_form_is_refused(
     topic.send(0, ["a"])
     ended(run(Batches(), now=True, startingOffsets="earliest"))
     log = tmp_path / "checkpoint" / "offsets" / "0"
-    log.write_text(log.read_text().replace('"@v": 1', '"@v": 7'))
+    log.write_text(log.read_text().replace('"@v": 2', '"@v": 7'))
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink(missing_ok=True)
     with pytest.raises(Exception, match="checkpoint offsets have version 7"):
         run(Batches(), now=True, startingOffsets="earliest").awaitTermination(60)

@@ -65,7 +65,7 @@ class Topic:
         while True:
             cluster = RemoteCluster(options)
             try:
-                if len(cluster.bounds([self.name])) == queues:
+                if len(cluster.look([self.name]).bounds) == queues:
                     return self
             except LookupError:
                 pass
@@ -122,7 +122,7 @@ class Topic:
         options = Options.parse({"nameserver": self.name_server, "topic": self.name}, batch=True)
         cluster = RemoteCluster(options)
         try:
-            return next(iter(cluster.bounds([self.name]))).broker
+            return next(iter(cluster.look([self.name]).bounds)).broker
         finally:
             cluster.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyrmq.errors import ConfigError
 
@@ -59,12 +60,32 @@ def of_messages(messages: MessageBatch, columns: Sequence[str] | None = None) ->
 
 
 def batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
-    """Wrap a block whose columns are those of the schema, in order."""
-    arrays = [
-        _array(field.type, block.rows, nulls, buffers)
-        for field, (nulls, buffers) in zip(schema, block.columns, strict=True)
-    ]
+    """Wrap a block whose columns are those of the schema, in order.
+
+    A body as text and keys as a list are converted; nothing else is copied.
+    """
+    arrays = []
+    for field, (nulls, buffers) in zip(schema, block.columns, strict=True):
+        if field.name == "body" and pa.types.is_string(field.type):
+            arrays.append(_as_text(_array(pa.binary(), block.rows, nulls, buffers)))
+        elif pa.types.is_list(field.type):
+            keys = _array(pa.string(), block.rows, nulls, buffers)
+            arrays.append(pc.split_pattern(keys, " ").cast(field.type))
+        else:
+            arrays.append(_array(field.type, block.rows, nulls, buffers))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    """Show bytes that are no UTF-8 with backslashes; without them nothing is copied."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [
+            None if value is None else value.decode(errors="backslashreplace")
+            for value in array.to_pylist()
+        ]
+        return pa.array(texts, pa.string())
 
 
 def _array(kind: pa.DataType, rows: int, nulls: int, buffers: Sequence[object]) -> pa.Array:

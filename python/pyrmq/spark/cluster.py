@@ -2,45 +2,117 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING, Protocol
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyrmq.spark.errors import OptionError
-from pyrmq.spark.offsets import Bounds, Offsets, Queue, resolve
+from pyrmq.errors import ConnectionLost, RequestTimeout
+from pyrmq.spark.errors import BrokerAway, OptionError
+from pyrmq.spark.offsets import Bounds, Mark, Offsets, Queue, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyrmq.spark.options import Options, Word
 
-__all__ = ["Cluster", "bounds_of", "ending", "starting", "topics_of"]
+__all__ = [
+    "NO_ANSWER",
+    "AbsentBroker",
+    "Cluster",
+    "Look",
+    "await_brokers",
+    "ending",
+    "starting",
+    "topics_of",
+]
+
+NO_ANSWER = (ConnectionLost, RequestTimeout)
+"""What a call raises when a broker does not answer."""
+_log = logging.getLogger("pyrmq.spark")
+_PAUSE_S = 0.2
+
+
+class AbsentBroker(NamedTuple):
+    """A broker that gave no answer.
+
+    Attributes:
+        address: where it was last; empty when it is in no route.
+        cause: what happened.
+    """
+
+    address: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the brokers said at one moment.
+
+    Attributes:
+        bounds: what each readable queue holds.
+        away: the brokers that gave no answer, by name.
+        gone: topic and broker where the broker says that it has no such topic.
+    """
+
+    bounds: dict[Queue, Bounds] = field(default_factory=dict)
+    away: dict[str, AbsentBroker] = field(default_factory=dict)
+    gone: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def brokers(self) -> set[str]:
+        """The brokers that answered."""
+        return {queue.broker for queue in self.bounds}
 
 
 class Cluster(Protocol):
     """Name servers and brokers as the driver needs them.
 
-    Every method raises `NameServerUnreachable` or `ConnectionLost` when nobody answers in time.
+    Every method raises `NameServerUnreachable` when no name server answers in time.
     """
 
-    def topics(self) -> list[str]:
-        """List every topic that the name server knows."""
+    def topics(self, *, system: bool) -> list[str]:
+        """List every topic that the name server knows, with or without system topics."""
 
-    def bounds(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[Queue, Bounds]:
-        """Say what each readable queue of these topics holds.
+    def look(
+        self, topics: Iterable[str], *, expected: Iterable[Queue] = (), lenient: bool = False
+    ) -> Look:
+        """Ask every broker of these topics once, all at the same time.
 
         Args:
             topics: their names.
-            missing_ok: leave out a topic that does not exist.
+            expected: queues that a query has read from; their brokers are asked, too, when they
+                are in no route.
+            lenient: leave out topics that are unknown or not readable.
 
         Raises:
             TopicNotFound: a topic does not exist.
+            BrokerError: a topic is not readable.
         """
 
-    def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after a time; the queue's end when there is none."""
+    def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """Return the message before each position, where there is one and its broker answers."""
+
+    def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
+        """Return each queue's first offset stored at or after a time; its end if there is none.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+
+    def committed(self, queues: Iterable[Queue]) -> Offsets:
+        """Return what the group has committed, for the queues where it has.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+
+    def commit(self, offsets: Offsets) -> list[str]:
+        """Commit offsets to the group; return what could not be committed, in words."""
 
     def addresses(self) -> dict[str, str]:
-        """Return ``host:port`` of every broker seen by `bounds`, by name."""
+        """Return ``host:port`` of every broker seen by `look`, by name."""
 
     def close(self) -> None:
         """Give up all connections."""
@@ -51,20 +123,67 @@ def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
     if options.topic_pattern is None:
         return options.topics
     pattern = re.compile(options.topic_pattern)
-    return tuple(sorted(topic for topic in cluster.topics() if pattern.fullmatch(topic)))
+    known = cluster.topics(system=options.include_system_topics)
+    return tuple(sorted(topic for topic in known if pattern.fullmatch(topic)))
 
 
-def bounds_of(options: Options, cluster: Cluster) -> dict[Queue, Bounds]:
-    """Say what every queue that a new read is about holds now.
+def await_brokers(
+    options: Options,
+    cluster: Cluster,
+    *,
+    all_of_route: bool,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Look:
+    """Look at what a new read is about, and wait up to ``timeoutMs`` for its brokers.
+
+    Args:
+        options: the read's options.
+        cluster: whom to ask.
+        all_of_route: fail when a broker of the route does not answer; otherwise go on without it
+            as long as another one answers.
+        clock: seconds, monotonic.
+        sleep: waits seconds.
 
     Raises:
         TopicNotFound: a topic does not exist.
         OptionError: no topic matches the pattern.
+        BrokerAway: a broker that is needed does not answer or is in no route.
     """
     topics = topics_of(options, cluster)
     if not topics:
         raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
-    return cluster.bounds(topics)
+    deadline = clock() + options.timeout_ms / 1000
+    while True:
+        look = cluster.look(topics, lenient=options.topic_pattern is not None)
+        missing = [name for name in options.brokers if name not in look.brokers]
+        if not look.away and not missing:
+            break
+        if clock() >= deadline:
+            _check_away(options, look, missing, all_of_route=all_of_route)
+            break
+        sleep(_PAUSE_S)
+    _log.info("reading %s from: %s", ", ".join(topics), ", ".join(sorted(look.brokers)))
+    return look
+
+
+def _check_away(options: Options, look: Look, missing: list[str], *, all_of_route: bool) -> None:
+    waited = f"waited {options.timeout_ms / 1000:g} s (timeoutMs)"
+    for broker in missing:
+        if broker not in look.away:
+            raise BrokerAway(
+                f"broker {broker} of option brokers is in no route of the topic; {waited}. Start"
+                " it, or correct the option"
+            )
+    if look.away and (all_of_route or missing or not look.bounds):
+        broker, away = sorted(look.away.items())[0]
+        raise BrokerAway(
+            f"broker {broker} ({away.address}) does not answer: {away.cause}; {waited}"
+        )
+    for broker, away in sorted(look.away.items()):
+        _log.warning(
+            "the query begins without broker %s (%s): %s", broker, away.address, away.cause
+        )
 
 
 def starting(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
@@ -91,12 +210,15 @@ def _positions(
     cluster: Cluster,
 ) -> Offsets:
     if timestamp_ms is not None:
-        return {
-            queue: min(max(cluster.offset_at(queue, timestamp_ms), held.lowest), held.highest)
-            for queue, held in sorted(bounds.items())
-        }
+        return dict(sorted(cluster.offsets_at(bounds, timestamp_ms).items()))
     if isinstance(wanted, dict):
         return resolve(wanted, bounds, option)
+    if wanted == "group":
+        committed = cluster.committed(bounds)
+        return {
+            queue: min(max(committed.get(queue, held.lowest), held.lowest), held.highest)
+            for queue, held in sorted(bounds.items())
+        }
     return {
         queue: held.lowest if wanted == "earliest" else held.highest
         for queue, held in sorted(bounds.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyrmq.errors import ConfigError, DataLossError, RmqError
 
-__all__ = ["DataLossError", "OffsetError", "OptionError", "SchemaError"]
+__all__ = ["BrokerAway", "DataLossError", "FenceError", "OffsetError", "OptionError", "SchemaError"]
 
 
 class OptionError(ConfigError):
@@ -38,6 +38,19 @@ class SchemaError(ConfigError):
     """
 
 
+class BrokerAway(RmqError):
+    """A broker whose messages a read needs is out of the route or does not answer.
+
+    Nothing is lost: its positions stay in the checkpoint, and a restart goes on from there.
+
+    Example:
+        >>> raise BrokerAway("broker broker-b (10.0.0.2:10911): away for 600 s")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.BrokerAway: broker broker-b (10.0.0.2:10911): away for 600 s
+    """
+
+
 class OffsetError(RmqError):
     """Offsets do not fit the topic, each other, or the form that offsets are written in.
 
@@ -46,4 +59,15 @@ class OffsetError(RmqError):
         Traceback (most recent call last):
         ...
         pyrmq.spark.errors.OffsetError: topic orders, broker broker-a, queue 9: does not exist
+    """
+
+
+class FenceError(RmqError):
+    """The files of an exactly-once sink do not fit its topic or its checkpoint.
+
+    Example:
+        >>> raise FenceError("/data/checkpoint/pyrmq-sink belongs to a sink of topic orders")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.FenceError: /data/checkpoint/pyrmq-sink belongs to a sink of topic orders
     """

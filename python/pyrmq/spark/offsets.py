@@ -2,34 +2,41 @@
 
 ```text
 {"orders": {"broker-a": {"0": 120, "1": 118}, "broker-b": {"0": 97}},   next offset of each queue
+ "@begun": {"orders": {"broker-b": {"0": 80}}},      where queues begin that this batch has first
+ "@marks": {"orders": {"broker-a": {"0": [71230, 1764000000123], ...}}},   messages before these
+ "@since": 1764000000000,                            when the query began, in milliseconds
  "@start": {"orders": {"broker-a": {"0": 100, ...}}},                   first batch of a query only
- "@v": 1}
+ "@v": 2}
 ```
 
-The same form without the two reserved keys is what options ``startingOffsets`` and
-``endingOffsets`` take, with -2 for the earliest and -1 for the latest. No topic can begin with
-``@``. Spark compares offsets as text, so one set of positions has exactly one spelling: everything
-is sorted.
+The same form without the reserved keys is what options ``startingOffsets`` and ``endingOffsets``
+take, with -2 for the earliest and -1 for the latest. No topic can begin with ``@``. Spark compares
+offsets as text, so one set of positions has exactly one spelling: everything is sorted.
 
 Why ``@start``: Spark asks a new query's first offsets anew when the first batch was planned but not
 finished, and "latest" has moved by then. With the start recorded in the logged end, the replayed
-batch reads exactly what was planned.
+batch reads exactly what was planned. ``@begun`` is the same for a queue that comes later or begins
+anew after a loss. A queue unseen at the start of a query with "latest" or a time begins at
+``@since``. A mark is the log position and store time of the message before a position: another
+message there means that the topic was created again or that the broker lost messages.
 """
 
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyrmq.spark.errors import OffsetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "Bounds",
+    "Mark",
     "Offsets",
     "Position",
     "Queue",
@@ -43,9 +50,13 @@ EARLIEST = -2
 """In user offsets: the oldest message that is still there."""
 LATEST = -1
 """In user offsets: behind the newest message."""
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
 _VERSION_KEY = "@v"
 _START_KEY = "@start"
+_BEGUN_KEY = "@begun"
+_SINCE_KEY = "@since"
+_MARKS_KEY = "@marks"
 
 
 class Queue(NamedTuple):
@@ -81,8 +92,27 @@ Offsets: TypeAlias = dict[Queue, int]
 """Next offset to read, by queue."""
 
 
+class Mark(NamedTuple):
+    """The message before a position.
+
+    Attributes:
+        log_position: where it lies in the broker's log.
+        stored_ms: when it was stored.
+    """
+
+    log_position: int
+    stored_ms: int
+
+
 class Position(NamedTuple):
-    """Offsets as Spark keeps them: where to go on, and for a first batch where it began.
+    """Offsets as Spark keeps them.
+
+    Attributes:
+        offsets: where to go on.
+        start: where a query's first batch began; None in later batches.
+        begun: where queues begin that this batch has first.
+        since_ms: when the query began, for queues that come later; None for their earliest.
+        marks: the message before each position, where it is known.
 
     Example:
         >>> Position({Queue("t", "b", 0): 7}).start is None
@@ -91,30 +121,33 @@ class Position(NamedTuple):
 
     offsets: Offsets
     start: Offsets | None = None
+    begun: Mapping[Queue, int] = MappingProxyType({})
+    since_ms: int | None = None
+    marks: Mapping[Queue, Mark] = MappingProxyType({})
 
 
-def to_json(
-    offsets: Mapping[Queue, int], start: Mapping[Queue, int] | None = None
-) -> dict[str, Any]:
-    """Write positions as the dictionary that Spark stores.
-
-    Args:
-        offsets: next offset to read, by queue.
-        start: where the query's first batch began; only for the end of that batch.
+def to_json(position: Position) -> dict[str, Any]:
+    """Write a position as the dictionary that Spark stores.
 
     Example:
-        >>> to_json({Queue("t", "b", 1): 7, Queue("t", "b", 0): 3})
-        {'t': {'b': {'0': 3, '1': 7}}, '@v': 1}
+        >>> to_json(Position({Queue("t", "b", 1): 7, Queue("t", "b", 0): 3}))
+        {'t': {'b': {'0': 3, '1': 7}}, '@v': 2}
     """
-    written = _nest(offsets)
-    if start is not None:
-        written[_START_KEY] = _nest(start)
+    written = _nest(position.offsets)
+    if position.begun:
+        written[_BEGUN_KEY] = _nest(position.begun)
+    if position.marks:
+        written[_MARKS_KEY] = _nest({queue: list(mark) for queue, mark in position.marks.items()})
+    if position.since_ms is not None:
+        written[_SINCE_KEY] = position.since_ms
+    if position.start is not None:
+        written[_START_KEY] = _nest(position.start)
     written[_VERSION_KEY] = _VERSION
     return written
 
 
 def parse_version(written: Mapping[str, Any]) -> Position:
-    """Read positions that `to_json` wrote.
+    """Read a position that `to_json` wrote, of this version or of version 1.
 
     Raises:
         OffsetError: the form is another one, or a newer version of ours.
@@ -124,16 +157,20 @@ def parse_version(written: Mapping[str, Any]) -> Position:
         {Queue(topic='t', broker='b', queue_id=0): 3}
     """
     version = written.get(_VERSION_KEY)
-    if version != _VERSION:
+    if version not in _READABLE:
         raise OffsetError(
-            f"checkpoint offsets have version {version}, this release reads version {_VERSION}:"
-            " use the pyrmq release that wrote the checkpoint, or a new checkpoint directory"
+            f"checkpoint offsets have version {version}, this release reads versions 1 and"
+            f" {_VERSION}: use the pyrmq release that wrote the checkpoint, or a new checkpoint"
+            " directory"
         )
     start = written.get(_START_KEY)
     topics = {key: value for key, value in written.items() if not key.startswith("@")}
     return Position(
         _flatten(topics, "checkpoint", lowest=0),
         None if start is None else _flatten(start, "checkpoint", lowest=0),
+        _flatten(written.get(_BEGUN_KEY) or {}, "checkpoint", lowest=0),
+        _since(written.get(_SINCE_KEY)),
+        _marks(written.get(_MARKS_KEY) or {}),
     )
 
 
@@ -196,33 +233,49 @@ def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option:
     }
 
 
-def _nest(offsets: Mapping[Queue, int]) -> dict[str, Any]:
+def _nest(offsets: Mapping[Queue, object]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
-    for queue, offset in sorted(offsets.items()):
-        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = (
-            offset
-        )
+    for queue, value in sorted(offsets.items()):
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = value
     return nested
 
 
 def _flatten(topics: object, where: str, *, lowest: int) -> Offsets:
-    offsets: Offsets = {}
+    return {
+        queue: _offset(value, f"{where}, {queue}", lowest)
+        for queue, value in _queues(topics, where)
+    }
+
+
+def _queues(topics: object, where: str) -> Iterator[tuple[Queue, Any]]:
     for topic, brokers in _members(topics, where):
         for broker, queues in _members(brokers, f"{where}, topic {topic}"):
-            for queue_id, offset in _members(queues, f"{where}, topic {topic}, broker {broker}"):
+            for queue_id, value in _members(queues, f"{where}, topic {topic}, broker {broker}"):
                 if not queue_id.isdecimal():
                     raise OffsetError(
                         f"{where}, topic {topic}, broker {broker}: no queue number: {queue_id!r}"
                     )
-                queue = Queue(topic, broker, int(queue_id))
-                if (
-                    isinstance(offset, bool)
-                    or not isinstance(offset, int)
-                    or not lowest <= offset < 2**63
-                ):
-                    raise OffsetError(f"{where}, {queue}: no offset: {offset!r}")
-                offsets[queue] = offset
-    return offsets
+                yield Queue(topic, broker, int(queue_id)), value
+
+
+def _offset(value: object, where: str, lowest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value < 2**63:
+        raise OffsetError(f"{where}: no offset: {value!r}")
+    return value
+
+
+def _since(value: object) -> int | None:
+    return None if value is None else _offset(value, "checkpoint, start of the query", 0)
+
+
+def _marks(topics: object) -> dict[Queue, Mark]:
+    marks = {}
+    for queue, value in _queues(topics, "checkpoint"):
+        if not isinstance(value, list) or len(value) != 2:
+            raise OffsetError(f"checkpoint, {queue}: no log position and time: {value!r}")
+        where = f"checkpoint, {queue}, message before the offset"
+        marks[queue] = Mark(_offset(value[0], where, 0), _offset(value[1], where, 0))
+    return marks
 
 
 def _members(value: object, where: str) -> list[tuple[str, Any]]:

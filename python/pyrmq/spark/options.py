@@ -8,78 +8,35 @@ ignored.
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from pyrmq.spark import schema
 from pyrmq.spark.errors import OptionError
 from pyrmq.spark.offsets import Offsets, parse_user
+from pyrmq.spark.option_table import KNOWN
+from pyrmq.spark.option_values import TOPIC_NAME, OptionValues, known_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["KNOWN", "Options", "Word"]
+__all__ = ["KNOWN", "OnBad", "Options", "ReadFrom", "Word"]
 
-Word: TypeAlias = Literal["earliest", "latest"]
+Word: TypeAlias = Literal["earliest", "latest", "group"]
+OnBad: TypeAlias = Literal["fail", "null", "skip"]
+ReadFrom: TypeAlias = Literal["any", "master", "slave"]
 
-KNOWN: dict[str, tuple[str, str]] = {
-    "nameServer": ("required", "name servers, `host:port;host:port`"),
-    "topic": ("required, or topicPattern", "comma list of topics; alias `subscribe`"),
-    "topicPattern": (
-        "",
-        "regular expression that whole topic names match; alias `subscribePattern`",
-    ),
-    "startingOffsets": (
-        "latest (stream), earliest (batch)",
-        "earliest, latest, or JSON by topic, broker, queue",
-    ),
-    "startingTimestamp": ("", "milliseconds or ISO 8601; beats startingOffsets"),
-    "endingOffsets": ("latest", "batch only: latest, or JSON"),
-    "endingTimestamp": ("", "batch only: milliseconds or ISO 8601; beats endingOffsets"),
-    "tags": ("*", "`A || B`, filtered by the broker"),
-    "maxOffsetsPerTrigger": (
-        "1000000",
-        "rows per micro-batch; 0 for no limit; without effect on Spark 4.1",
-    ),
-    "minOffsetsPerTrigger": ("0", "rows to wait for before a batch"),
-    "maxTriggerDelay": ("15m", "but no longer than this"),
-    "minPartitions": ("0", "cut queues until there are this many tasks"),
-    "maxRecordsPerPartition": ("0", "cut queues so that no task spans more offsets"),
-    "failOnDataLoss": ("true", "fail when unread messages are gone"),
-    "columns": ("", "comma list of columns instead of the default ones"),
-    "limit": ("0", "batch only: the most rows to read"),
-    "maxBatchBytes": ("8388608", "size of an Arrow batch"),
-    "maxBatchRows": ("10000", "rows of an Arrow batch"),
-    "pullsInFlight": ("8", "pull requests kept open per task"),
-    "offsetRefreshMs": ("100", "oldest offsets that an idle stream may act on"),
-    "timeoutMs": (
-        "30000",
-        "how long a server may be away, or a queue shorter than it was, before the read fails",
-    ),
-    "group": ("pyrmq-spark", "consumer group named in pull requests; no offsets are kept for it"),
-}
-"""Every option: default and meaning."""
-
-_ALIASES = {"subscribe": "topic", "subscribepattern": "topicPattern"}
+_ALIASES = {"path": "path", "subscribe": "topic", "subscribepattern": "topicPattern"}
 _LATER = {
     "accesskey": "signed requests",
     "secretkey": "signed requests",
     "tls": "TLS",
     "vipchannel": "the VIP channel",
     "maxbytespertrigger": "a limit by bytes (use maxOffsetsPerTrigger)",
-    "committogroup": "reporting progress to a consumer group",
     "filterpushdown": "filter pushdown (use tags and the offset options)",
-    "path": "reading store directories",
 }
-_SPARKS_OWN = {"checkpointlocation"}
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
-_LARGEST = 2**63 - 1
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:;\[\]\s]+):(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +70,13 @@ class Options:
     offset_refresh_ms: int
     timeout_ms: int
     group: str
+    commit_to_group: bool
+    include_system_topics: bool
+    topic_refresh_ms: int
+    brokers: tuple[str, ...]
+    on_bad: OnBad
+    away_ms: int
+    read_from: ReadFrom
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, batch: bool) -> Options:
@@ -126,7 +90,7 @@ class Options:
             OptionError: an unknown, missing, contradictory or ill-formed option.
             OffsetError: offsets that are neither a word nor the JSON form.
         """
-        return _Parser(_known_only(given)).options(batch=batch)
+        return _Parser(known_only(given, KNOWN, _ALIASES, _LATER), KNOWN).options(batch=batch)
 
     @classmethod
     def column_names(cls, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -140,45 +104,13 @@ class Options:
             >>> Options.column_names({"columns": "body, KEYS"})
             ('body', 'keys')
         """
-        return _Parser(_known_only(given)).columns()
+        return _Parser(known_only(given, KNOWN, _ALIASES, _LATER), KNOWN).columns()
 
 
-def _known_only(given: Mapping[str, str]) -> dict[str, str]:
-    by_lower = {name.lower(): name for name in KNOWN} | _ALIASES
-    found: dict[str, str] = {}
-    for written, value in given.items():
-        lower = written.lower()
-        if lower in _SPARKS_OWN:
-            continue
-        if lower in _LATER:
-            if (
-                lower in {"tls", "vipchannel", "committogroup", "filterpushdown"}
-                and value.strip().lower() == "false"
-            ):
-                continue
-            raise OptionError(written, f"not built yet: {_LATER[lower]}")
-        name = by_lower.get(lower)
-        if name is None:
-            near = difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {by_lower[near[0]]}?" if near else f"known are: {', '.join(KNOWN)}"
-            )
-            raise OptionError(written, f"unknown, {hint}")
-        if name in found:
-            raise OptionError(written, f"given twice: it is another name of {name}")
-        found[name] = value
-    return found
-
-
-class _Parser:
-    def __init__(self, given: dict[str, str]) -> None:
-        self.given = given
-
+class _Parser(OptionValues):
     def options(self, *, batch: bool) -> Options:
         pattern = self.text("topicPattern")
-        topics = tuple(
-            dict.fromkeys(name.strip() for name in self.text("topic").split(",") if name.strip())
-        )
+        topics = self.names("topic") or self.loaded(pattern)
         if bool(topics) == bool(pattern):
             problem = (
                 "excludes topicPattern: give one of them"
@@ -187,7 +119,7 @@ class _Parser:
             )
             raise OptionError("topic", problem)
         for topic in topics:
-            if not _NAME.fullmatch(topic):
+            if not TOPIC_NAME.fullmatch(topic):
                 raise OptionError("topic", f"no topic name: {topic!r}")
         if pattern:
             try:
@@ -196,6 +128,8 @@ class _Parser:
                 raise OptionError(
                     "topicPattern", f"no regular expression: {pattern!r}: {error}"
                 ) from error
+        if batch and self.text("commitToGroup").lower() == "true":
+            raise OptionError("commitToGroup", "only a stream commits; a batch read has no place")
         if not batch:
             for name in ("endingOffsets", "endingTimestamp", "limit"):
                 if name in self.given:
@@ -229,60 +163,52 @@ class _Parser:
             offset_refresh_ms=self.number("offsetRefreshMs", 0, 60_000),
             timeout_ms=self.number("timeoutMs", 100, 3_600_000),
             group=self.text("group") or KNOWN["group"][0],
+            commit_to_group=self.commits(),
+            include_system_topics=self.flag("includeSystemTopics"),
+            topic_refresh_ms=self.number("topicRefreshMs", 0, 86_400_000),
+            brokers=self.names("brokers"),
+            on_bad=cast("OnBad", self.choice("onBadMessage", "fail", "null", "skip")),
+            away_ms=self.number("awayMs", 0),
+            read_from=cast("ReadFrom", self.choice("readFrom", "any", "master", "slave")),
         )
 
-    def text(self, name: str) -> str:
-        return self.given.get(name, "").strip()
+    def commits(self) -> bool:
+        """Read whether a stream commits to its group."""
+        if not self.flag("commitToGroup"):
+            return False
+        self.need_group("commitToGroup")
+        return True
 
-    def value(self, name: str) -> str:
-        return self.text(name) or KNOWN[name][0]
+    def need_group(self, name: str) -> None:
+        """Refuse to use the group that everybody has by default."""
+        if not self.text("group"):
+            raise OptionError("group", f"is missing: {name} needs a consumer group of your own")
 
-    def number(self, name: str, lowest: int, highest: int = _LARGEST) -> int:
-        text = self.value(name)
-        try:
-            number = int(text)
-        except ValueError:
-            raise OptionError(name, f"a whole number is wanted, found: {text!r}") from None
-        if not lowest <= number <= highest:
-            raise OptionError(name, f"must lie between {lowest} and {highest}, found: {number}")
-        return number
-
-    def flag(self, name: str) -> bool:
-        text = self.value(name).lower()
-        if text not in {"true", "false"}:
-            raise OptionError(name, f"true or false is wanted, found: {text!r}")
-        return text == "true"
-
-    def duration(self, name: str) -> int:
-        text = self.value(name)
-        match = _DURATION.fullmatch(text)
-        if match is None:
+    def loaded(self, pattern: str) -> tuple[str, ...]:
+        """Read what `load(...)` names: topics; a directory is known by a slash or a scheme."""
+        names = self.names("path")
+        for name in names:
+            if "/" in name or "\\" in name:
+                raise OptionError(
+                    "path",
+                    f"not built yet: reading store directories, and no topic is called {name!r}",
+                )
+        if names and pattern:
+            raise OptionError("path", "excludes topicPattern: give one of them")
+        if names and not (self.text("nameServer") or os.environ.get("NAMESRV_ADDR")):
             raise OptionError(
-                name, f"a duration as 500ms, 30s, 15m or 1h is wanted, found: {text!r}"
+                "nameServer",
+                f"is missing: load({', '.join(names)!r}) is a topic, whose name servers it needs"
+                " (or NAMESRV_ADDR); a store directory has a slash in its name",
             )
-        return int(match[1]) * _DURATION_MS[match[2]]
-
-    def moment(self, name: str) -> int | None:
-        text = self.text(name)
-        if not text:
-            return None
-        if text.isdecimal():
-            return int(text)
-        try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
-            raise OptionError(
-                name, f"milliseconds or ISO 8601 is wanted, found: {text!r}"
-            ) from None
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=UTC)
-        return round(when.timestamp() * 1000)
+        return names
 
     def position(self, name: str, default: Word, *, refuse: str) -> Word | Offsets:
         text = self.text(name) or default
         word = text.lower()
-        if word == "group":
-            raise OptionError(name, "not built yet: starting from a consumer group's offsets")
+        if word == "group" and name == "startingOffsets":
+            self.need_group(name)
+            return "group"
         if word not in {"earliest", "latest"}:
             return parse_user(text, name)
         if word == refuse:
@@ -290,18 +216,6 @@ class _Parser:
                 name, f"{word} leaves nothing to read: give offsets, a time, or leave it out"
             )
         return "earliest" if word == "earliest" else "latest"
-
-    def addresses(self, name: str) -> str:
-        given = [part.strip() for part in self.text(name).split(";") if part.strip()]
-        if not given:
-            raise OptionError(
-                name, "is missing: name the cluster's name servers as host:port;host:port"
-            )
-        for address in given:
-            match = _ADDRESS.fullmatch(address)
-            if match is None or not 0 < int(match[2]) < 65536:
-                raise OptionError(name, f"host:port is wanted, found: {address!r}")
-        return ";".join(given)
 
     def columns(self) -> tuple[str, ...]:
         return tuple(

@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyrmq.spark import cluster as clusters
 from pyrmq.spark import worker
-from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.plan import rows, take
-from pyrmq.spark.progress import tasks_of
-from pyrmq.spark.schema import projection
+from pyrmq.spark.batch import planned
+from pyrmq.spark.schema import arrow_schema, projection
 from pyrmq.spark.worker import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.offsets import Bounds, Offsets, Queue
     from pyrmq.spark.options import Options
     from pyrmq.spark.plan import Range
 
@@ -56,43 +52,19 @@ class BatchReader(DataSourceReader):
         Raises:
             OffsetError: a queue's start lies behind its end, or its end behind what it holds.
             DataLossError: a part has expired.
-            ConnectionLost: nobody answers.
+            BrokerAway: a broker does not answer.
         """
-        from pyrmq.spark.remote import RemoteCluster
-
-        cluster = RemoteCluster(self.options)
-        try:
-            bounds = clusters.bounds_of(self.options, cluster)
-            start = clusters.starting(self.options, cluster, bounds)
-            end = clusters.ending(self.options, cluster, bounds)
-            tasks = tasks_of(self.options, start, self._held(end, bounds), bounds)
-            return RangePartition.of(self._limited(tasks), cluster.addresses())
-        finally:
-            cluster.close()
+        tasks, addresses = planned(self.options)
+        return RangePartition.of(tasks, addresses)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield one task's messages as Arrow batches; Spark 4.1 has a task without a partition."""
         parts: tuple[Part, ...] = () if partition is None else partition.value or ()
-        return worker.batches(self.options, self.schema, parts, limit=self.options.limit)
-
-    def _held(self, end: Offsets, bounds: Mapping[Queue, Bounds]) -> Offsets:
-        held = {}
-        for queue, offset in end.items():
-            highest = bounds[queue].highest
-            if offset > highest and self.options.fail_on_data_loss:
-                raise OffsetError(
-                    f"{queue}: endingOffsets has {offset},"
-                    f" it holds {bounds[queue].lowest} to {highest}"
-                )
-            held[queue] = min(offset, highest)
-        return held
-
-    def _limited(self, tasks: list[list[Range]]) -> list[list[Range]]:
-        limit = self.options.limit
-        flat = [part for task in tasks for part in task]
-        if not limit or rows(flat) <= limit:
-            return tasks
-        if self.options.tags != "*":
-            # How many messages a range yields is known only when it is read: one task counts.
-            return [flat]
-        return [take(flat, limit)]
+        worker.freeze_once()
+        return worker.batches(
+            self.options,
+            arrow_schema(self.schema),
+            parts,
+            patience_ms=self.options.timeout_ms,
+            limit=self.options.limit,
+        )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "DEFAULT", "arrow_schema", "ddl", "known", "projection"]
+__all__ = ["ALSO", "COLUMNS", "DEFAULT", "arrow_schema", "arrow_type", "ddl", "known", "projection"]
 
 COLUMNS: Final[dict[str, str]] = {
     "topic": "string",
@@ -43,6 +43,10 @@ COLUMNS: Final[dict[str, str]] = {
     "commitLogOffset": "bigint",
 }
 """Every column and its Spark type, in order."""
+
+ALSO: Final[dict[str, str]] = {"body": "string", "keys": "array<string>"}
+"""Other types that a user schema may give a column: text, with bytes that are no UTF-8 shown as
+``\\xff``, and the keys one by one."""
 
 DEFAULT: Final[tuple[str, ...]] = tuple(COLUMNS)[:11]
 """The columns of a read that asks for none: all but hosts, flags, retries and log position."""
@@ -95,13 +99,34 @@ def projection(schema: StructType) -> tuple[str, ...]:
         if name in names:
             raise SchemaError(f"column {field.name}: stands twice in the schema")
         found = field.dataType.simpleString()
-        if found != COLUMNS[name]:
+        if found not in {COLUMNS[name], ALSO.get(name)}:
+            also = f" or {ALSO[name]}" if name in ALSO else ""
             raise SchemaError(
-                f"column {field.name}: has type {COLUMNS[name]}, the schema says {found};"
+                f"column {field.name}: has type {COLUMNS[name]}{also}, the schema says {found};"
                 " read it as it is and cast it in a select"
             )
         names.append(name)
     return tuple(names)
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type of a column's Spark type.
+
+    Example:
+        >>> str(arrow_type("bigint"))
+        'int64'
+    """
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return types[kind]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -110,22 +135,17 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     Names and nullability are the schema's own; timestamps are microseconds in UTC.
     """
     import pyarrow as pa
-    from pyspark.sql.types import MapType
+    from pyspark.sql.types import ArrayType, MapType
 
-    plain = {
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "binary": pa.binary(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }
     fields = []
     for field in schema.fields:
         kind = field.dataType
         if isinstance(kind, MapType):
             value = pa.field("value", pa.string(), nullable=kind.valueContainsNull)
             arrow = pa.map_(pa.string(), value)
+        elif isinstance(kind, ArrayType):
+            arrow = pa.list_(pa.field("element", pa.string(), nullable=kind.containsNull))
         else:
-            arrow = plain[kind.simpleString()]
+            arrow = arrow_type(kind.simpleString())
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from pyrmq.spark import worker
+from pyrmq.spark.offsets import parse_version
 from pyrmq.spark.progress import Progress
 from pyrmq.spark.reader import RangePartition
-from pyrmq.spark.schema import projection
+from pyrmq.spark.schema import arrow_schema, projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,8 @@ except ImportError:
     )
 
 __all__ = ["StreamReader"]
+
+_log = logging.getLogger("pyrmq.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,10 +90,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one task's messages as Arrow batches."""
-        return worker.batches(self.options, self.schema, partition.value or ())
+        worker.freeze_once()
+        patience_ms = self.options.away_ms
+        return worker.batches(
+            self.options,
+            arrow_schema(self.schema),
+            partition.value or (),
+            patience_ms=patience_ms,
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint keeps the position, no consumer group does."""
+        """Commit to the group, if the options say so; the checkpoint is what a query goes by."""
+        if not self.options.commit_to_group:
+            return
+        self._planning()
+        assert self._cluster is not None
+        failed = self._cluster.commit(parse_version(end).offsets)
+        if failed:
+            _log.warning("group %s: not committed: %s", self.options.group, "; ".join(failed[:3]))
 
     def stop(self) -> None:
         """Close the driver's connections."""

@@ -10,22 +10,30 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq._core import Connections, RangeReader
-from pyrmq.spark.schema import arrow_schema, projection
+from pyrmq.admin import Admin
+from pyrmq.errors import ConnectionLost, NameServerUnreachable, ProtocolError
+from pyrmq.spark.errors import BrokerAway
+from pyrmq.spark.routes import Routes
+from pyrmq.spark.schema import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
+    from pyrmq._core import Block
     from pyrmq.spark.options import Options
     from pyrmq.spark.plan import Range
 
-__all__ = ["Part", "batches"]
+__all__ = ["Part", "batches", "freeze_once"]
 
+_REROUTE_MS = 2000
+"""A broker that does not answer for so long may have another address by now."""
+_NAMES_S = 2.0
 _log = logging.getLogger("pyrmq.spark")
 _frozen = False
 _connections: dict[int, Connections] = {}
@@ -46,39 +54,80 @@ class Part(NamedTuple):
 
 
 def batches(
-    options: Options, schema: StructType, parts: Sequence[Part], *, limit: int = 0
+    options: Options,
+    schema: pa.Schema,
+    parts: Sequence[Part],
+    *,
+    patience_ms: int,
+    limit: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Read ranges and yield them as Arrow batches of the schema's columns.
 
     Args:
         options: batch sizes, tags, time-outs.
-        schema: the columns, in order.
+        schema: the columns, in order, by their own names or in another case.
         parts: what to read, in this order.
+        patience_ms: how long a broker may be away, 0 for ever.
         limit: rows after which to stop, 0 for all.
 
     Raises:
-        ConnectionLost: a broker was away for longer than ``timeoutMs``.
+        BrokerAway: a broker was away for longer than that.
         BrokerError: a broker refused.
         DataLossError: a range has expired in part.
+        ProtocolError: a message cannot be read, and option onBadMessage is fail.
     """
     if not parts:
         return
     from pyrmq._client.arrow import batch
 
-    _freeze_once()
-    arrow = arrow_schema(schema)
-    reader = _open(options, projection(schema), parts)
+    reader = _open(options, [known(name) for name in schema.names], parts)
     left = limit or None
-    while (block := reader.next_block()) is not None:
+    while (block := _next_block(reader, options, parts, patience_ms)) is not None:
         for lost in reader.take_lost():
             _log.warning("messages are gone and left out: %s", lost)
-        rows = batch(block, arrow)
+        for bad in reader.take_unreadable():
+            _log.warning("a message cannot be read (onBadMessage=%s): %s", options.on_bad, bad)
+        rows = batch(block, schema)
         if left is not None:
             rows = rows.slice(0, left)
             left -= rows.num_rows
         yield rows
         if left == 0:
             return
+
+
+def _next_block(
+    reader: RangeReader, options: Options, parts: Sequence[Part], patience_ms: int
+) -> Block | None:
+    """Return the next rows; a broker that is away is looked for under its newest address."""
+    since = time.monotonic()
+    while True:
+        try:
+            return reader.next_block()
+        except ConnectionLost as error:
+            waited = time.monotonic() - since
+            if 0 < patience_ms <= waited * 1000:
+                raise BrokerAway(
+                    f"{error}; waited {waited:.0f} s. Nothing is lost: start the broker and read"
+                    " again"
+                ) from error
+            reader.resume(_addresses_now(options, parts))
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"{error}. Option onBadMessage=null or skip reads on without it"
+            ) from error
+
+
+def _addresses_now(options: Options, parts: Sequence[Part]) -> dict[str, str]:
+    with Admin(name_server=options.name_server, timeout=_NAMES_S) as admin:
+        routes = Routes(options, admin)
+        try:
+            for topic in {part.range.queue.topic for part in parts}:
+                routes.of(topic)
+        except NameServerUnreachable:
+            # The broker may come back where it was.
+            _log.debug("no name server answers, the addresses stay as they were")
+        return routes.addresses()
 
 
 def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> RangeReader:
@@ -103,6 +152,8 @@ def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> Ran
         pulls_in_flight=options.pulls_in_flight,
         timeout_ms=options.timeout_ms,
         skip_lost=not options.fail_on_data_loss,
+        on_bad=options.on_bad,
+        unreachable_ms=min(_REROUTE_MS, options.timeout_ms),
     )
 
 
@@ -115,7 +166,8 @@ def _connections_here() -> Connections:
     return _connections[pid]
 
 
-def _freeze_once() -> None:
+def freeze_once() -> None:
+    """Take what lives as long as a Spark worker out of the garbage collector's sight."""
     global _frozen
     if not _frozen:
         gc.collect()

@@ -1,0 +1,179 @@
+"""What planning asks of a real cluster of two brokers, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import Admin
+from pyrmq.errors import BrokerError, TopicNotFound
+from pyrmq.spark.offsets import Bounds, Queue
+from pyrmq.spark.options import Options
+from pyrmq.spark.remote import RemoteCluster
+from tests.spark import checks
+from tests.spark.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyrmq.spark.cluster import Look
+    from pyrmq.testing import Cluster
+
+pytestmark = [pytest.mark.rocketmq(brokers=2, faults=True), pytest.mark.timeout(120)]
+NUMBERS = itertools.count(1)
+
+
+class Site:
+    """A topic of one queue on each of two brokers, and the cluster as planning sees it."""
+
+    def __init__(self, running: Cluster) -> None:
+        self.running = running
+        self.name = f"Remote{next(NUMBERS)}"
+        self.options = Options.parse(
+            {"nameServer": running.name_server, "topic": self.name, "timeoutMs": "20000"},
+            batch=False,
+        )
+        self.remote = RemoteCluster(self.options)
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic(self.name, queues=1)
+        self.queues = tuple(Queue(self.name, broker.name, 0) for broker in running.brokers)
+
+    def send(self, broker: int, texts: list[str]) -> None:
+        """Send to one broker."""
+        address = self.running.brokers[broker].address
+        topic = Topic(self.name, self.running.name_server, address)
+        topic.send(0, texts)
+        topic.connections.close()
+
+    def look(self) -> Look:
+        """Look once, as a stream that has read from both brokers."""
+        return self.remote.look([self.name], expected=self.queues, lenient=True)
+
+    def await_look(self, condition: Callable[[Look], bool]) -> Look:
+        """Look until it shows what is expected."""
+        deadline = time.monotonic() + 30
+        while not condition(look := self.look()):
+            assert time.monotonic() < deadline, look
+            time.sleep(0.05)
+        return look
+
+
+@pytest.fixture
+def site(rocketmq_session: Cluster) -> Iterator[Site]:
+    """The topic of a test."""
+    for broker in rocketmq_session.brokers:
+        broker.start()
+        broker.network.heal()
+    site = Site(rocketmq_session)
+    yield site
+    site.remote.close()
+
+
+def test_a_stopped_broker_is_away_and_the_other_is_not(site: Site) -> None:
+    a, b = site.queues
+    site.send(0, ["one", "two"])
+    site.send(1, ["three"])
+    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
+    site.running.brokers[1].stop()
+    look = site.await_look(lambda look: "broker-b" in look.away)
+    assert look.bounds == {a: Bounds(0, 2)}
+    assert look.away["broker-b"].address == site.running.brokers[1].address
+    # A new process that finds the broker in no route knows it by its offsets only.
+    other = RemoteCluster(site.options)
+    look = other.look([site.name], expected=site.queues, lenient=True)
+    assert look.bounds == {a: Bounds(0, 2)}
+    assert set(look.away) == {"broker-b"}
+    assert not look.gone
+    other.close()
+    site.running.brokers[1].start()
+    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
+
+
+def test_a_silent_broker_does_not_hold_up_the_other(site: Site) -> None:
+    a, b = site.queues
+    site.await_look(lambda look: set(look.bounds) == {a, b})
+    site.running.brokers[1].network.silence()
+    begun = time.monotonic()
+    looks = [site.look() for _ in range(50)]
+    # Fifty times the request's own time would be 50 s.
+    assert time.monotonic() - begun < 20
+    assert all(set(look.bounds) == {a} for look in looks)
+    assert set(looks[-1].away) == {"broker-b"}
+    site.running.brokers[1].network.heal()
+    site.await_look(lambda look: set(look.bounds) == {a, b})
+
+
+def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
+    a, b = site.queues
+    site.await_look(lambda look: set(look.bounds) == {a, b})
+    Topic(site.name, site.running.name_server, site.running.brokers[1].address).delete()
+    look = site.await_look(lambda look: bool(look.gone))
+    assert look.gone == {(site.name, "broker-b")}
+    assert set(look.bounds) == {a}
+    assert not look.away
+
+
+def test_unknown_and_unreadable_topics_are_errors_or_left_out(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TopicNotFound, match=r"topic Nowhere: does not exist on .*: create it"):
+        site.remote.look(["Nowhere"])
+    with Admin(name_server=site.running.name_server) as admin:
+        admin.create_topic(f"{site.name}W", queues=1, perm=2)
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            site.remote.look([f"{site.name}W"])
+        except BrokerError as error:
+            if "permission lacks read" in str(error):
+                break
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    look = site.remote.look([f"{site.name}W", site.name], lenient=True)
+    assert set(look.bounds) == set(site.queues)
+    assert f"topic {site.name}W is left out: its permission lacks read" in caplog.messages
+
+
+def test_system_topics_are_listed_on_request_only(site: Site) -> None:
+    assert site.name in site.remote.topics(system=False)
+    hidden = set(site.remote.topics(system=True)) - set(site.remote.topics(system=False))
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "broker-a"} <= hidden
+    assert site.name not in hidden
+
+
+def test_offsets_are_committed_to_the_group(site: Site) -> None:
+    a, b = site.queues
+    site.send(0, ["one", "two"])
+    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
+    # Brokers answer 0 for a short queue without an offset, and nothing for a longer one.
+    assert set(site.remote.committed([a, b]).values()) <= {0}
+    assert site.remote.commit({a: 2, b: 0}) == []
+    assert site.remote.committed([a, b]) == {a: 2, b: 0}
+    with Admin(name_server=site.running.name_server) as admin:
+        progress = admin.consumer_progress("pyrmq-spark", site.name)
+    assert {queue.broker: offset.committed for queue, offset in progress.items()} == {
+        "broker-a": 2,
+        "broker-b": 0,
+    }
+
+
+def test_marks_are_the_messages_before_the_positions(site: Site) -> None:
+    a, b = site.queues
+    site.send(0, ["one", "two"])
+    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
+    topic = Topic(site.name, site.running.name_server, site.running.brokers[0].address)
+    records = topic.records(0, 2)
+    topic.connections.close()
+    for offset, record in enumerate(records, 1):
+        mark = (record.physical_offset, record.store_timestamp)
+        assert site.remote.marks({a: offset, b: 0}) == {a: mark}
+    assert site.remote.marks({a: 9}) == {}
+
+
+def test_times_are_exact(site: Site) -> None:
+    topic = Topic(f"{site.name}Times", site.running.name_server, site.running.brokers[0].address)
+    checks.times_are_exact(topic.create())
+    topic.connections.close()
