@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyrmq.spark.reader import BatchReader
     from pyrmq.spark.stream import StreamReader
+    from pyrmq.spark.writer import BatchWriter, StreamWriter
 
 __all__ = ["RocketMQDataSource", "register"]
 
@@ -48,19 +49,17 @@ class RocketMQDataSource(DataSource):
 
         return StreamReader(Options.parse(self.options, batch=False), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001
-        """Refuse: writing comes later."""
-        raise NotImplementedError(_NO_WRITER)
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001
+        """Open a write of a frame."""
+        from pyrmq.spark.writer import BatchWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001
-        """Refuse: writing comes later."""
-        raise NotImplementedError(_NO_WRITER)
+        return BatchWriter(dict(self.options), schema, overwrite=overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001
+        """Open the write of one batch of a stream."""
+        from pyrmq.spark.writer import StreamWriter
 
-_NO_WRITER = (
-    "format rocketmq cannot write yet: send from foreachPartition or foreachBatch with"
-    " pyrmq.Producer"
-)
+        return StreamWriter(dict(self.options), schema, overwrite=overwrite)
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,157 @@
+"""What the exactly-once sink keeps beside the checkpoint: which batch was begun, which is done.
+
+```text
+<checkpoint>/pyrmq-sink/7.fence    batch 7 is in the topic, whole
+<checkpoint>/pyrmq-sink/7.intent   the batch behind it was begun: ends of the topic's queues then
+```
+The intent is written before the first task sends. So a batch that finds one was begun before, and
+only then what the topic got since is read back, to leave out the rows that are there already. A
+batch at or below the fence is not sent at all. Files are written under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.fs as pafs
+
+from pyrmq.spark.errors import FenceError
+from pyrmq.spark.offsets import Position, parse_version, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyrmq.spark.offsets import Offsets
+
+__all__ = ["Begun", "Fence"]
+
+_NONE = -1
+"""The fence of a query without a finished batch."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A batch that is about to be sent.
+
+    Attributes:
+        done: the newest batch that is in the topic; -1 for none.
+        ends: where the topic's queues ended when the batch was first begun.
+        again: it was begun before.
+    """
+
+    done: int
+    ends: Offsets
+    again: bool
+
+
+class Fence:
+    """The files of one query's sink.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        topic: the sink's topic; two sinks cannot share a checkpoint.
+    """
+
+    def __init__(self, checkpoint: str, topic: str) -> None:
+        if "://" in checkpoint or checkpoint.startswith("file:"):
+            self._files, path = pafs.FileSystem.from_uri(_uri(checkpoint))
+        else:
+            self._files, path = pafs.LocalFileSystem(), checkpoint
+        self._root = path.rstrip("/")
+        self._folder = f"{self._root}/pyrmq-sink"
+        self._topic = topic
+
+    def begin(self, ends: Callable[[], Offsets]) -> Begun:
+        """Take note that the next batch begins, unless that was noted before.
+
+        Args:
+            ends: asks where the topic's queues end now.
+
+        Raises:
+            FenceError: the files are of another topic, or the checkpoint was deleted under them.
+        """
+        done = self._newest()
+        name = f"{done}.intent"
+        written = self._read(name)
+        if written is not None:
+            return Begun(done, parse_version(written["ends"]).offsets, again=True)
+        found = ends()
+        self._write(name, {"topic": self._topic, "ends": to_json(Position(found))})
+        return Begun(done, found, again=False)
+
+    def commit(self, batch: int) -> None:
+        """Take note that a batch is in the topic, and forget the earlier ones."""
+        self._write(f"{batch}.fence", {"topic": self._topic})
+        for number, name in self._names():
+            if number < batch:
+                self._files.delete_file(f"{self._folder}/{name}")
+
+    def _newest(self) -> int:
+        numbers = [number for number, name in self._names() if name.endswith(".fence")]
+        if not numbers:
+            return _NONE
+        done = max(numbers)
+        written = self._read(f"{done}.fence") or {}
+        if written.get("topic") != self._topic:
+            raise FenceError(
+                f"{self._folder} belongs to a sink of topic {written.get('topic')}, this one writes"
+                f" {self._topic}: give each query a checkpoint directory of its own"
+            )
+        self._check_checkpoint(done)
+        return done
+
+    def _check_checkpoint(self, done: int) -> None:
+        """A fence ahead of the checkpoint would leave out the batches of a query that is new."""
+        offsets = f"{self._root}/offsets"
+        logged = [
+            int(info.base_name)
+            for info in self._files.get_file_info(pafs.FileSelector(offsets, allow_not_found=True))
+            if info.base_name.isdecimal()
+        ]
+        if not logged or max(logged) < done:
+            raise FenceError(
+                f"{self._folder} says that batch {done} was sent, but the checkpoint has no such"
+                " batch: it was deleted or restored. Delete this directory, too, to send from the"
+                " checkpoint's position on, or use a new checkpoint directory"
+            )
+
+    def _names(self) -> list[tuple[int, str]]:
+        found = []
+        selector = pafs.FileSelector(self._folder, allow_not_found=True)
+        for info in self._files.get_file_info(selector):
+            number, _, kind = info.base_name.partition(".")
+            if kind in {"fence", "intent"} and number.removeprefix("-").isdecimal():
+                found.append((int(number), info.base_name))
+        return found
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = f"{self._folder}/{name}"
+        if self._files.get_file_info(path).type == pafs.FileType.NotFound:
+            return None
+        with self._files.open_input_stream(path) as stream:
+            text = stream.read()
+        try:
+            written = json.loads(text)
+        except ValueError as error:
+            raise FenceError(
+                f"{path} cannot be read: {text[:80]!r}. If the file is damaged, rows of the last"
+                " batch may be in the topic: compare, then delete it"
+            ) from error
+        assert isinstance(written, dict)
+        return written
+
+    def _write(self, name: str, content: dict[str, object]) -> None:
+        self._files.create_dir(self._folder, recursive=True)
+        path = f"{self._folder}/{name}"
+        with self._files.open_output_stream(f"{path}.new") as stream:
+            stream.write(json.dumps(content).encode())
+        self._files.move(f"{path}.new", path)
+
+
+def _uri(checkpoint: str) -> str:
+    """Hadoop writes file:/path, a URI has file:///path."""
+    if checkpoint.startswith("file:") and not checkpoint.startswith("file://"):
+        return "file://" + checkpoint.removeprefix("file:")
+    return checkpoint

@@ -1,0 +1,184 @@
+"""Tables of messages to send: their columns, and their memory as the native sender wants it.
+
+No Python object is made for a row. A column travels as its Arrow buffers: validity, offsets, data.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["COLUMNS", "Encoded", "check_columns", "encode"]
+
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "body": ("string", "binary"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string", "array<string>"),
+    "properties": ("map<string,string>",),
+    "shardingKey": ("string",),
+    "queueId": ("int",),
+    "delay": ("int", "bigint", "float", "double"),
+    "deliverAt": ("timestamp",),
+    "delayLevel": ("int",),
+}
+"""Every column of a table of messages, and the types that it may have. Delays are seconds."""
+
+_BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
+_KAFKA: Final = {
+    "value": "body",
+    "key": "keys (to find messages) or shardingKey (to order them)",
+    "headers": "properties",
+    "partition": "queueId",
+}
+_TEXT_PROPERTIES: Final = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
+_MS = 1000
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table's columns as buffers, in the form that `pyrmq._core.send_table` takes."""
+
+    rows: int
+    body: tuple[object, ...]
+    properties: list[tuple[str, tuple[object, ...]]]
+    pairs: tuple[object, ...] | None
+    queues: tuple[object, ...] | None
+
+
+def check_columns(types: Mapping[str, str]) -> dict[str, str]:
+    """Check the columns of a table of messages; return each column's name in the table by ours.
+
+    Args:
+        types: type of each column, spelled as Spark does.
+
+    Raises:
+        ConfigError: a column is missing, unknown, there twice, or of another type.
+
+    Example:
+        >>> check_columns({"BODY": "binary", "tags": "string"})
+        {'body': 'BODY', 'tags': 'tags'}
+    """
+    found: dict[str, str] = {}
+    for written, kind in types.items():
+        name = _BY_LOWER.get(written.lower())
+        if name is None:
+            raise ConfigError(f"column {written}: unknown, {_hint(written.lower())}")
+        if name in found:
+            raise ConfigError(f"column {written}: stands twice")
+        if kind not in COLUMNS[name]:
+            raise ConfigError(
+                f"column {written}: has type {kind}, {' or '.join(COLUMNS[name])} is wanted: cast"
+                " it in a select"
+            )
+        found[name] = written
+    if "body" not in found:
+        raise ConfigError(
+            f"column body is missing: there are {', '.join(types) or 'none'}; name the message's"
+            " content body (string or binary)"
+        )
+    delays = [name for name in ("delay", "deliverAt", "delayLevel") if name in found]
+    if len(delays) > 1:
+        raise ConfigError(f"of the columns {' and '.join(delays)} only one can be given")
+    return found
+
+
+def _hint(lower: str) -> str:
+    if lower in _KAFKA:
+        return f"in RocketMQ it is {_KAFKA[lower]}"
+    near = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.5)
+    return f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are: {', '.join(COLUMNS)}"
+
+
+def encode(
+    table: pa.RecordBatch, names: Mapping[str, str], more: Mapping[str, pa.Array] | None = None
+) -> Encoded:
+    """Take a table's columns apart; nothing is copied but the columns' own memory.
+
+    Args:
+        table: rows of one topic.
+        names: from `check_columns`.
+        more: further properties of the messages, by name.
+    """
+    columns = {name: table.column(written) for name, written in names.items()}
+    properties = [
+        (name, _text(_joined(columns[column])))
+        for column, name in _TEXT_PROPERTIES.items()
+        if column in columns
+    ]
+    properties += [(name, _text(array)) for name, array in _delays(columns)]
+    properties += [(name, _text(array)) for name, array in (more or {}).items()]
+    return Encoded(
+        rows=table.num_rows,
+        body=_text(columns["body"]),
+        properties=properties,
+        pairs=_pairs(columns["properties"]) if "properties" in columns else None,
+        queues=_numbers(columns["queueId"]) if "queueId" in columns else None,
+    )
+
+
+def _delays(columns: Mapping[str, pa.Array]) -> Iterable[tuple[str, pa.Array]]:
+    if "delay" in columns:
+        milliseconds = pc.round(pc.multiply(columns["delay"].cast(pa.float64()), float(_MS)))
+        yield "TIMER_DELAY_MS", milliseconds.cast(pa.int64()).cast(pa.string())
+    if "deliverAt" in columns:
+        moment = columns["deliverAt"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        yield "TIMER_DELIVER_MS", moment.cast(pa.int64()).cast(pa.string())
+    if "delayLevel" in columns:
+        level = columns["delayLevel"]
+        none = pa.scalar(None, level.type)
+        yield "DELAY", pc.if_else(pc.equal(level, 0), none, level).cast(pa.string())
+
+
+def _joined(array: pa.Array) -> pa.Array:
+    """Several keys are one text with spaces between them."""
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        return pc.binary_join(array.cast(pa.list_(pa.string())), " ")
+    return array
+
+
+def _text(array: pa.Array) -> tuple[object, ...]:
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.string())
+    elif pa.types.is_large_binary(array.type):
+        array = array.cast(pa.binary())
+    validity, offsets, data = array.buffers()
+    return (
+        _bytes_or_none(validity),
+        b"\0" * 4 if offsets is None else offsets.to_pybytes(),
+        b"" if data is None else data.to_pybytes(),
+        array.offset,
+    )
+
+
+def _pairs(array: pa.MapArray) -> tuple[object, ...]:
+    buffers = array.buffers()
+    return (
+        _bytes_or_none(buffers[0]),
+        b"\0" * 4 if buffers[1] is None else buffers[1].to_pybytes(),
+        array.offset,
+        _text(array.keys),
+        _text(array.items),
+    )
+
+
+def _numbers(array: pa.Array) -> tuple[object, ...]:
+    validity, values = array.cast(pa.int32()).buffers()
+    return (
+        _bytes_or_none(validity),
+        b"" if values is None else values.to_pybytes(),
+        array.offset,
+    )
+
+
+def _bytes_or_none(buffer: pa.Buffer | None) -> bytes | None:
+    return None if buffer is None else buffer.to_pybytes()

@@ -1,0 +1,152 @@
+"""Sends tables of messages: encoded in Rust, several tables on their way, outcomes by row."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrmq import _core
+from pyrmq.errors import MessageError
+from pyrmq.spark.messages import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyrmq.producer import Producer
+
+__all__ = ["BadRow", "TableSender"]
+
+_ON_THEIR_WAY = 4
+_BATCH_BYTES = 1 << 20
+_SEND_MS = 30_000
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be a message.
+
+    Attributes:
+        table: the table that it stands in.
+        row: its number there.
+        topic: the topic that it was meant for, if it has one.
+        reason: why not.
+    """
+
+    table: pa.RecordBatch
+    row: int
+    topic: str | None
+    reason: str
+
+
+class _OnItsWay(NamedTuple):
+    send: _core.TableSend
+    table: pa.RecordBatch
+    rows: pa.Array | None
+    topic: str
+
+
+class TableSender:
+    """Sends tables over a producer.
+
+    Args:
+        producer: sends the messages; its retries and limits hold.
+        names: the columns, from `pyrmq.spark.messages.check_columns`.
+        topic: topic of all rows; None: column ``topic`` says it.
+        timeout_ms: milliseconds that each frame of messages gets, retries included.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        names: Mapping[str, str],
+        topic: str | None,
+        timeout_ms: int = _SEND_MS,
+    ) -> None:
+        self._producer = producer
+        self._names = {name: written for name, written in names.items() if name != "topic"}
+        self._topic_column = names.get("topic")
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._sent: deque[_OnItsWay] = deque()
+
+    def send(
+        self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None = None
+    ) -> list[BadRow]:
+        """Hand over a table; wait for the oldest one when several are on their way.
+
+        Args:
+            table: the rows.
+            more: further properties of the messages, by name, a value for each row.
+
+        Returns:
+            Rows that cannot be messages, of this table or of earlier ones.
+
+        Raises:
+            RmqError: messages could not be sent.
+        """
+        bad: list[BadRow] = []
+        if self._topic is not None:
+            self._launch(table, None, self._topic, more)
+        else:
+            bad += self._launch_by_topic(table, more)
+        while len(self._sent) > _ON_THEIR_WAY:
+            bad += self._finish_oldest()
+        return bad
+
+    def flush(self) -> list[BadRow]:
+        """Wait for everything; returns and raises as `send`."""
+        bad: list[BadRow] = []
+        while self._sent:
+            bad += self._finish_oldest()
+        return bad
+
+    def _launch_by_topic(
+        self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None
+    ) -> list[BadRow]:
+        assert self._topic_column is not None
+        column = table.column(self._topic_column)
+        bad = [
+            BadRow(table, row, None, "the topic is NULL, and option topic names none")
+            for row in pc.indices_nonzero(pc.is_null(column)).to_pylist()
+        ]
+        for topic in pc.unique(column.drop_null()).to_pylist():
+            rows = pc.indices_nonzero(pc.fill_null(pc.equal(column, topic), fill_value=False))
+            if len(rows) == table.num_rows:
+                self._launch(table, None, topic, more)
+                continue
+            part = {name: array.take(rows) for name, array in (more or {}).items()}
+            self._launch(table, rows, topic, part)
+        return bad
+
+    def _launch(
+        self,
+        table: pa.RecordBatch,
+        rows: pa.Array | None,
+        topic: str,
+        more: Mapping[str, pa.Array] | None,
+    ) -> None:
+        encoded = encode(table if rows is None else table.take(rows), self._names, more)
+        send = _core.send_table(
+            self._producer._batcher,
+            topic,
+            encoded.rows,
+            encoded.body,
+            encoded.properties,
+            encoded.pairs,
+            encoded.queues,
+            _BATCH_BYTES,
+            self._timeout_ms,
+        )
+        self._sent.append(_OnItsWay(send, table, rows, topic))
+
+    def _finish_oldest(self) -> list[BadRow]:
+        send, table, rows, topic = self._sent.popleft()
+        bad = []
+        for row, error in send.wait():
+            if not isinstance(error, MessageError | ValueError):
+                raise error
+            number = row if rows is None else rows[row].as_py()
+            bad.append(BadRow(table, number, topic, str(error)))
+        return bad

@@ -1,0 +1,85 @@
+"""Names of rows for the exactly-once sink, and which of them a topic has already.
+
+A row's name is made of the query, the batch, the partition, a hash of what it holds, and the number
+of equal rows before it. So a partition that is computed again in another order has the same names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["PROPERTY", "Stamps", "missing"]
+
+PROPERTY = "PYRMQ_TX"
+"""The message property that holds a row's name."""
+
+
+class Stamps:
+    """Names the rows of one task, table by table.
+
+    Args:
+        prefix: query, batch and partition.
+
+    Example:
+        >>> rows = pa.RecordBatch.from_pydict({"body": ["a", "a", "b"]})
+        >>> first, second, third = Stamps("q.0.1").of(rows).to_pylist()
+        >>> first.rpartition(".")[0] == second.rpartition(".")[0] != third.rpartition(".")[0]
+        True
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._seen = np.empty(0, dtype=np.uint64)
+
+    def of(self, table: pa.RecordBatch) -> pa.Array:
+        """Return the name of each row; equal rows are numbered in the order of the calls."""
+        hashes = _hashes(table)
+        earlier = np.searchsorted(self._seen, hashes, "right") - np.searchsorted(
+            self._seen, hashes, "left"
+        )
+        within = pd.Series(hashes).groupby(hashes).cumcount().to_numpy()
+        self._seen = np.sort(np.concatenate([self._seen, hashes]))
+        counts = earlier + within
+        return pa.array(
+            [
+                f"{self.prefix}.{value:016x}.{count}"
+                for value, count in zip(hashes.tolist(), counts.tolist(), strict=True)
+            ],
+            pa.string(),
+        )
+
+
+def _hashes(table: pa.RecordBatch) -> np.ndarray:
+    total = np.zeros(table.num_rows, dtype=np.uint64)
+    for name in table.schema.names:
+        column = _hashable(table.column(name))
+        hashes = pd.util.hash_array(column, categorize=False)
+        with np.errstate(over="ignore"):
+            total = total * np.uint64(0x9E3779B97F4A7C15) + hashes
+    return total
+
+
+def _hashable(array: pa.Array) -> np.ndarray:
+    """Columns of numbers and times as numbers, all others as text or bytes."""
+    kind = array.type
+    if pa.types.is_nested(kind):
+        return np.array([repr(value) for value in array.to_pylist()], dtype=object)
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.int64())
+    if array.null_count or not pa.types.is_primitive(array.type):
+        return np.array(
+            ["\0null" if value is None else value for value in array.to_pylist()], dtype=object
+        )
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def missing(names: pa.Array, there: set[str]) -> Sequence[int]:
+    """Return the rows whose names are not there."""
+    return [row for row, name in enumerate(names.to_pylist()) if name not in there]

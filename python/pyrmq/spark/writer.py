@@ -1,0 +1,250 @@
+"""The sink: rows become messages, at least once or exactly once.
+
+A task sends its rows from Arrow batches and returns when all are stored. At least once: a task or
+batch that Spark runs again sends its rows again. Exactly once: every message carries its row's name
+(stamps.py); a task that may have sent before reads back what the topic got since the batch was
+begun (fence.py) and sends what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyrmq.errors import ConfigError, MessageError
+from pyrmq.producer import Producer
+from pyrmq.spark.errors import OptionError, SchemaError
+from pyrmq.spark.fence import Begun, Fence
+from pyrmq.spark.messages import check_columns
+from pyrmq.spark.readback import names_in_topic, topic_ends
+from pyrmq.spark.sender import BadRow, TableSender
+from pyrmq.spark.sink_options import SinkOptions
+from pyrmq.spark.stamps import PROPERTY, Stamps, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchWriter", "Sent", "StreamWriter"]
+
+_log = logging.getLogger("pyrmq.spark")
+_producers: dict[tuple[int, str, str, bool], Producer] = {}
+_SHOWN = 200
+_RETRIES = 2
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task did.
+
+    Attributes:
+        rows: rows that it stored.
+        there: rows that were in the topic already.
+        bad: rows that went to the topic of option onBadRow.
+    """
+
+    rows: int
+    there: int
+    bad: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Where a task stands among all tasks of its query; empty names for a batch write."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+
+
+class _Writer:
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "mode",
+                "a topic cannot be overwritten: use mode append (a stream: outputMode append)",
+            )
+        types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        try:
+            self.names = check_columns(types)
+        except ConfigError as error:
+            raise SchemaError(str(error)) from error
+        self.options = SinkOptions.parse(given, has_topic_column="topic" in self.names)
+
+    def _send(
+        self, rows: Iterator[pa.RecordBatch], task: _Task, begun: Begun | None
+    ) -> WriterCommitMessage:
+        sender = TableSender(
+            _producer(self.options), self.names, self.options.topic, self.options.timeout_ms
+        )
+        stamps = None if begun is None else Stamps(f"{task.query}.{task.batch}.{task.partition}")
+        there: set[str] = set()
+        if begun is not None and stamps is not None and (begun.again or task.attempt > 0):
+            assert self.options.topic is not None
+            there = names_in_topic(self.options, self.options.topic, begun.ends, stamps.prefix)
+        sent = Sent(0, 0, 0)
+        for table in rows:
+            if table.num_rows:
+                self._send_table(sender, table, stamps, there, sent)
+        self._set_apart(sender.flush(), sent)
+        return sent
+
+    def _send_table(
+        self,
+        sender: TableSender,
+        table: pa.RecordBatch,
+        stamps: Stamps | None,
+        there: set[str],
+        sent: Sent,
+    ) -> None:
+        more: dict[str, pa.Array] = {}
+        if stamps is not None:
+            names = stamps.of(table)
+            if there:
+                rows = pa.array(missing(names, there), pa.int64())
+                sent.there += table.num_rows - len(rows)
+                table, names = table.take(rows), names.take(rows)
+            more[PROPERTY] = names
+        sent.rows += table.num_rows
+        self._set_apart(sender.send(table, more), sent)
+
+    def _set_apart(self, bad: list[BadRow], sent: Sent) -> None:
+        """Fail on rows that are no messages, or send them where the option says."""
+        if not bad:
+            return
+        if self.options.bad_row_topic is None:
+            row = bad[0]
+            raise MessageError(
+                f"row {_shown(row)[:_SHOWN]}: {row.reason}. Option onBadRow=TOPIC sends such rows"
+                " to a topic of their own",
+                topic=row.topic or "",
+            )
+        producer = _producer(self.options)
+        futures = [
+            producer.send_async(
+                self.options.bad_row_topic,
+                _shown(row),
+                properties={
+                    "pyrmq_reason": row.reason[:_SHOWN],
+                    "pyrmq_topic": row.topic or "none",
+                },
+            )
+            for row in bad
+        ]
+        for future in futures:
+            future.result()
+        sent.rows -= len(bad)
+        sent.bad += len(bad)
+
+    def _begin(self, fence: Fence | None) -> Begun | None:
+        """Take note of where the topic ends before the first task sends."""
+        options = self.options
+        if not options.exactly_once:
+            return None
+        topic = options.topic
+        assert topic is not None
+        if fence is None:
+            return Begun(-1, topic_ends(options, topic), again=False)
+        return fence.begin(lambda: topic_ends(options, topic))
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a frame to a topic once."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite=overwrite)
+        self.job = uuid.uuid4().hex
+        self.begun = self._begin(None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send one task's rows."""
+        context = _context()
+        task = _Task(self.job, 0, context.partitionId(), context.attemptNumber())
+        return self._send(iterator, task, self.begun)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the batches of a stream to a topic."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite=overwrite)
+        self.begun = self._begin(self._fence())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send one task's rows; nothing when its batch is in the topic already."""
+        context = _context()
+        query = context.getLocalProperty("sql.streaming.queryId") or ""
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        if self.begun is not None:
+            if not query or batch < 0:
+                raise OptionError(
+                    "delivery", "exactly-once needs a streaming query; Spark named none here"
+                )
+            if batch <= self.begun.done:
+                return Sent(0, sum(table.num_rows for table in iterator), 0)
+        task = _Task(query, batch, context.partitionId(), context.attemptNumber())
+        return self._send(iterator, task, self.begun)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Take note that the batch is in the topic."""
+        fence = self._fence()
+        if fence is not None:
+            fence.commit(batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: what was sent stays, and the batch is run again."""
+
+    def _fence(self) -> Fence | None:
+        options = self.options
+        if not options.exactly_once:
+            return None
+        assert options.topic is not None
+        if options.checkpoint is None:
+            raise OptionError(
+                "checkpointLocation", "is missing: delivery=exactly-once keeps its fence there"
+            )
+        return Fence(options.checkpoint, options.topic)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "a write runs in a task"
+    return context
+
+
+def _producer(options: SinkOptions) -> Producer:
+    """Return this process's producer: a worker is forked, and its parent's is not its own."""
+    key = (os.getpid(), options.name_server, options.group, options.exactly_once)
+    if key not in _producers:
+        producer = Producer(
+            name_server=options.name_server,
+            group=options.group,
+            send_timeout=options.timeout_ms / 1000,
+            # A retry could store a message a second time. The task's next attempt reads back first.
+            retries=0 if options.exactly_once else _RETRIES,
+        )
+        _producers[key] = producer
+    return _producers[key]
+
+
+def _shown(bad: BadRow) -> str:
+    row = bad.table.slice(bad.row, 1).to_pylist()[0]
+    return json.dumps(row, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

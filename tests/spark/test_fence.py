@@ -1,0 +1,96 @@
+"""The exactly-once sink's files and names, without Spark."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyrmq.spark.errors import FenceError
+from pyrmq.spark.fence import Begun, Fence
+from pyrmq.spark.offsets import Offsets, Queue
+from pyrmq.spark.stamps import Stamps, missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A = Queue("t", "b", 0)
+
+
+def asks(end: int) -> Offsets:
+    return {A: end}
+
+
+def logged(folder: Path, *batches: int) -> None:
+    (folder / "offsets").mkdir(exist_ok=True)
+    for batch in batches:
+        (folder / "offsets" / str(batch)).write_text("v1")
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_only_a_batch_that_was_begun_before_is_read_back(tmp_path: Path, scheme: str) -> None:
+    fence = Fence(f"{scheme}{tmp_path}", "t")
+    logged(tmp_path, 0)
+    assert fence.begin(lambda: asks(5)) == Begun(-1, {A: 5}, again=False)
+    # The driver died: the batch is planned again, and the topic has grown.
+    assert Fence(str(tmp_path), "t").begin(lambda: asks(9)) == Begun(-1, {A: 5}, again=True)
+    fence.commit(0)
+    assert fence.begin(lambda: asks(9)) == Begun(0, {A: 9}, again=False)
+    logged(tmp_path, 1)
+    fence.commit(1)
+    assert {path.name for path in (tmp_path / "pyrmq-sink").iterdir()} == {"1.fence"}
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    logged(tmp_path, 0)
+    Fence(str(tmp_path), "t").commit(0)
+    with pytest.raises(FenceError, match="belongs to a sink of topic t, this one writes other"):
+        Fence(str(tmp_path), "other").begin(lambda: asks(0))
+    (tmp_path / "offsets" / "0").unlink()
+    with pytest.raises(FenceError, match="batch 0 was sent, but the checkpoint has no such batch"):
+        Fence(str(tmp_path), "t").begin(lambda: asks(0))
+    (tmp_path / "pyrmq-sink" / "0.fence").write_text('{"topic"')
+    with pytest.raises(FenceError, match=r"0\.fence cannot be read"):
+        Fence(str(tmp_path), "t").begin(lambda: asks(0))
+
+
+def rows(numbers: list[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "body": pa.array([f"m{number}".encode() for number in numbers], pa.binary()),
+            "keys": [None if number % 3 else "k" for number in numbers],
+            "properties": pa.array(
+                [[("n", str(number))] for number in numbers], pa.map_(pa.string(), pa.string())
+            ),
+            "queueId": pa.array([number % 4 for number in numbers], pa.int32()),
+        }
+    )
+
+
+def test_a_partition_in_another_order_has_the_same_names() -> None:
+    numbers = [number % 70 for number in range(200)]
+    shuffled = numbers.copy()
+    random.Random(1).shuffle(shuffled)
+
+    def names(order: list[int], size: int) -> list[tuple[int, str]]:
+        stamps = Stamps("q.1.0")
+        found: list[tuple[int, str]] = []
+        for first in range(0, len(order), size):
+            part = order[first : first + size]
+            found += zip(part, stamps.of(rows(part)).to_pylist(), strict=True)
+        return found
+
+    first, second = names(numbers, 200), names(shuffled, 33)
+    assert sorted(first) == sorted(second)
+    assert len({name for _, name in first}) == 200
+    assert all(name.startswith("q.1.0.") for _, name in first)
+
+
+def test_rows_that_are_there_are_left_out() -> None:
+    table = rows([1, 2, 2, 3])
+    names = Stamps("q.0.0").of(table)
+    there = {names[0].as_py(), names[1].as_py()}
+    assert missing(names, there) == [2, 3]
+    assert Stamps("q.0.1").of(table) != names

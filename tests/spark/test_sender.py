@@ -1,0 +1,189 @@
+"""Tables of messages sent without Spark: every column, order by key, rows that are no messages."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyrmq import Producer
+from pyrmq.errors import ConfigError
+from pyrmq.spark.messages import check_columns
+from pyrmq.spark.sender import TableSender
+from tests.reference import properties as reference
+from tests.spark.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.testing import Cluster
+
+pytestmark = pytest.mark.timeout(60)
+NUMBERS = itertools.count(1)
+PAIRS = pa.map_(pa.string(), pa.string())
+
+
+class Rig:
+    """A producer, and the topic of a test."""
+
+    def __init__(self, running: Cluster, producer: Producer) -> None:
+        self.producer = producer
+        name = f"Sender{next(NUMBERS)}"
+        self.topic = Topic(name, running.name_server, running.brokers[0].address).create(4)
+
+    def send(
+        self, table: pa.RecordBatch, topic: str | None = None, **types: str
+    ) -> list[tuple[int, str]]:
+        """Send a table; its rows that are no messages, and why."""
+        names = check_columns({**dict.fromkeys(table.schema.names, "string"), **types})
+        sender = TableSender(self.producer, names, topic or self.topic.name)
+        return [(bad.row, bad.reason) for bad in sender.send(table) + sender.flush()]
+
+    def stored(self) -> list[tuple[int, bytes, dict[str, str]]]:
+        """Return queue, body and properties of every message, by queue and offset."""
+        found = []
+        for queue in range(4):
+            count = int(
+                self.topic.ask(30, {"topic": self.topic.name, "queueId": queue}).fields["offset"]
+            )
+            found += [
+                (queue, record.body, reference.decode(record.properties))
+                for record in self.topic.records(queue, count)
+            ]
+        return found
+
+    def await_stored(self, count: int) -> list[tuple[int, bytes, dict[str, str]]]:
+        """Wait until so many messages are in the topic's queues."""
+        deadline = time.monotonic() + 20
+        while len(found := self.stored()) < count:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+        return found
+
+
+@pytest.fixture
+def rig(rocketmq_session: Cluster) -> Iterator[Rig]:
+    """A producer and a topic."""
+    with Producer(name_server=rocketmq_session.name_server) as producer:
+        rig = Rig(rocketmq_session, producer)
+        yield rig
+        rig.topic.connections.close()
+
+
+def test_every_column_becomes_its_part_of_a_message(rig: Rig) -> None:
+    table = pa.RecordBatch.from_pydict(
+        {
+            "body": pa.array([b"one", b"\x00\xff", b"x"], pa.binary()),
+            "tags": pa.array(["red", None, "grün"]),
+            "keys": pa.array([["k1", "k2"], None, ["k3"]], pa.list_(pa.string())),
+            "properties": pa.array([[("color", "ünïcode")], None, []], PAIRS),
+        }
+    )
+    types = {"keys": "array<string>", "properties": "map<string,string>", "body": "binary"}
+    # A slice has its parent's memory: only its own rows are sent.
+    padded = pa.Table.from_batches([table, table, table]).combine_chunks().to_batches()[0]
+    assert rig.send(padded.slice(3, 3), **types) == []
+    found = {body: properties for _, body, properties in rig.await_stored(3)}
+    assert found.keys() == {b"one", b"\x00\xff", b"x"}
+    assert found[b"one"]["TAGS"] == "red"
+    assert found[b"one"]["KEYS"] == "k1 k2"
+    assert found[b"one"]["color"] == "ünïcode"
+    assert found[b"x"]["TAGS"] == "grün"
+    assert not {"TAGS", "KEYS", "color"} & found[b"\x00\xff"].keys()
+    assert all(len(properties["UNIQ_KEY"]) == 32 for properties in found.values())
+
+
+def test_rows_of_one_sharding_key_keep_their_order(rig: Rig) -> None:
+    rows = [(f"key{number % 5}", f"{number:05}") for number in range(4000)]
+    table = pa.RecordBatch.from_pydict(
+        {"shardingKey": [key for key, _ in rows], "body": [body for _, body in rows]}
+    )
+    for part in range(4):
+        assert rig.send(table.slice(part * 1000, 1000)) == []
+    found = rig.await_stored(4000)
+    for wanted in range(5):
+        mine = [
+            (queue, body)
+            for queue, body, properties in found
+            if properties["__SHARDINGKEY"] == f"key{wanted}"
+        ]
+        assert len({queue for queue, _ in mine}) == 1
+        bodies = [body for _, body in mine]
+        assert len(bodies) == 800
+        assert bodies == sorted(bodies)
+
+
+def test_queues_and_delays_are_as_the_columns_say(rig: Rig) -> None:
+    table = pa.RecordBatch.from_pydict(
+        {
+            "body": ["a", "b", "c"],
+            "queueId": pa.array([2, 0, 2], pa.int32()),
+            "deliverAt": pa.array(
+                [None, datetime.now(UTC) + timedelta(hours=1), None], pa.timestamp("us", tz="UTC")
+            ),
+        }
+    )
+    assert rig.send(table, queueId="int", deliverAt="timestamp") == []
+    found = rig.await_stored(2)
+    # The delayed one is kept by the broker's timer.
+    assert [(queue, body) for queue, body, _ in found] == [(2, b"a"), (2, b"c")]
+
+
+def test_a_million_bytes_and_many_rows_arrive_once(rig: Rig) -> None:
+    table = pa.RecordBatch.from_pydict({"body": [f"{number}" for number in range(30_000)]})
+    large = pa.RecordBatch.from_pydict({"body": ["x" * 3_000_000, "y"]})
+    assert rig.send(table) == []
+    assert rig.send(large) == []
+    bodies = [body for _, body, _ in rig.await_stored(30_002)]
+    assert len(bodies) == len(set(bodies)) == 30_002
+
+
+def test_rows_that_are_no_messages_are_named_and_the_others_are_sent(rig: Rig) -> None:
+    table = pa.RecordBatch.from_pydict(
+        {
+            "body": ["good", None, "x" * 5_000_000, "reserved", "fine"],
+            "properties": pa.array([None, None, None, [("KEYS", "k")], None], PAIRS),
+        }
+    )
+    bad = dict(rig.send(table, properties="map<string,string>"))
+    assert bad.keys() == {1, 2, 3}
+    assert bad[1] == "the body is NULL"
+    assert "5000000" in bad[2]
+    assert "has a meaning of its own in RocketMQ" in bad[3]
+    assert {body for _, body, _ in rig.await_stored(2)} == {b"good", b"fine"}
+
+
+def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Cluster) -> None:
+    other = Topic(f"{rig.topic.name}B", rocketmq_session.name_server, rig.topic.broker).create(4)
+    table = pa.RecordBatch.from_pydict(
+        {
+            "topic": [rig.topic.name, other.name, None, rig.topic.name],
+            "body": ["a", "b", "c", "d"],
+        }
+    )
+    names = check_columns({"topic": "string", "body": "string"})
+    sender = TableSender(rig.producer, names, None)
+    bad = sender.send(table) + sender.flush()
+    assert [(row.row, row.reason[:17]) for row in bad] == [(2, "the topic is NULL")]
+    assert {body for _, body, _ in rig.await_stored(2)} == {b"a", b"d"}
+    other.connections.close()
+
+
+@pytest.mark.parametrize(
+    ("types", "text"),
+    [
+        ({"bdy": "string"}, "column bdy: unknown, did you mean body?"),
+        ({"value": "binary"}, "column value: unknown, in RocketMQ it is body"),
+        ({"tags": "string"}, "column body is missing: there are tags"),
+        ({"body": "int"}, "column body: has type int, string or binary is wanted"),
+        ({"body": "string", "Body": "string"}, "column Body: stands twice"),
+        ({"body": "string", "delay": "int", "delayLevel": "int"}, "only one can be given"),
+    ],
+)
+def test_other_columns_are_errors(types: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text.replace("?", r"\?")):
+        check_columns(types)

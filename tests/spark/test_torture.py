@@ -1,0 +1,103 @@
+"""kill -9 of the driver, its workers and the brokers at random points: none lost, none twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyrmq import Admin, arrow
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from pyrmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(3600)]
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = int(os.environ.get("PYRMQ_TORTURE_ROUNDS", "20"))
+SEED = int(os.environ.get("PYRMQ_TORTURE_SEED", str(time.time_ns() % 100_000)))
+ROWS = 2000
+
+
+def driver(running: Cluster, folder: Path, delivery: str) -> subprocess.Popen[str]:
+    """Start a driver in a group of its own: the JVM and its workers end with it."""
+    arguments = [running.name_server, "Source", "Target", str(folder), delivery]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.torture_driver", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'python'}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def one_round(running: Cluster, folder: Path, delivery: str, chance: random.Random) -> bool:
+    """Run a driver and kill something of it; return whether it came to its end."""
+    process = driver(running, folder, delivery)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "started\n"
+        time.sleep(chance.uniform(0, 4))
+        if chance.random() < 0.3:
+            broker = running.brokers[1]
+            broker.kill()
+            time.sleep(chance.uniform(0, 2))
+            broker.start()
+        if chance.random() < 0.8:
+            return False
+        process.wait(300)
+        return process.returncode == 0
+    finally:
+        kill_group(process)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_pipeline_that_is_killed_again_and_again(tmp_path: Path, delivery: str) -> None:
+    sys.stdout.write(f"seed {SEED}, {ROUNDS} rounds\n")
+    chance = random.Random(SEED)
+    sent: list[str] = []
+    with cluster(brokers=2, processes=True, flush_disk_type="SYNC_FLUSH") as running:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("Source", queues=2)
+            admin.create_topic("Target", queues=2)
+        time.sleep(1)
+        for number in range(ROUNDS):
+            # Some rows are equal, which is not the same as twice.
+            texts = [f"{number}-{row % 1900}" for row in range(ROWS)]
+            arrow.send(pa.table({"body": texts}), "Source", name_server=running.name_server)
+            sent += texts
+            one_round(running, tmp_path / "checkpoint", delivery, chance)
+        last = driver(running, tmp_path / "checkpoint", delivery)
+        assert last.wait(300) == 0
+        kill_leftovers(last)
+        table = arrow.read("Target", name_server=running.name_server, columns=["body"])
+    found = Counter(body.decode() for body in table.column("body").to_pylist())
+    lost, twice = Counter(sent) - found, found - Counter(sent)
+    sys.stdout.write(f"{delivery}: {len(sent)} rows, {lost.total()} lost, {twice.total()} twice\n")
+    assert not lost
+    if delivery == "exactly-once":
+        assert not twice
+
+
+def kill_leftovers(process: subprocess.Popen[str]) -> None:
+    """End what a driver that is done has left of its group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,43 @@
+"""A driver to be killed: takes a topic to another one, exactly once, until what was there is done.
+
+python -m tests.spark.torture_driver NAME_SERVER SOURCE TARGET FOLDER DELIVERY
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pyrmq.spark
+
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def run(name_server: str, source: str, target: str, folder: str, delivery: str) -> None:
+    """Run the query to its end."""
+    spark = pyrmq.spark.session(
+        "local[2]",
+        spark_driver_memory="1g",
+        spark_driver_extraJavaOptions=QUICK_JVM,
+        spark_sql_shuffle_partitions="2",
+    )
+    rows = (
+        spark.readStream.format("rocketmq")
+        .options(nameServer=name_server, topic=source, startingOffsets="earliest")
+        .option("maxOffsetsPerTrigger", "300")
+        .load()
+        .select("body")
+    )
+    query = (
+        rows.writeStream.format("rocketmq")
+        .options(nameServer=name_server, topic=target, delivery=delivery)
+        .option("checkpointLocation", folder)
+        .trigger(availableNow=True)
+        .start()
+    )
+    sys.stdout.write("started\n")
+    sys.stdout.flush()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:6])
