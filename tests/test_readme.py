@@ -1,6 +1,6 @@
 """Runs every program of README and docs as written, except for addresses.
 
-The one that needs Spark runs in tests/spark/test_docs.py.
+Those that need Spark run in tests/spark/test_docs.py.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "filters.md: from pyrmq.routing import Filter",
         "producer.md: def local(half):  # runs after the half is stored",
         'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
+        "spark.md: import pyrmq.spark",
+        'spark.md: rows = orders.selectExpr("body", "tags", "customer as shardingKey")',
         "testing.md: from pyrmq import Producer",
         "testing.md: from pyrmq import PullConsumer, Producer",
         "testing.md: import pyrmq",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Producer
-from pyrmq.spark.options import KNOWN
+from pyrmq.spark.option_table import KNOWN, SINK
 from pyrmq.spark.schema import COLUMNS
 from tests.test_readme import BLOCKS
 
@@ -26,6 +26,14 @@ def test_the_page_lists_every_option_with_its_default() -> None:
     table = PAGE.split("| option | default | meaning |\n|---|---|---|\n", 1)[1].split("\n\n", 1)[0]
     expected = [f"| {name} | {default} | {text} |" for name, (default, text) in KNOWN.items()]
     assert table.replace("\\|", "|").splitlines() == expected
+
+
+def test_the_page_lists_every_option_of_the_sink() -> None:
+    head = "| sink option | default | meaning |\n|---|---|---|\n"
+    table = PAGE.split(head, 1)[1].split("\n\n", 1)[0]
+    assert table.splitlines() == [
+        f"| {name} | {default} | {text} |" for name, (default, text) in SINK.items()
+    ]
 
 
 def test_the_page_lists_every_column_with_its_type() -> None:
@@ -48,3 +56,27 @@ def test_the_stream_of_the_readme_has_the_columns_that_it_names(
     columns = re.search(r"The columns are ([^;]*);", readme)
     assert columns is not None
     assert names["orders"].columns == re.findall(r"`(\w+)`", columns[1])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore")
+def test_the_programs_of_the_page_run(
+    spark: SparkSession, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Producer(name_server=site.name_server) as producer:
+        producer.send("orders", b"one coffee")
+    programs = {
+        name: block.replace("127.0.0.1:9876", site.name_server)
+        for name, block in BLOCKS.items()
+        if name.startswith("spark.md")
+    }
+    first, second = (programs[name] for name in sorted(programs))
+    names: dict[str, Any] = {}
+    exec(compile(first, "spark.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert " orders|" in shown
+    names["orders"] = spark.sql("select 'tea' as body, 'hot' as tags, 'c1' as customer")
+    exec(compile(second, "spark.md", "exec"), names)
+    rows = spark.read.format("rocketmq").option("nameServer", site.name_server).load("orders")
+    assert rows.filter("tags = 'hot' and cast(body as string) = 'tea'").count() == 1

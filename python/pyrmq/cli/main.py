@@ -29,6 +29,8 @@ _VERBS = {
     "group": ("groups", "list, describe, move or delete consumer groups"),
     "dlq": ("dlq", "list dead letters, or give them to their group again"),
     "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
+    "export": ("tables", "write a topic to a Parquet, Arrow, CSV or JSON lines file"),
+    "import": ("tables", "send the rows of such a file"),
     "log": ("log", "look into a store directory: inspect, verify, export, repair"),
     "bench": ("bench", "measure sending, draining, or one message there and back"),
 }

@@ -1,0 +1,177 @@
+"""Topics as tables: all at once, batch by batch, or as messages come."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyrmq.errors import ConfigError
+from pyrmq.spark.batch import planned
+from pyrmq.spark.options import Options
+from pyrmq.spark.progress import Progress
+from pyrmq.spark.remote import RemoteCluster
+from pyrmq.spark.schema import COLUMNS, DEFAULT, arrow_type, known
+from pyrmq.spark.worker import Part, batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyrmq.spark.plan import Range
+
+__all__ = ["follow", "read", "scan"]
+
+_AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def read(
+    topic: str,
+    *,
+    name_server: str | None = None,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    columns: Sequence[str] | None = None,
+    tags: str = "*",
+    limit: int = 0,
+    timeout: float = 30.0,
+) -> pa.Table:
+    """Read a topic as a table.
+
+    Args:
+        topic: topic.
+        name_server: ``host:port;host:port``; without it NAMESRV_ADDR.
+        since: messages stored from then on: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601
+            with a zone, a datetime with a zone, or milliseconds since 1970. None: the earliest.
+        until: messages stored before then. None: those that are there now.
+        columns: those of docs/spark.md; only they are fetched into memory. None: the default ones.
+        tags: ``A || B``, filtered by the broker.
+        limit: the most rows, 0 for all.
+        timeout: seconds to wait for a broker that does not answer.
+
+    Raises:
+        TopicNotFound: the topic does not exist.
+        BrokerAway: a broker of the topic does not answer.
+        SchemaError: an unknown column.
+        ConfigError: a time that cannot be read, or no name server.
+
+    Example:
+        >>> read("orders", since="1h", columns=["tags", "body"]).to_pandas()  # doctest: +SKIP
+    """
+    return scan(
+        topic,
+        name_server=name_server,
+        since=since,
+        until=until,
+        columns=columns,
+        tags=tags,
+        limit=limit,
+        timeout=timeout,
+    ).read_all()
+
+
+def scan(
+    topic: str,
+    *,
+    name_server: str | None = None,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    columns: Sequence[str] | None = None,
+    tags: str = "*",
+    limit: int = 0,
+    timeout: float = 30.0,
+) -> pa.RecordBatchReader:
+    """Read a topic batch by batch; arguments and errors as `read`.
+
+    What is read is fixed when this is called. Messages are fetched as batches are taken.
+
+    Example:
+        >>> duckdb.sql("select tags, count(*) from orders group by tags")  # doctest: +SKIP
+    """
+    given = {
+        **_common(topic, name_server, tags, timeout),
+        "limit": str(limit),
+        **_moment("startingTimestamp", since),
+        **_moment("endingTimestamp", until),
+    }
+    options = Options.parse(given, batch=True)
+    schema = _schema(columns)
+    tasks, addresses = planned(options)
+    parts = _parts([part for task in tasks for part in task], addresses)
+    rows = batches(options, schema, parts, patience_ms=options.timeout_ms, limit=limit)
+    return pa.RecordBatchReader.from_batches(schema, rows)
+
+
+def follow(
+    topic: str,
+    *,
+    name_server: str | None = None,
+    since: str | datetime | int | None = None,
+    columns: Sequence[str] | None = None,
+    tags: str = "*",
+    timeout: float = 30.0,
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a topic as messages come, without end.
+
+    Args:
+        topic: topic.
+        name_server: as for `read`.
+        since: as for `read`. None: messages that come from now on.
+        columns: as for `read`.
+        tags: as for `read`.
+        timeout: seconds after which a queue that is shorter than it was counts as lost. A broker
+            may be away for ten minutes.
+
+    Raises:
+        DataLossError: messages were deleted before they were read.
+        BrokerAway: a broker is away for longer.
+
+    Example:
+        >>> for batch in follow("orders", columns=["body"]):  # doctest: +SKIP
+        ...     print(batch.num_rows)
+    """
+    given = {**_common(topic, name_server, tags, timeout), **_moment("startingTimestamp", since)}
+    options = Options.parse(given, batch=False)
+    schema = _schema(columns)
+    cluster = RemoteCluster(options)
+    try:
+        progress = Progress(options, cluster)
+        at = progress.initial()
+        while True:
+            end = progress.latest(at, limit=options.max_offsets_per_trigger)
+            ranges = [part for task in progress.tasks(at, end) for part in task]
+            parts = _parts(ranges, cluster.addresses())
+            yield from batches(options, schema, parts, patience_ms=options.away_ms)
+            at = end
+    finally:
+        cluster.close()
+
+
+def _common(topic: str, name_server: str | None, tags: str, timeout: float) -> dict[str, str]:
+    given = {"topic": topic, "tags": tags, "timeoutMs": str(round(timeout * 1000))}
+    return given if name_server is None else {**given, "nameServer": name_server}
+
+
+def _moment(option: str, when: str | datetime | int | None) -> dict[str, str]:
+    if when is None:
+        return {}
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ConfigError(f"{when!r} has no time zone: give one, such as timezone.utc")
+        return {option: str(round(when.timestamp() * 1000))}
+    ago = _AGO.fullmatch(when) if isinstance(when, str) else None
+    if ago is None:
+        return {option: str(when)}
+    return {option: str(time.time_ns() // 1_000_000 - int(ago[1]) * _AGO_MS[ago[2]])}
+
+
+def _schema(columns: Sequence[str] | None) -> pa.Schema:
+    names = DEFAULT if columns is None else tuple(dict.fromkeys(map(known, columns)))
+    return pa.schema([pa.field(name, arrow_type(COLUMNS[name])) for name in names])
+
+
+def _parts(ranges: Sequence[Range], addresses: dict[str, str]) -> list[Part]:
+    return [Part(addresses[part.queue.broker], part) for part in ranges]

@@ -1,0 +1,190 @@
+"""Topics as Arrow tables without Spark, and the command line's export and import."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from pyrmq import Producer, arrow
+from pyrmq.cli.main import main
+from pyrmq.errors import ConfigError, MessageError, TopicNotFound
+from pyrmq.spark.errors import SchemaError
+from tests.spark.topic import Topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyrmq.testing import Cluster
+
+pytestmark = pytest.mark.timeout(60)
+NUMBERS = itertools.count(1)
+
+
+def created(running: Cluster, name: str = "") -> str:
+    """Create a topic that is routable, and return its name."""
+    topic = Topic(
+        name or f"Arrow{next(NUMBERS)}", running.name_server, running.brokers[0].address
+    ).create()
+    topic.connections.close()
+    return topic.name
+
+
+@pytest.fixture
+def topic(rocketmq_session: Cluster) -> str:
+    """A new topic with twenty messages; every other one has a tag."""
+    name = created(rocketmq_session)
+    with Producer(name_server=rocketmq_session.name_server) as producer:
+        for number in range(20):
+            producer.send(
+                name,
+                f"body {number}",
+                keys=f"k{number}",
+                tags="even" if number % 2 == 0 else None,
+                properties={"n": str(number)},
+            )
+    deadline = time.monotonic() + 20
+    while arrow.read(name, name_server=rocketmq_session.name_server).num_rows < 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return name
+
+
+def bodies(table: pa.Table) -> list[str]:
+    """Return the bodies as text, in the order of their numbers."""
+    texts = [body.decode() for body in table.column("body").to_pylist()]
+    return sorted(texts, key=lambda text: int(text.split()[1]))
+
+
+def test_a_topic_is_a_table(rocketmq_session: Cluster, topic: str) -> None:
+    at = rocketmq_session.name_server
+    table = arrow.read(topic, name_server=at)
+    assert bodies(table) == [f"body {number}" for number in range(20)]
+    row = table.slice(0, 1).to_pylist()[0]
+    assert row["topic"] == topic
+    assert dict(row["properties"])["n"] == row["body"].decode().removeprefix("body ")
+    tagged = arrow.read(topic, name_server=at, tags="even", columns=["TAGS", "body"])
+    assert tagged.column_names == ["tags", "body"]
+    assert tagged.column("tags").to_pylist() == ["even"] * 10
+    assert arrow.read(topic, name_server=at, limit=7).num_rows == 7
+
+
+def test_times_cut_a_table(rocketmq_session: Cluster, topic: str) -> None:
+    at = rocketmq_session.name_server
+    assert arrow.read(topic, name_server=at, since="1h").num_rows == 20
+    assert arrow.read(topic, name_server=at, until="1h").num_rows == 0
+    stored = arrow.read(topic, name_server=at, columns=["storeTimestamp"]).column(0).to_pylist()
+    middle = sorted(stored)[10]
+    later = arrow.read(topic, name_server=at, since=middle).num_rows
+    earlier = arrow.read(topic, name_server=at, until=middle).num_rows
+    assert later == sum(moment >= middle for moment in stored)
+    assert earlier + later == 20
+    with pytest.raises(ConfigError, match="has no time zone"):
+        arrow.read(topic, name_server=at, since=datetime.now(UTC).replace(tzinfo=None))
+
+
+def test_mistakes_are_named(rocketmq_session: Cluster, topic: str) -> None:
+    at = rocketmq_session.name_server
+    with pytest.raises(TopicNotFound, match="topic Nothing: does not exist"):
+        arrow.read("Nothing", name_server=at)
+    with pytest.raises(SchemaError, match="column bdy: unknown, did you mean body"):
+        arrow.read(topic, name_server=at, columns=["bdy"])
+    with pytest.raises(ConfigError, match="column value: unknown, in RocketMQ it is body"):
+        arrow.send(pa.table({"value": ["x"]}), topic, name_server=at)
+    with pytest.raises(MessageError, match=r"'body': None.*the body is NULL"):
+        arrow.send(pa.table({"body": pa.array([None], pa.string())}), topic, name_server=at)
+
+
+def test_a_table_is_sent_and_followed(rocketmq_session: Cluster) -> None:
+    at = rocketmq_session.name_server
+    name = created(rocketmq_session)
+    arrow.send(pa.table({"body": ["body 0"]}), name, name_server=at)
+    followed: list[str] = []
+
+    def follow() -> None:
+        for batch in arrow.follow(name, name_server=at, since=0, columns=["body"]):
+            followed.extend(bodies(pa.Table.from_batches([batch])))
+            if len(followed) >= 3000:
+                return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    table = pa.table({"body": [f"body {number}" for number in range(1, 3000)]})
+    assert arrow.send(table, name, name_server=at) == 2999
+    thread.join(30)
+    assert sorted(followed) == sorted(f"body {number}" for number in range(3000))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
+def test_a_topic_goes_to_a_file_and_back(
+    rocketmq_session: Cluster,
+    topic: str,
+    tmp_path: Path,
+    kind: str,
+    capsys: Any,  # noqa: ANN401
+) -> None:
+    at = rocketmq_session.name_server
+    file, copy = tmp_path / f"rows.{kind}", created(rocketmq_session)
+    assert main(["export", topic, str(file), "-n", at, "--since", "1h"]) == 0
+    assert capsys.readouterr().out == "exported 20 messages\n"
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert main(["import", str(file), copy, "-n", at, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 20
+    deadline = time.monotonic() + 20
+    while (table := arrow.read(copy, name_server=at)).num_rows < 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert bodies(table) == [f"body {number}" for number in range(20)]
+    for row in table.to_pylist():
+        number = row["body"].decode().removeprefix("body ")
+        assert row["keys"] == f"k{number}"
+        assert row["tags"] == ("even" if int(number) % 2 == 0 else None) or kind == "csv"
+        if kind != "csv":
+            assert dict(row["properties"])["n"] == number
+
+
+def test_bytes_that_are_no_text_survive_a_file(rocketmq_session: Cluster, tmp_path: Path) -> None:
+    at = rocketmq_session.name_server
+    name = created(rocketmq_session)
+    body = bytes(range(256))
+    arrow.send(pa.table({"body": [body]}), name, name_server=at)
+    for kind in ("parquet", "jsonl"):
+        file, copy = tmp_path / f"rows.{kind}", created(rocketmq_session)
+        assert main(["export", name, str(file), "-n", at]) == 0
+        assert main(["import", str(file), copy, "-n", at]) == 0
+        deadline = time.monotonic() + 20
+        while (table := arrow.read(copy, name_server=at)).num_rows < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert table.column("body").to_pylist() == [body]
+    assert pq.read_table(tmp_path / "rows.parquet").column("body").to_pylist() == [body]
+
+
+def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: ANN401
+    assert main(["export", "T", str(tmp_path / "rows.xls")]) == 2
+    assert "must end in .parquet, .arrow, .csv, .jsonl" in capsys.readouterr().err
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"body": "x"}\n{"text": "y"}\n')
+    assert main(["import", str(lines), "T"]) == 2
+    assert f"{lines}:2: a JSON object with body or bodyBase64" in capsys.readouterr().err
+
+
+def test_arrow_needs_neither_spark_nor_pandas() -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pandas'] = None\n"
+        "from pyrmq import arrow; arrow.read, arrow.send; print('fine')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.stdout == "fine\n", done.stderr
