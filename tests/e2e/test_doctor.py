@@ -82,10 +82,12 @@ def test_a_healthy_cluster_has_nothing_wrong(capsys: pytest.CaptureFixture[str])
         for consumer in consumers:
             consumer.subscribe("orders", print)
             consumer.start()
-        assert examine(running.name_server, topic="orders", group="kitchen") == []
-        facts = collect(Asked([running.name_servers[0].address], None, "kitchen", 5.0))
+        asked = Asked([running.name_servers[0].address], None, "kitchen", 5.0)
+        await_true(lambda: len(collect(asked).members) == 2)
+        facts = collect(asked)
         assert all(broker.status and broker.config for broker in facts.brokers)
-        assert len(facts.members) == 2
+        assert all(member.subscriptions["orders"] == "*" for member in facts.members)
+        assert examine(running.name_server, topic="orders", group="kitchen") == []
         assert main(["doctor", "-n", running.name_server]) == 0
         for consumer in consumers:
             consumer.close()
@@ -258,6 +260,28 @@ def test_a_proxy_in_between(answer: bytes, seen: str, tmp_path: Path) -> None:
 def test_a_broker_in_the_place_of_a_name_server() -> None:
     with cluster() as running:
         assert list(found(running.broker.address)) == ["name-server-refused"]
+
+
+def test_members_of_a_group_that_read_different_things() -> None:
+    with cluster(brokers=2) as running:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("orders", queues=2)
+        one, two = (
+            PushConsumer(name_server=running.name_server, group="kitchen", instance_name=name)
+            for name in ("one", "two")
+        )
+        one.subscribe("orders", print, "new")
+        two.subscribe("orders", print, "old")
+        with one, two:
+            causes: dict[str, str] = {}
+
+            def differ() -> bool:
+                causes.update(found(running.name_server, group="kitchen"))
+                return "group-subscriptions" in causes
+
+            await_true(differ)
+    assert "orders (new)" in causes["group-subscriptions"]
+    assert "orders (old)" in causes["group-subscriptions"]
 
 
 def memory(used: int, limit: int | None) -> dict[str, int | None]:
