@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -43,7 +44,9 @@ def driver(running: Cluster, folder: Path, delivery: str) -> subprocess.Popen[st
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
+    """End a driver, its JVM and its workers, whatever of them is left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
@@ -85,7 +88,7 @@ def test_a_pipeline_that_is_killed_again_and_again(tmp_path: Path, delivery: str
             one_round(running, tmp_path / "checkpoint", delivery, chance)
         last = driver(running, tmp_path / "checkpoint", delivery)
         assert last.wait(300) == 0
-        kill_leftovers(last)
+        kill_group(last)
         table = arrow.read("Target", name_server=running.name_server, columns=["body"])
     found = Counter(body.decode() for body in table.column("body").to_pylist())
     lost, twice = Counter(sent) - found, found - Counter(sent)
@@ -93,11 +96,3 @@ def test_a_pipeline_that_is_killed_again_and_again(tmp_path: Path, delivery: str
     assert not lost
     if delivery == "exactly-once":
         assert not twice
-
-
-def kill_leftovers(process: subprocess.Popen[str]) -> None:
-    """End what a driver that is done has left of its group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
