@@ -26,6 +26,11 @@ CRATES: dict[str, set[str]] = {
 
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
+    "broker": [
+        *("error", "admission", "options", "stats", "tables", "message", "delivery"),
+        *("long_polling", "announcements", "context", "processor", "registration", "ports"),
+        "broker",
+    ],
     "nameserver": [
         *("error", "notify", "options", "registration_queue", "state", "processor"),
         *("registration_thread", "rows", "server"),

@@ -469,8 +469,7 @@ async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
     let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
         let checking = state.clone();
-        let checked =
-            tokio::task::spawn_blocking(move || crate::delivery::transactions::check(&checking)).await;
+        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
         if let Ok(Err(error)) = checked {
             tracing::warn!(%error, "cannot check transactions, will try again");
         }

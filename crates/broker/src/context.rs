@@ -1,6 +1,7 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
 use crate::admission;
+use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
@@ -10,7 +11,6 @@ use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
 use crate::options::Options;
-use crate::registration::announcements::Announcements;
 use crate::stats::Stats;
 use crate::stats::windows::Span;
 use crate::tables::clients::Clients;

@@ -1,6 +1,7 @@
 //! The broker: send, pull, offsets, clients, topics, over the store.
 
 pub mod admission;
+pub mod announcements;
 pub mod broker;
 pub mod context;
 pub mod delivery;

@@ -10,6 +10,7 @@
 
 use crate::delivery::delivered::{Copied, Delivered};
 use crate::error::{BrokerError, may_pass};
+use crate::message::delay_levels::DelayLevels;
 use crate::message::pending::PendingMessage;
 use crate::message::properties;
 use crate::tables::config_file::ConfigFile;
@@ -32,7 +33,7 @@ const READ_BYTES: usize = 256 << 10;
 /// The levels, and how far each has been delivered.
 #[derive(Debug)]
 pub struct Delays {
-    levels_ms: Vec<i64>,
+    levels: DelayLevels,
     // Guards progress by level.
     progress: Mutex<Progress>,
     delivered: Delivered,
@@ -76,7 +77,7 @@ impl Delays {
             *saved = offset.max(*saved);
         }
         Ok(Self {
-            levels_ms,
+            levels: DelayLevels::new(levels_ms),
             delivered,
             progress: Mutex::new(Progress {
                 body,
@@ -89,20 +90,9 @@ impl Delays {
         })
     }
 
-    /// A level that exists: none below 0, the highest above the highest.
-    pub fn clamp(&self, level: i32) -> i32 {
-        level.clamp(0, self.levels())
-    }
-
-    /// Number of levels.
-    pub fn levels(&self) -> i32 {
-        i32::try_from(self.levels_ms.len()).unwrap_or(i32::MAX)
-    }
-
-    /// How long a level waits; nothing for a level that is none.
-    pub fn delay_ms(&self, level: i32) -> i64 {
-        let at = usize::try_from(level - 1).ok();
-        at.and_then(|at| self.levels_ms.get(at)).copied().unwrap_or(0)
+    /// The levels.
+    pub(crate) fn levels(&self) -> &DelayLevels {
+        &self.levels
     }
 
     /// Delivered offset by level.
@@ -139,7 +129,7 @@ impl Delays {
     /// Delivers until [`Delays::stop`]; runs on a thread of its own.
     pub fn run(&self, store: &Store) {
         loop {
-            for level in 1..=self.levels() {
+            for level in 1..=self.levels.count() {
                 if let Err(error) = self.deliver(store, level) {
                     tracing::warn!(level, %error, "cannot deliver delayed messages, will try again");
                 }
@@ -230,7 +220,7 @@ impl Delays {
                     return (delivered + 1, None);
                 }
             };
-            let delay_ms = self.delay_ms(level);
+            let delay_ms = self.levels.delay_ms(level);
             let now_ms = clock::now_ms();
             // A clock that was set back must not hold a message longer than its delay (Apache
             // `correctDeliverTimestamp`).
@@ -239,7 +229,7 @@ impl Delays {
                 return (delivered, Some(Stopped::NotDue(due_ms)));
             }
             if let Some(pending) = restore(&record) {
-                match pending.put_accepted(store, self) {
+                match pending.put_accepted(store, &self.levels) {
                     Err(error) if may_pass(&error) => return (delivered, Some(Stopped::Failed(error))),
                     Err(error) => tracing::error!(
                         level,

@@ -1,4 +1,5 @@
 //! A message between a request and the store.
 
+pub(crate) mod delay_levels;
 pub(crate) mod pending;
 pub(crate) mod properties;

@@ -3,7 +3,7 @@
 //! A delay level sends it by way of `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real
 //! topic and queue go into its properties, and its consume queue entry carries the time of delivery instead of a hash.
 
-use crate::delivery::schedule::Delays;
+use crate::message::delay_levels::DelayLevels;
 use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
@@ -33,22 +33,22 @@ pub(crate) struct PendingMessage<'a> {
 
 impl PendingMessage<'_> {
     /// Stores it, now or by way of the schedule topic.
-    pub(crate) fn put(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
-        self.put_by(delays, |message| store.put(message))
+    pub(crate) fn put(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
+        self.put_by(levels, |message| store.put(message))
     }
 
     /// Stores a message that the store has accepted once already: today's `maxMessageSize` does not refuse it.
-    pub(crate) fn put_accepted(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
-        self.put_by(delays, |message| store.put_accepted(message))
+    pub(crate) fn put_accepted(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
+        self.put_by(levels, |message| store.put_accepted(message))
     }
 
     /// Stages it in an append batch.
-    pub(crate) fn stage(self, puts: &mut AppendBatch, delays: &Delays, done: Box<dyn OnStored>) {
-        self.put_by(delays, |message| puts.stage(message, done));
+    pub(crate) fn stage(self, puts: &mut AppendBatch, levels: &DelayLevels, done: Box<dyn OnStored>) {
+        self.put_by(levels, |message| puts.stage(message, done));
     }
 
-    fn put_by<T>(mut self, delays: &Delays, put: impl FnOnce(&Message<'_>) -> T) -> T {
-        let level = delays.clamp(self.delay_level);
+    fn put_by<T>(mut self, levels: &DelayLevels, put: impl FnOnce(&Message<'_>) -> T) -> T {
+        let level = levels.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
         if level > 0 && level != self.delay_level {
             self.properties =
@@ -64,7 +64,7 @@ impl PendingMessage<'_> {
             }
             properties::append(&mut self.properties, "REAL_TOPIC", self.topic);
             properties::append(&mut self.properties, "REAL_QID", &self.queue_id.to_string());
-            tags_code = clock::now_ms() + delays.delay_ms(level);
+            tags_code = clock::now_ms() + levels.delay_ms(level);
             (SCHEDULE_TOPIC, level - 1)
         } else {
             (self.topic, self.queue_id)

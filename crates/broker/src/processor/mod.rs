@@ -21,6 +21,7 @@ pub(crate) mod send_back;
 pub(crate) mod stats;
 pub(crate) mod store_admin;
 pub(crate) mod topic;
+pub(crate) mod transaction;
 
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;

@@ -89,7 +89,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
         .map_err(|refusal| failed(&refusal.remark))?
         .ok_or_else(|| failed("its time is over"))?;
     let stored = pending
-        .put(&state.store, &state.delays)
+        .put(&state.store, state.delays.levels())
         .map_err(|error| failed(&error.to_string()))?;
     state.stats.count_put(1, stored.bytes());
     let answer = Command::response(response::SUCCESS)

@@ -149,7 +149,7 @@ fn store(
         tags: parsed.tags,
     };
     let stored = pending
-        .put(&state.store, &state.delays)
+        .put(&state.store, state.delays.levels())
         .map_err(|error| Refusal::of_put(&error))?;
     state.stats.count_put(1, stored.bytes());
     Ok(())

@@ -1,7 +1,6 @@
 //! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
 
 use crate::context::State;
-use crate::delivery::transactions;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
 use crate::processor::pull::Pull;
@@ -12,6 +11,7 @@ use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
     Deferred, Function, Handler, Search, client, group, offset, query, runtime, stats, store_admin, topic,
+    transaction,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -146,12 +146,12 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
     (
         request::END_TRANSACTION,
-        transactions::end,
+        transaction::end,
         "the op message is written at once; asks by 39",
     ),
     (
         request::RESUME_CHECK_HALF_MESSAGE,
-        transactions::resume,
+        transaction::resume,
         "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
     ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),

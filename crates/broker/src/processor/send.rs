@@ -320,7 +320,7 @@ impl Send {
             topic: Arc::clone(&topic),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
-        pending.stage(puts, &state.delays, pending_reply);
+        pending.stage(puts, state.delays.levels(), pending_reply);
         Ok(())
     }
 

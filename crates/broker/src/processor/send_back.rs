@@ -89,7 +89,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         tags: parsed.tags,
     };
     let stored = pending
-        .put_accepted(&state.store, &state.delays)
+        .put_accepted(&state.store, state.delays.levels())
         .map_err(|error| Refusal::of_put(&error))?;
     let counter = if target.is_dead() {
         &state.stats.dead

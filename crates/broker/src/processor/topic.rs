@@ -2,11 +2,11 @@
 //! `AdminBrokerProcessor`).
 
 use crate::admission;
+use crate::announcements::announced;
 use crate::context::State;
 use crate::error::Refusal;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer, read_body};
-use crate::registration::announced;
 use crate::stats::windows::Span;
 use crate::tables::attributes;
 use pyrmq_remoting::body::{

@@ -4,14 +4,10 @@
 //! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
 //! changes a topic can wait until every name server that answers has heard of it.
 
-pub mod announcements;
-
+use crate::announcements::announced;
 use crate::context::State;
-use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::{
-    Body, DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper,
-};
+use pyrmq_remoting::body::{Body, RegisterBrokerBody};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
@@ -133,27 +129,6 @@ pub(crate) fn register_command(state: &State) -> Command {
             ..RegisterBrokerRequestHeader::default()
         })
         .with_body(body)
-}
-
-/// Topics with their version, as 103 and the answer to 21 have them. `perm_mask` limits what each topic permits.
-pub(crate) fn announced(
-    topics: &[Arc<Topic>],
-    data_version: DataVersion,
-    perm_mask: i32,
-) -> TopicConfigAndMappingSerializeWrapper {
-    let masked = |topic: &Arc<Topic>| {
-        let perm = topic.perm & perm_mask;
-        let config = TopicConfig {
-            perm,
-            ..TopicConfig::clone(topic)
-        };
-        (topic.topic_name.clone(), config)
-    };
-    TopicConfigAndMappingSerializeWrapper {
-        data_version,
-        topic_config_table: topics.iter().map(masked).collect(),
-        ..TopicConfigAndMappingSerializeWrapper::default()
-    }
 }
 
 /// 104 to every name server that knows us; those that do not answer find out by the lost connection.

@@ -9,18 +9,18 @@
 //! ```
 
 use crate::context::State;
-use crate::delivery::transactions::{
-    GROUP, HALF_TOPIC, OP_HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, is_committed,
-    properties, read, write_op,
-};
+use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read};
 use crate::message::pending::copy_of;
+use crate::message::properties;
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::header::transaction::CheckTransactionStateRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, Record, record};
-use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
+use pyrmq_remoting::names::{
+    HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE, TRANS_CHECK_MAX_TIME_TOPIC, TRANSACTION_GROUP as GROUP,
+};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{StoreError, Stored};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,7 +115,9 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
         return Ok(Step::Pass);
     }
     if open.found && is_committed(&state.store, half)? {
-        write_op(state, half.queue_offset)?;
+        state
+            .transactions
+            .write_op(&state.store, state.store_host(), half.queue_offset)?;
         state.transactions.tables().open.remove(id);
         return Ok(Step::Pass);
     }

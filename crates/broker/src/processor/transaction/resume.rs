@@ -1,18 +1,18 @@
 //! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::State;
-use crate::delivery::transactions::check;
-use crate::delivery::transactions::{
-    HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, internal,
-};
+use crate::delivery::transactions::{OpenTransaction, QUEUE};
 use crate::error::Refusal;
 use crate::message::pending::copy_of;
 use crate::processor::Answer;
+use crate::processor::query::internal;
+use crate::processor::transaction::check;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::ResumeCheckHalfMessageRequestHeader;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::names::{HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC};
 use pyrmq_remoting::net::Peer;
 
 /// Writes its half behind the others, as one that was never checked. The id is that of the message where it lies now.

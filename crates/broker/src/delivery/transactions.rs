@@ -1,4 +1,5 @@
-//! Transactions on the broker (Apache `TransactionalMessageBridge`, `TransactionalMessageServiceImpl`).
+//! The open transactions of the broker (Apache `TransactionalMessageBridge`); `processor/transaction/` ends and checks
+//! them.
 //!
 //! ```text
 //! half     RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__
@@ -12,30 +13,19 @@
 //! from the two queues at start, and an open half whose message is in the log already (the broker died between
 //! commit and op) is only closed. So a message appears once or never, whoever dies when.
 
-mod check;
-mod end;
-mod resume;
-
-pub(crate) use check::check;
-pub(crate) use end::end;
-pub(crate) use resume::resume;
-
-use crate::context::State;
 use crate::delivery::scan::has_record;
-use crate::error::Refusal;
 use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_remoting::names::{
-    HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANSACTION_GROUP as GROUP,
-};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Apache writes to one queue only.
-const QUEUE: i32 = 0;
+pub(crate) const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
 const REMOVE_TAG: &str = "d";
 const READ_BYTES: usize = 4 << 20;
@@ -43,27 +33,27 @@ const READ_BYTES: usize = 4 << 20;
 const CLOCK_SLACK_MS: i64 = 3000;
 
 /// Keys that the half adds and the committed message does not have.
-const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
+pub(crate) const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
-struct OpenTransaction {
+pub(crate) struct OpenTransaction {
     /// Its half's place in the half queue; a check moves it on.
-    half_offset: i64,
+    pub(crate) half_offset: i64,
     /// Its end is being written.
-    ending: bool,
+    pub(crate) ending: bool,
     /// It was found at start: its message may be in the log already.
-    found: bool,
+    pub(crate) found: bool,
 }
 
 #[derive(Debug, Default)]
-struct Tables {
+pub(crate) struct Tables {
     /// By unique id. A half that is not here under its place has ended, or another stands for it.
-    open: HashMap<Box<str>, OpenTransaction>,
+    pub(crate) open: HashMap<Box<str>, OpenTransaction>,
     /// Places of halves that have ended and are not passed yet.
-    ended: BTreeSet<i64>,
+    pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not passed yet: place in the op queue, highest half that it ends.
-    ops: VecDeque<(i64, i64)>,
+    pub(crate) ops: VecDeque<(i64, i64)>,
 }
 
 /// The open transactions of a broker.
@@ -74,7 +64,7 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,6 +120,40 @@ impl Transactions {
         };
         self.tables().open.insert(id.into(), open);
     }
+
+    /// Writes that a half has ended.
+    pub(crate) fn write_op(
+        &self,
+        store: &Store,
+        host: SocketAddr,
+        half_offset: i64,
+    ) -> Result<(), StoreError> {
+        let body = format!("{half_offset},");
+        let mut text = String::new();
+        properties::append(&mut text, "TAGS", REMOVE_TAG);
+        properties::append(&mut text, "WAIT", "true");
+        let stored = store.put(&Message {
+            topic: OP_HALF_TOPIC,
+            queue_id: QUEUE,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: clock::now_ms(),
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: body.as_bytes(),
+            properties: &text,
+            tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
+            unique_key: None,
+            keys: None,
+            tag: Some(REMOVE_TAG),
+        })?;
+        let mut tables = self.tables();
+        tables.ops.push_back((stored.queue_offset, half_offset));
+        tables.ended.insert(half_offset);
+        Ok(())
+    }
 }
 
 /// Calls with each record of a queue from an offset on.
@@ -146,7 +170,12 @@ fn each(
     .map(drop)
 }
 
-fn read(store: &Store, topic: &str, offset: i64, count: usize) -> Result<pyrmq_store::Got, StoreError> {
+pub(crate) fn read(
+    store: &Store,
+    topic: &str,
+    offset: i64,
+    count: usize,
+) -> Result<pyrmq_store::Got, StoreError> {
     store.get(&Get {
         topic,
         queue_id: QUEUE,
@@ -164,37 +193,8 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
     properties::append(text, "REAL_QID", &queue_id.to_string());
 }
 
-/// Writes that a half has ended.
-fn write_op(state: &State, half_offset: i64) -> Result<(), StoreError> {
-    let body = format!("{half_offset},");
-    let mut text = String::new();
-    properties::append(&mut text, "TAGS", REMOVE_TAG);
-    properties::append(&mut text, "WAIT", "true");
-    let stored = state.store.put(&Message {
-        topic: OP_HALF_TOPIC,
-        queue_id: QUEUE,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp_ms: clock::now_ms(),
-        born_host: state.store_host(),
-        store_host: state.store_host(),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-        body: body.as_bytes(),
-        properties: &text,
-        tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
-        unique_key: None,
-        keys: None,
-        tag: Some(REMOVE_TAG),
-    })?;
-    let mut tables = state.transactions.tables();
-    tables.ops.push_back((stored.queue_offset, half_offset));
-    tables.ended.insert(half_offset);
-    Ok(())
-}
-
 /// Whether the half's message is in the log already.
-fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
+pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
     let (Some(topic), Some(id)) = (half.properties.get("REAL_TOPIC"), half.properties.get("UNIQ_KEY")) else {
         return Ok(false);
     };
@@ -237,8 +237,4 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
         }
     }
     Ok(false)
-}
-
-fn internal(error: &StoreError) -> Refusal {
-    Refusal::internal(error.to_string())
 }

@@ -1,5 +1,8 @@
-//! What has changed since the name servers last heard, and how to wait until they have.
+//! What name servers are to know: the topics, what has changed since they last heard, and how to wait until they have.
 
+use crate::tables::topics::Topic;
+use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -64,5 +67,26 @@ impl Announcements {
                 }
                 _ => false,
             });
+    }
+}
+
+/// Topics with their version, as 103 and the answer to 21 have them. `perm_mask` limits what each topic permits.
+pub(crate) fn announced(
+    topics: &[Arc<Topic>],
+    data_version: DataVersion,
+    perm_mask: i32,
+) -> TopicConfigAndMappingSerializeWrapper {
+    let masked = |topic: &Arc<Topic>| {
+        let perm = topic.perm & perm_mask;
+        let config = TopicConfig {
+            perm,
+            ..TopicConfig::clone(topic)
+        };
+        (topic.topic_name.clone(), config)
+    };
+    TopicConfigAndMappingSerializeWrapper {
+        data_version,
+        topic_config_table: topics.iter().map(masked).collect(),
+        ..TopicConfigAndMappingSerializeWrapper::default()
     }
 }

@@ -1,15 +1,17 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::State;
-use crate::delivery::transactions::{
-    OF_THE_HALF, OpenTransaction, internal, is_committed, properties, write_op,
-};
+use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
+use crate::message::properties;
 use crate::processor::Answer;
+use crate::processor::query::internal;
+use crate::processor::transaction::check;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::{Record, sys_flag};
+use pyrmq_remoting::names::HALF_TOPIC;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::sync::atomic::Ordering;
@@ -63,7 +65,7 @@ pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
 /// The half's unique id, when it is the one that the request means.
 fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Result<&'a str, Refusal> {
     let wrong = |text: &str| Err(Refusal::internal(text));
-    if half.topic != crate::delivery::transactions::HALF_TOPIC {
+    if half.topic != HALF_TOPIC {
         return wrong("Find prepared transaction message failed");
     }
     if half.properties.get("PGROUP") != Some(header.producer_group) {
@@ -89,7 +91,7 @@ fn refuse_late(
         return Ok(());
     }
     let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
-    let immune_ms = crate::delivery::transactions::check::immunity_ms(own, state.live.transaction_time_out());
+    let immune_ms = check::immunity_ms(own, state.live.transaction_time_out());
     if age_ms <= immune_ms {
         return Ok(());
     }
@@ -114,7 +116,9 @@ fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool)
     if commit && !written {
         commit_half(state, half)?;
     }
-    write_op(state, open.half_offset).map_err(|error| internal(&error))
+    let (store, host) = (&state.store, state.store_host());
+    let written = state.transactions.write_op(store, host, open.half_offset);
+    written.map_err(|error| internal(&error))
 }
 
 /// Stores the message under its real topic (Apache `endMessageTransaction`).
@@ -149,7 +153,7 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let is_delayed = parsed.delay_level > 0;
     let waits = is_delayed || (parsed.is_timer && state.timers.schedule(&mut pending)?.is_some());
     let stored = if waits {
-        pending.put_accepted(&state.store, &state.delays)
+        pending.put_accepted(&state.store, state.delays.levels())
     } else {
         let mut message = copy_of(half, topic, queue_id, &pending.properties);
         message.sys_flag = committed;

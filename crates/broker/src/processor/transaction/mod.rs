@@ -1,0 +1,9 @@
+//! Requests about transactions: 37 and 323; and the check of those that stay open, which sends 39.
+
+mod check;
+mod end;
+mod resume;
+
+pub(crate) use check::check;
+pub(crate) use end::end;
+pub(crate) use resume::resume;
