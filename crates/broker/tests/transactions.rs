@@ -1,5 +1,9 @@
 //! Half messages, their ends, and checks of those without an end.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and plays the damaged disk"
+)]
 
 mod common;
 
@@ -137,19 +141,33 @@ async fn wrong_ends_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_transactions_survive_a_restart_and_ended_ones_stay_ended() {
-    is_stored_once_over_a_restart(true).await;
+    is_stored_once_over_a_restart(Index::Kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_key_index_a_committed_transaction_is_stored_once_too() {
-    is_stored_once_over_a_restart(false).await;
+    is_stored_once_over_a_restart(Index::Off).await;
 }
 
-async fn is_stored_once_over_a_restart(with_index: bool) {
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_key_index_is_made_again_a_committed_transaction_is_stored_once_too() {
+    is_stored_once_over_a_restart(Index::Lost).await;
+}
+
+/// The key index, by which the end of a transaction finds a message that is in the log already.
+#[derive(Clone, Copy, PartialEq)]
+enum Index {
+    Kept,
+    Off,
+    /// Its files are gone at the restart, which makes it again from the log, behind the first requests.
+    Lost,
+}
+
+async fn is_stored_once_over_a_restart(index: Index) {
     let dir = TempDir::new();
     let options = |dir: &TempDir| {
         let mut options = options(dir);
-        options.store.index = with_index;
+        options.store.index = index != Index::Off;
         options
     };
     let site = Site::start(options(&dir));
@@ -181,7 +199,16 @@ async fn is_stored_once_over_a_restart(with_index: bool) {
         tag: None,
     };
     site.broker.state().store.put(&message).unwrap();
+    if index == Index::Lost {
+        // So that the index is not made in a moment.
+        for _ in 0..2000 {
+            site.send_ok("others", b"x", "").await;
+        }
+    }
     site.stop().await;
+    if index == Index::Lost {
+        std::fs::remove_dir_all(dir.path().join("store/index")).unwrap();
+    }
     let site = Site::start(options(&dir));
     for (at, id) in [(0, "0A01"), (1, "0A02")] {
         assert_ne!(
