@@ -49,19 +49,19 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
 
 @pytest.mark.benchmark(group="read 10,000 records of a log")
 def test_scan(benchmark: BenchmarkFixture, stored: Stored) -> None:
-    rows, *_ = benchmark(scan_records, stored.log, 0, False)
+    rows, *_ = benchmark(scan_records, stored.log, 0, 0, False)
     assert len(rows) >= MESSAGES
 
 
 @pytest.mark.benchmark(group="read 10,000 records of a log")
 def test_scan_with_checksums(benchmark: BenchmarkFixture, stored: Stored) -> None:
-    rows, *_ = benchmark(scan_records, stored.log, 0, True)
+    rows, *_ = benchmark(scan_records, stored.log, 0, 0, True)
     assert len(rows) >= MESSAGES
 
 
 @pytest.mark.benchmark(group="read one record")
 def test_decode_a_record(benchmark: BenchmarkFixture, stored: Stored) -> None:
-    rows, *_ = scan_records(stored.log, 0, False)
+    rows, *_ = scan_records(stored.log, 0, 0, False)
     position, size = next((row[0], row[1]) for row in rows if row[2] == TOPIC)
     record = stored.log[position : position + size]
     assert benchmark(RequestReply.message_of, record, "broker-a").body == BODY
@@ -69,7 +69,7 @@ def test_decode_a_record(benchmark: BenchmarkFixture, stored: Stored) -> None:
 
 @pytest.mark.benchmark(group="read one record")
 def test_decode_properties(benchmark: BenchmarkFixture, stored: Stored) -> None:
-    rows, *_ = scan_records(stored.log, 0, False)
+    rows, *_ = scan_records(stored.log, 0, 0, False)
     position, size = next((row[0], row[1]) for row in rows if row[2] == TOPIC)
     record = stored.log[position : position + size]
 

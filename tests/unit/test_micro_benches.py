@@ -11,9 +11,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def micro(*args: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the benchmarks in a process of their own, after some statements."""
-    program = f"import sys, pytest\n{before}\nsys.exit(pytest.main(sys.argv[1:]))"
+PROGRAM = """
+import sys, pytest
+
+class Profile:
+    # Before the conftest, and after pytest has seen its plugins: ours imports pyrmq.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self):
+        from pyrmq import _core
+        _core.BUILD_PROFILE = {profile!r}
+
+sys.exit(pytest.main(sys.argv[1:], plugins=[Profile()]))
+"""
+
+
+def micro(*args: str, profile: str = "release") -> subprocess.CompletedProcess[str]:
+    """Run the benchmarks in a process of their own, with a native module of this profile."""
+    program = PROGRAM.format(profile=profile)
     command = [
         sys.executable,
         "-c",
@@ -44,6 +58,6 @@ def test_the_project_s_switch_against_benchmarks_does_not_hold_for_them() -> Non
 
 @pytest.mark.timeout(120)
 def test_a_debug_build_is_refused() -> None:
-    done = micro(before="import pyrmq._core\npyrmq._core.BUILD_PROFILE = 'debug'")
+    done = micro(profile="debug")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "make dev" in done.stderr
