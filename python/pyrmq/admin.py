@@ -155,7 +155,7 @@ class Admin(GroupAdmin, MessageAdmin):
     ) -> None:
         self._name_servers = name_servers(name_server)
         self._timeout = timeout
-        self._client = Client()
+        self._client = Client(shared=True)
 
     def topics(self) -> list[str]:
         """List the topics that name servers know, sorted.

@@ -25,14 +25,18 @@ class Client:
 
     Args:
         connect_timeout: Seconds to wait for a connection.
+        shared: Use the connections of this process's producers and consumers; ``connect_timeout``
+            is theirs then (3 s). False: connections of its own.
 
     Example:
         >>> with Client() as client:  # doctest: +SKIP
         ...     client.request("127.0.0.1:9876", 206).body
     """
 
-    def __init__(self, connect_timeout: float = 3.0) -> None:
-        self._core = _core.Connections(connect_timeout_ms=max(1, round(connect_timeout * 1000)))
+    def __init__(self, connect_timeout: float = 3.0, *, shared: bool = False) -> None:
+        self._core = _core.Connections(
+            connect_timeout_ms=max(1, round(connect_timeout * 1000)), shared=shared
+        )
 
     def request(
         self,
@@ -91,7 +95,7 @@ class Client:
         return answer
 
     def close(self) -> None:
-        """End every connection.
+        """End every connection that is not shared, and fail what waits for an answer.
 
         Example:
             >>> Client().close()

@@ -26,15 +26,19 @@ impl Connections {
 
 #[pymethods]
 impl Connections {
+    /// `shared`: use the connections of this process's producers and consumers, with their time to connect.
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms=3000))]
-    fn new(py: Python<'_>, connect_timeout_ms: u64) -> PyResult<Self> {
+    #[pyo3(signature = (*, connect_timeout_ms=3000, shared=false))]
+    fn new(py: Python<'_>, connect_timeout_ms: u64, shared: bool) -> PyResult<Self> {
         let options = ClientOptions {
             connect_timeout: Duration::from_millis(connect_timeout_ms),
             ..ClientOptions::default()
         };
         let make = || {
             let runtime = runtime::current()?;
+            if shared {
+                return Ok(runtime::connections()?.join_without_group(runtime.handle())?);
+            }
             Client::new(runtime.handle(), options, Arc::new(Table::new())).map_err(Error::from)
         };
         Ok(Self {
@@ -63,7 +67,7 @@ impl Connections {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// Ends every wait and connection at once. What uses these connections later raises.
+    /// Ends every wait, and every connection that nobody else uses, at once. What uses these connections later raises.
     fn close(&self) {
         if self.owner.is_here() {
             self.client.shut();

@@ -6,14 +6,18 @@
 //! it is looked up (a lock that another thread held during the fork would stay locked for ever).
 
 use crate::errors::Error;
+use pyrmq_client::session::connections::Connections;
+use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use tokio::runtime::{Builder, Runtime};
 
-/// A runtime and the process that it belongs to. Lives until the process ends.
+/// A runtime, the process that it belongs to, and the connections of that process's clients. Lives until the process
+/// ends.
 struct Entry {
     pid: u32,
     runtime: Runtime,
+    connections: Arc<Connections>,
 }
 
 static CURRENT: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
@@ -25,12 +29,21 @@ fn worker_threads() -> usize {
 
 /// This process's runtime.
 pub(crate) fn current() -> Result<&'static Runtime, Error> {
+    entry().map(|entry| &entry.runtime)
+}
+
+/// The connections that this process's clients share.
+pub(crate) fn connections() -> Result<Arc<Connections>, Error> {
+    entry().map(|entry| entry.connections.clone())
+}
+
+fn entry() -> Result<&'static Entry, Error> {
     let pid = std::process::id();
     let old = CURRENT.load(Ordering::Acquire);
     if let Some(entry) = leaked(old)
         && entry.pid == pid
     {
-        return Ok(&entry.runtime);
+        return Ok(entry);
     }
     let runtime = Builder::new_multi_thread()
         .worker_threads(worker_threads())
@@ -38,7 +51,11 @@ pub(crate) fn current() -> Result<&'static Runtime, Error> {
         .enable_all()
         .build()
         .map_err(|cause| Error::Runtime { cause })?;
-    let new = Box::into_raw(Box::new(Entry { pid, runtime }));
+    let new = Box::into_raw(Box::new(Entry {
+        pid,
+        runtime,
+        connections: Connections::new(),
+    }));
     match CURRENT.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => leaked(new),
         Err(winner) => {
@@ -46,7 +63,6 @@ pub(crate) fn current() -> Result<&'static Runtime, Error> {
             leaked(winner)
         }
     }
-    .map(|entry| &entry.runtime)
     .ok_or(Error::Closed { what: "the runtime" })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
+use crate::session::connections::Connections;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
@@ -9,7 +10,7 @@ use pyrmq_remoting::names::{DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPI
 use pyrmq_remoting::net::{Resolve, SystemResolver};
 use pyrmq_routing::fault::Schedule;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
@@ -35,6 +36,9 @@ const GROUP_PREFIXES: [&str; 2] = [RETRY_PREFIX, DLQ_PREFIX];
 
 /// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
 const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
+
+/// One object, so that clients that resolve alike are known to.
+static SYSTEM_RESOLVER: LazyLock<Arc<dyn Resolve>> = LazyLock::new(|| Arc::new(SystemResolver));
 
 /// Reads `host:port;host:port`, each once.
 pub(crate) fn split_addresses(text: &str) -> Vec<String> {
@@ -74,6 +78,8 @@ pub struct ClientOptions {
     pub heartbeat_interval: Duration,
     /// Who looks hosts up.
     pub resolver: Arc<dyn Resolve>,
+    /// The connections, which clients with the same object here share.
+    pub connections: Arc<Connections>,
 }
 
 impl ClientOptions {
@@ -91,7 +97,8 @@ impl ClientOptions {
             route_idle: Duration::from_mins(5),
             name_server_interval: Duration::from_mins(2),
             heartbeat_interval: Duration::from_secs(30),
-            resolver: Arc::new(SystemResolver),
+            resolver: SYSTEM_RESOLVER.clone(),
+            connections: Connections::new(),
         }
     }
 

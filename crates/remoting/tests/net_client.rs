@@ -8,11 +8,12 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, FaultyLink, Found, NetError, Requests, Resolve, Retry, ServerOptions, Table,
+    Client, ClientOptions, FaultyLink, Found, NetError, Peer, Processor, Reply, Requests, Resolve, Retry,
+    ServerOptions, Table,
 };
 use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, soon};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn options() -> ClientOptions {
@@ -561,4 +562,102 @@ fn a_request_fails_at_once_when_the_runtime_is_gone() {
     let (request, oneway) = outcomes.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(matches!(request, NetError::NotSent { .. }), "{request}");
     assert!(matches!(oneway, NetError::NotSent { .. }), "{oneway}");
+}
+
+/// The table of a client that answers requests whose field `group` is this.
+fn table_of(group: &'static str, asked: &Arc<AtomicUsize>) -> Arc<Table> {
+    let asked = asked.clone();
+    let count: Arc<dyn Processor> = Arc::new(move |_: Command, _: &Peer, reply: Reply| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        reply.send(Command::response(0));
+    });
+    let mut table = Table::new();
+    table.native(&[ECHO], &count);
+    table.only(move |request| request.fields.get("group") == Some(group));
+    Arc::new(table)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_share_connections_have_waits_and_requests_of_their_own() {
+    let server = Running::start(ServerOptions::default());
+    let at = server.at();
+    let (asked_a, asked_b): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
+    let handle = tokio::runtime::Handle::current();
+    let a = Client::new(&handle, options(), table_of("a", &asked_a)).unwrap();
+    let b = a.downgrade().join(table_of("b", &asked_b)).unwrap();
+    for client in [&a, &b] {
+        assert_eq!(
+            client.request(&at, ask(ECHO, b"x"), SECOND).await.unwrap().code,
+            0
+        );
+    }
+    assert_eq!(server.seen.opened(), 1, "one connection serves both");
+
+    // The server asks each of them over the one connection.
+    for (group, code) in [("a", 0), ("b", 0), ("b", 0), ("c", 3)] {
+        let command = ask(ECHO, b"").with_field("group", group);
+        let answer = server.seen.peer(0).request(command, SECOND).await;
+        assert_eq!(answer.unwrap().code, code, "{group}");
+    }
+    assert_eq!(
+        (asked_a.load(Ordering::SeqCst), asked_b.load(Ordering::SeqCst)),
+        (1, 2)
+    );
+
+    // The end of one ends its waits only.
+    let (ended_a, ended_b) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+    for (client, ended) in [(&a, &ended_a), (&b, &ended_b)] {
+        let ended = ended.clone();
+        client.request_with(&at, ask(HOLD, b""), Duration::from_mins(1), move |outcome| {
+            *ended.lock().unwrap() = Some(outcome.map(|answer| answer.code));
+        });
+    }
+    assert!(eventually(|| server.seen.held() == 2).await);
+    a.close().await;
+    let outcome = ended_a.lock().unwrap().take().unwrap();
+    assert!(
+        matches!(outcome, Err(NetError::ConnectionLost { .. })),
+        "{outcome:?}"
+    );
+    assert!(ended_b.lock().unwrap().is_none());
+    let refused = a.request(&at, ask(ECHO, b""), SECOND).await.unwrap_err();
+    assert!(matches!(refused, NetError::Closed), "{refused}");
+    assert!(matches!(a.oneway(&at, ask(ECHO, b"")), Err(NetError::Closed)));
+    for (_, reply) in server.seen.take_held() {
+        reply.send(Command::response(7));
+    }
+    assert!(eventually(|| matches!(*ended_b.lock().unwrap(), Some(Ok(7)))).await);
+    assert_eq!((server.seen.opened(), server.seen.closed()), (1, 0));
+
+    // The last one ends the connections, and nobody joins any more.
+    let weak = b.downgrade();
+    assert!(weak.is_open());
+    b.close().await;
+    assert!(eventually(|| server.seen.closed() == 1).await);
+    assert!(!weak.is_open() && weak.join(Arc::new(Table::new())).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_while_it_sends_leaves_no_wait_behind() {
+    let server = silent().await;
+    let at = server.address().to_string();
+    let keeps = client(options());
+    for _ in 0..50 {
+        let leaves = keeps.downgrade().join(Arc::new(Table::new())).unwrap();
+        let ended = Arc::new(AtomicUsize::new(0));
+        let sending = {
+            let (client, ended, at) = (leaves.clone(), ended.clone(), at.clone());
+            std::thread::spawn(move || {
+                for _ in 0..200 {
+                    let ended = ended.clone();
+                    client.request_with(&at, ask(ECHO, b"x"), Duration::from_mins(5), move |_| {
+                        ended.fetch_add(1, Ordering::SeqCst);
+                    });
+                }
+            })
+        };
+        leaves.shut();
+        sending.join().unwrap();
+        assert!(eventually(|| ended.load(Ordering::SeqCst) == 200).await);
+    }
 }

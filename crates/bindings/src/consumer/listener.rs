@@ -60,8 +60,9 @@ impl PyListeningConsumer {
 impl PyListeningConsumer {
     #[new]
     fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
-        let made = settings.options().and_then(|(options, start)| {
+        let made = settings.options().and_then(|(mut options, start)| {
             let runtime = runtime::current()?;
+            options.client.connections = runtime::connections()?;
             Ok(Puller::new(runtime.handle(), options, start)?)
         });
         Ok(Self {

@@ -140,7 +140,7 @@ impl PyProducer {
     /// `checks`: brokers may ask it how transactions ended.
     #[new]
     fn new(py: Python<'_>, options: NativeOptions, checks: bool) -> PyResult<Self> {
-        let options = options.read().map_err(|error| error.into_py(py))?;
+        let mut options = options.read().map_err(|error| error.into_py(py))?;
         let asked = Arc::new(Requests::new(ASKED_LIMIT));
         let mut table = Table::new();
         table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &asked);
@@ -155,7 +155,10 @@ impl PyProducer {
             .validate()
             .map_err(Error::from)
             .and_then(|()| runtime::current())
-            .and_then(|runtime| Ok(Producer::with_table(runtime.handle(), options, table)?));
+            .and_then(|runtime| {
+                options.client.connections = runtime::connections()?;
+                Ok(Producer::with_table(runtime.handle(), options, table)?)
+            });
         Ok(Self {
             owner: Owner::new("this producer"),
             asked,

@@ -26,9 +26,10 @@ pub use crate::producer::result::{SendCallback, SendResult, SendStatus};
 pub use crate::producer::shared::ProducerStats;
 use crate::producer::shared::Shared;
 use crate::producer::trace::Traces;
+use crate::session::connections::Role;
 use crate::session::heartbeat::{Heartbeat, Membership};
 use crate::session::identity;
-use crate::session::name_servers::{self, NameServers};
+use crate::session::name_servers::NameServers;
 use crate::session::routes::{AutoCreate, Routes};
 use bytes::Bytes;
 use pyrmq_remoting::message::compress;
@@ -65,9 +66,10 @@ impl Producer {
     ) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
-        // All that may be on its way may go to one broker; headers come on top of what the window counts.
-        let outgoing = options.max_in_flight_bytes.saturating_mul(2);
-        let client = name_servers::transport(handle, table, &options.client, outgoing)?;
+        let membership = Membership::producer(&options.client);
+        let role = Role::Producer(membership.client_id.clone());
+        let connections = options.client.connections.clone();
+        let client = connections.join(handle, table, &options.client, role)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
             topic: options.create_topic_key.clone(),
@@ -76,7 +78,6 @@ impl Producer {
         let name_servers = NameServers::new(client.clone(), &options.client);
         let faults = Arc::new(LatencyFaultTolerance::new(options.fault_schedule.clone()));
         let routes = Routes::new(name_servers, Some(create), tracker.clone(), faults.clone());
-        let membership = Membership::producer(&options.client);
         let heartbeat = Heartbeat::new(
             client.clone(),
             routes.clone(),

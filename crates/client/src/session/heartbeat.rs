@@ -260,19 +260,24 @@ impl Heartbeat {
         (answered, failed)
     }
 
-    /// Beats until the client stops: when a route is known, when a connection came or went (a broker that has started
-    /// again knows nobody, and cannot ask about transactions), both looked for each second; and each interval. After a
-    /// failure sooner, with pauses that double.
+    /// Beats until the client stops: when another broker is known, when a connection came or went (a broker that has
+    /// started again knows nobody, and cannot ask about transactions), both looked for each second; and each interval.
+    /// After a failure sooner, with pauses that double. A broker that becomes known may have a connection already: that
+    /// of another client.
     pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
         let stats = self.client.stats();
-        let mut last: Option<(Instant, Snapshot)> = None;
+        let mut last: Option<(Instant, Snapshot, Vec<(String, bool)>)> = None;
         let (mut pause, mut failures) = (interval, 0);
         while !shutdown.sleep_or_stop(CHECK_INTERVAL.min(interval)).await {
             let now = stats.snapshot();
-            let is_due = last.as_ref().is_none_or(|(at, seen)| {
-                at.elapsed() >= pause || now.opened != seen.opened || now.connections < seen.connections
+            let brokers = self.routes.brokers();
+            let is_due = last.as_ref().is_none_or(|(at, seen, known)| {
+                at.elapsed() >= pause
+                    || now.opened != seen.opened
+                    || now.connections < seen.connections
+                    || *known != brokers
             });
-            if !is_due || self.routes.brokers().is_empty() {
+            if !is_due || brokers.is_empty() {
                 continue;
             }
             // What failed is in the log.
@@ -282,7 +287,7 @@ impl Heartbeat {
                 pause = (CHECK_INTERVAL * 2_u32.saturating_pow(failures)).min(interval);
                 failures += 1;
             }
-            last = Some((Instant::now(), stats.snapshot()));
+            last = Some((Instant::now(), stats.snapshot(), brokers));
         }
     }
 

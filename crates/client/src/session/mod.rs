@@ -1,6 +1,8 @@
-//! What producers and consumers have in common: name servers, routes, heartbeats, identity. Each client has its own.
+//! What producers and consumers have in common: name servers, routes, heartbeats, identity. Each client has its own,
+//! but for the connections, which the clients of a process share.
 
 pub mod address_server;
+pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 pub mod name_servers;

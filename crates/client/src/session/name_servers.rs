@@ -10,13 +10,12 @@ use crate::error::ClientError;
 use crate::options::ClientOptions;
 use crate::session::address_server::AddressServer;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, NetError, Table};
+use pyrmq_remoting::net::{Client, NetError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
 
 /// The name servers of a client.
 #[derive(Debug)]
@@ -235,22 +234,6 @@ impl NameServers {
         *list = new;
         left
     }
-}
-
-/// The transport of a client. One connection takes at least `outgoing` bytes that wait to be written.
-pub(crate) fn transport(
-    handle: &Handle,
-    table: Table,
-    options: &ClientOptions,
-    outgoing: usize,
-) -> Result<Client, ClientError> {
-    let resolver = options.resolver.clone();
-    let mut net = NetOptions::default();
-    let connection = &mut net.connection;
-    connection.outgoing_bytes = connection.outgoing_bytes.max(outgoing);
-    connection.outgoing_close_bytes = connection.outgoing_close_bytes.max(connection.outgoing_bytes);
-    Client::with_resolver(handle, net, Arc::new(table), Arc::new(()), resolver)
-        .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
 }
 
 /// Those of one kind, sorted: IPv4's where there are any.

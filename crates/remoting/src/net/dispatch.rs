@@ -3,13 +3,13 @@
 use super::connection::{Connection, Hang};
 use super::large_frames::Permit;
 use super::link::Phase;
-use super::{CloseReason, PythonRequest, Reply, Row};
+use super::table::{busy, enqueue, unsupported};
+use super::{CloseReason, Reply, Row};
 use crate::codes::response;
 use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 /// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
 const GO_AWAY_ABOVE: i32 = 475;
@@ -119,18 +119,8 @@ impl Connection {
                 // Another thread may answer this before the batch ends, and the answer may report the counters: they
                 // must include it.
                 self.setting.stats.add(&mut self.tally);
-                let command = request;
-                let peer = self.peer.clone();
-                let at = Instant::now();
-                let request = PythonRequest {
-                    command,
-                    peer,
-                    reply,
-                    at,
-                };
-                if let Err(back) = requests.push(request) {
+                if !enqueue(requests, request, &self.peer, reply) {
                     self.tally.busy += 1;
-                    back.reply.send(busy("the queue of the control plane is full"));
                 }
             }
             Some(Row::Refused(why)) => {
@@ -150,16 +140,4 @@ impl Connection {
             tracing::error!(code, peer = %self.peer.remote(), "a processor panicked");
         }
     }
-}
-
-fn busy(why: &str) -> Command {
-    Command::error(
-        response::SYSTEM_BUSY,
-        format!("[OVERLOAD] {why}, try again later"),
-    )
-}
-
-fn unsupported(code: i32, why: &str) -> Command {
-    let remark = format!("request type {code} not supported{why}");
-    Command::error(response::REQUEST_CODE_NOT_SUPPORTED, remark)
 }

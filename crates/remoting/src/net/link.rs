@@ -4,6 +4,7 @@
 //! One lock guards queue, waits and the sleeping task's waker, so sending a request takes one lock. A push wakes the
 //! task only if it sleeps: frames that the task itself queues while it works cost no wake-up.
 
+use super::members::MemberId;
 use super::outbound_request::{Commanded, Request};
 use super::pending::{Callback, Pending};
 use super::send_queue::{SendQueue, cost_of};
@@ -276,7 +277,7 @@ impl Outbox for Link {
             command,
             callback,
         };
-        if let Err(rejected) = Link::request(self, request, (Instant::now(), timeout)) {
+        if let Err(rejected) = Link::request(self, request, (Instant::now(), timeout), MemberId::SERVER) {
             rejected.request.refuse(rejected.error);
         }
     }

@@ -19,6 +19,8 @@ mod error;
 mod faulty_link;
 mod large_frames;
 mod link;
+mod links;
+mod members;
 mod memory_budget;
 mod meter;
 mod options;
@@ -37,7 +39,7 @@ mod stats;
 pub mod table;
 
 pub use call::Call;
-pub use client::Client;
+pub use client::{Client, WeakClient};
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, FaultyLink, Passage, Way};

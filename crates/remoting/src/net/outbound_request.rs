@@ -1,6 +1,7 @@
 //! Our requests on a link: queued with their wait, answered, timed out, or ended with the connection.
 
 use super::link::{Link, Phase, State};
+use super::members::MemberId;
 use super::pending::{Callback, OutboundRequest, Waiter};
 use super::send_queue::{Entry, SendQueue, cost_of};
 use super::{CloseReason, NetError};
@@ -104,6 +105,7 @@ impl Link {
         &self,
         mut request: Q,
         (now, timeout): (Instant, Duration),
+        member: MemberId,
     ) -> Result<(), Box<Rejected<Q>>> {
         let rejected = |error, request| Err(Box::new(Rejected { error, request }));
         let deadline = now.checked_add(timeout).unwrap_or(now + FAR_FUTURE);
@@ -129,6 +131,7 @@ impl Link {
         let waiter = Waiter {
             deadline,
             timeout,
+            member,
             callback: request.queue(opaque, &mut state.queue),
         };
         state.pending.insert(opaque, waiter);
@@ -218,21 +221,9 @@ impl Link {
     /// Ends the waits whose deadline has passed, and removes those of their requests that were not written yet.
     pub(super) fn expire(&self, now: Instant, ready: &mut SendQueue) {
         let mut state = self.lock();
-        let expired = state.pending.expire(now);
-        let mut unsent = HashSet::new();
-        if !expired.is_empty() {
-            let opaques: HashSet<i32> = expired.iter().map(|(opaque, _)| *opaque).collect();
-            let mut keep = |entry: &Entry| {
-                let late = entry.request().filter(|opaque| opaques.contains(opaque));
-                if let Some(opaque) = late {
-                    self.queued.fetch_sub(entry.cost(), Ordering::Relaxed);
-                    unsent.insert(opaque);
-                }
-                late.is_none()
-            };
-            ready.retain(&mut keep);
-            state.queue.retain(&mut keep);
-        }
+        let State { pending, queue, .. } = &mut *state;
+        let expired = pending.expire(now);
+        let unsent = self.take_unsent(&expired, [Some(ready), Some(queue)]);
         drop(state);
         for (opaque, waiter) in expired {
             let error = NetError::Timeout {
@@ -241,6 +232,49 @@ impl Link {
                 sent: !unsent.contains(&opaque),
             };
             call(waiter.callback, Err(error));
+        }
+    }
+
+    /// Ends the waits of one of the clients that share the connection.
+    pub(super) fn abandon(&self, member: MemberId) {
+        let mut state = self.lock();
+        let State { pending, queue, .. } = &mut *state;
+        let left = pending.take_of(member);
+        let unsent = self.take_unsent(&left, [None, Some(queue)]);
+        drop(state);
+        for (opaque, waiter) in left {
+            let error = self.ended(unsent.contains(&opaque), &CloseReason::Here);
+            call(waiter.callback, Err(error));
+        }
+    }
+
+    /// Removes requests from the queues; returns the numbers of those that were there.
+    fn take_unsent(&self, requests: &[(i32, Waiter)], queues: [Option<&mut SendQueue>; 2]) -> HashSet<i32> {
+        let mut unsent = HashSet::new();
+        if requests.is_empty() {
+            return unsent;
+        }
+        let opaques: HashSet<i32> = requests.iter().map(|(opaque, _)| *opaque).collect();
+        for queue in queues.into_iter().flatten() {
+            queue.retain(|entry: &Entry| {
+                let gone = entry.request().filter(|opaque| opaques.contains(opaque));
+                if let Some(opaque) = gone {
+                    self.queued.fetch_sub(entry.cost(), Ordering::Relaxed);
+                    unsent.insert(opaque);
+                }
+                gone.is_none()
+            });
+        }
+        unsent
+    }
+
+    /// The error of a request that gets no answer because the connection, or its client, has ended.
+    fn ended(&self, is_unsent: bool, reason: &CloseReason) -> NetError {
+        let (address, reason) = (self.address.clone(), reason.clone());
+        if is_unsent {
+            NetError::NotSent { address, reason }
+        } else {
+            NetError::ConnectionLost { address, reason }
         }
     }
 
@@ -264,18 +298,10 @@ impl Link {
         drop(state);
         self.queued.store(0, Ordering::Relaxed);
         let unsent: HashSet<i32> = ready.requests().chain(queued.requests()).collect();
-        let (address, reason) = (&self.address, reason.clone());
         for (opaque, waiter) in pending {
             let error = match connect {
                 Some(error) => error.clone(),
-                None if unsent.contains(&opaque) => NetError::NotSent {
-                    address: address.clone(),
-                    reason: reason.clone(),
-                },
-                None => NetError::ConnectionLost {
-                    address: address.clone(),
-                    reason: reason.clone(),
-                },
+                None => self.ended(unsent.contains(&opaque), reason),
             };
             call(waiter.callback, Err(error));
         }

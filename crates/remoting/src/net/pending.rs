@@ -4,6 +4,7 @@
 //! scan is kept, so a busy connection scans once per timeout, at any rate.
 
 use super::NetError;
+use super::members::MemberId;
 use crate::command::Command;
 use crate::error::WireError;
 use crate::hash::NameMap;
@@ -44,6 +45,7 @@ pub type Callback = Box<dyn ResponseHandler>;
 pub(super) struct Waiter {
     pub(super) deadline: Instant,
     pub(super) timeout: Duration,
+    pub(super) member: MemberId,
     pub(super) callback: Callback,
 }
 
@@ -95,6 +97,12 @@ impl Pending {
             .collect();
         self.earliest = self.waiters.values().map(|waiter| waiter.deadline).min();
         expired
+    }
+
+    /// Removes every request of one of the clients that share the connection.
+    pub(super) fn take_of(&mut self, member: MemberId) -> Vec<(i32, Waiter)> {
+        let of_member = self.waiters.extract_if(|_, waiter| waiter.member == member);
+        of_member.collect()
     }
 
     /// Removes all requests.

@@ -1,10 +1,12 @@
 //! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
-use super::{Peer, Reply, Requests};
+use super::{Peer, PythonRequest, Reply, Requests};
+use crate::codes::response;
 use crate::command::Command;
 use crate::hash::NameMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Answers requests of one family, on the connection's own task: it must not block for long.
 pub trait Processor: Send + Sync + 'static {
@@ -83,11 +85,17 @@ pub struct RowInfo {
     pub note: &'static str,
 }
 
+/// Whether a request is for the owner of a table.
+type Filter = Box<dyn Fn(&Command) -> bool + Send + Sync>;
+
 /// Maps request codes to rows. Fixed once the server runs.
 #[derive(Default)]
 pub struct Table {
     rows: NameMap<i32, Row>,
+    // What answers all other codes.
+    rest: Option<Row>,
     batches: Option<Arc<dyn BatchProcessor>>,
+    filter: Option<Filter>,
 }
 
 impl fmt::Debug for Table {
@@ -135,6 +143,37 @@ impl Table {
         self
     }
 
+    /// Adds a native row for all codes that have no other row.
+    pub fn rest(&mut self, processor: Arc<dyn Processor>) -> &mut Self {
+        self.rest = Some(Row::Native(processor));
+        self
+    }
+
+    /// Clients that share a connection: only the requests for which `filter` returns true are for this one.
+    pub fn only(&mut self, filter: impl Fn(&Command) -> bool + Send + Sync + 'static) -> &mut Self {
+        self.filter = Some(Box::new(filter));
+        self
+    }
+
+    /// Whether a request is for the owner of this table.
+    pub(super) fn is_for(&self, request: &Command) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter(request))
+    }
+
+    /// Passes a request to its row. Batched rows are for servers: here they are refused.
+    pub(super) fn serve(&self, request: Command, peer: &Peer, reply: Reply) {
+        let code = request.code;
+        match self.get(code) {
+            Some(Row::Native(processor)) => processor.process(request, peer, reply),
+            Some(Row::Python(requests)) => {
+                // A full queue has said so.
+                let _is_queued = enqueue(requests, request, peer, reply);
+            }
+            Some(Row::Refused(why)) => reply.send(unsupported(code, &format!(": {why}"))),
+            Some(Row::Batched) | None => reply.send(unsupported(code, "")),
+        }
+    }
+
     /// A batch for a connection; `None` without batched rows.
     pub(super) fn batch(&self) -> Option<Box<dyn RequestBatch>> {
         self.batches.as_ref().map(|batches| batches.batch())
@@ -142,6 +181,35 @@ impl Table {
 
     /// Returns the row of a code.
     pub fn get(&self, code: i32) -> Option<&Row> {
-        self.rows.get(&code)
+        self.rows.get(&code).or(self.rest.as_ref())
     }
+}
+
+/// Queues a request for Python. False: the queue is full, and the peer was asked to try again later.
+pub(super) fn enqueue(requests: &Requests, command: Command, peer: &Peer, reply: Reply) -> bool {
+    let request = PythonRequest {
+        command,
+        peer: peer.clone(),
+        reply,
+        at: Instant::now(),
+    };
+    match requests.push(request) {
+        Ok(()) => true,
+        Err(back) => {
+            back.reply.send(busy("the queue of the control plane is full"));
+            false
+        }
+    }
+}
+
+pub(super) fn busy(why: &str) -> Command {
+    Command::error(
+        response::SYSTEM_BUSY,
+        format!("[OVERLOAD] {why}, try again later"),
+    )
+}
+
+pub(super) fn unsupported(code: i32, why: &str) -> Command {
+    let remark = format!("request type {code} not supported{why}");
+    Command::error(response::REQUEST_CODE_NOT_SUPPORTED, remark)
 }
