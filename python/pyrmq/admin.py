@@ -73,9 +73,9 @@ class TopicQueues:
 
     Attributes:
         broker: Broker name.
-        read_queues: Queues 0 up to this may be read.
-        write_queues: Queues 0 up to this may be written.
-        perm: Bits: 4 read, 2 write, 1 others may be created by it.
+        read_queues: Number of queues that may be read.
+        write_queues: Number of queues that may be written to.
+        perm: Permission bits: 4 read, 2 write, 1 new topics may copy its settings.
     """
 
     broker: str
@@ -231,12 +231,12 @@ class Admin(GroupAdmin, MessageAdmin):
         Args:
             topic: Topic.
             queues: Queues on each broker.
-            read_queues: Queues to read, when they differ.
-            write_queues: Queues to write, when they differ.
-            perm: Bits: 4 read, 2 write.
-            order: The topic is ordered.
-            cluster: On the masters of this cluster only.
-            brokers: On these brokers only, by name.
+            read_queues: Number of queues that may be read. Default: `queues`.
+            write_queues: Number of queues that may be written to. Default: `queues`.
+            perm: Permission bits: 4 read, 2 write.
+            order: Whether the topic is ordered.
+            cluster: Create it on the masters of this cluster only.
+            brokers: Create it on these brokers only, by name.
 
         Raises:
             RouteError: No broker is there.
@@ -344,7 +344,7 @@ class Admin(GroupAdmin, MessageAdmin):
         return dict(sorted(found.items()))
 
     def close(self) -> None:
-        """End every connection.
+        """Close the connections that no other client of this process uses.
 
         Example:
             >>> admin.close()  # doctest: +SKIP

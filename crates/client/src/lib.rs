@@ -4,6 +4,7 @@
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
 pub mod error;
+mod namespace;
 pub mod options;
 pub mod producer;
 

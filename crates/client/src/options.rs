@@ -2,16 +2,16 @@
 
 use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
-use crate::session::connections::Connections;
+use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
-use pyrmq_remoting::names::{DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, TEMPLATE_TOPIC};
-use pyrmq_remoting::net::{Resolve, SystemResolver};
+use pyrmq_remoting::names::TEMPLATE_TOPIC;
+use pyrmq_remoting::net::{Client, Resolve, Table};
 use pyrmq_routing::fault::Schedule;
-use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
 const GROUP_BYTES: usize = 120;
@@ -28,17 +28,8 @@ const RETRY_CODES: [i32; 8] = [
     response::GO_AWAY,
 ];
 
-/// Between a namespace and a name in it (Apache `NamespaceUtil.NAMESPACE_SEPARATOR`).
-const NAMESPACE_SEPARATOR: char = '%';
-
-/// What goes before a namespace in the name of a topic of a group.
-const GROUP_PREFIXES: [&str; 2] = [RETRY_PREFIX, DLQ_PREFIX];
-
 /// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
 const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
-
-/// One object, so that clients that resolve alike are known to.
-static SYSTEM_RESOLVER: LazyLock<Arc<dyn Resolve>> = LazyLock::new(|| Arc::new(SystemResolver));
 
 /// Reads `host:port;host:port`, each once.
 pub(crate) fn split_addresses(text: &str) -> Vec<String> {
@@ -56,7 +47,7 @@ pub(crate) fn split_addresses(text: &str) -> Vec<String> {
 pub struct ClientOptions {
     /// Name servers as `host:port`, without duplicates. Apache `namesrvAddr`.
     pub name_servers: Vec<String>,
-    /// Who tells the name servers when none is given. Apache `rocketmq.namesrv.domain`.
+    /// Server that lists the name servers when none is given. Apache `rocketmq.namesrv.domain`.
     pub address_server: Option<AddressServer>,
     /// Group name. Apache `producerGroup`, `consumerGroup`.
     pub group: String,
@@ -70,13 +61,13 @@ pub struct ClientOptions {
     pub request_timeout: Duration,
     /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
     pub route_interval: Duration,
-    /// How long a route is kept that nobody uses. Kafka `metadata.max.idle.ms`: 5 min; Apache keeps it for good.
+    /// How long an unused route is kept. Kafka `metadata.max.idle.ms`: 5 min; Apache keeps it for ever.
     pub route_idle: Duration,
     /// How old the list of name servers may be. Apache `MQClientInstance.startScheduledTask`: 2 min.
     pub name_server_interval: Duration,
     /// How often brokers get a heartbeat. Apache `heartbeatBrokerInterval`: 30 s.
     pub heartbeat_interval: Duration,
-    /// Who looks hosts up.
+    /// Resolves host names.
     pub resolver: Arc<dyn Resolve>,
     /// The connections, which clients with the same object here share.
     pub connections: Arc<Connections>,
@@ -97,9 +88,20 @@ impl ClientOptions {
             route_idle: Duration::from_mins(5),
             name_server_interval: Duration::from_mins(2),
             heartbeat_interval: Duration::from_secs(30),
-            resolver: SYSTEM_RESOLVER.clone(),
+            resolver: system_resolver(),
             connections: Connections::new(),
         }
+    }
+
+    /// Connections for a client of this role, whose `table` answers what brokers ask it.
+    pub(crate) fn connect(&self, handle: &Handle, table: Table, role: Role) -> Result<Client, ClientError> {
+        let identity = Identity {
+            instance_name: self.instance_name.clone(),
+            unit_name: self.unit_name.clone(),
+            resolver: self.resolver.clone(),
+        };
+        self.connections
+            .join(handle, table, identity, (role, self.group.clone()))
     }
 
     /// Refuses what cannot work.
@@ -295,42 +297,6 @@ impl ProducerOptions {
             return refuse("default_queues", self.default_queues.to_string(), "at least 1");
         }
         Ok(())
-    }
-}
-
-impl ClientOptions {
-    /// A name in the namespace (Apache `NamespaceUtil.wrapNamespace`): RocketMQ's own topics are in none, and the
-    /// prefix of a retry or dead letter topic stays in front.
-    pub fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        if self.namespace.is_empty() || SYSTEM_TOPICS.contains(&name) || name.starts_with(SYSTEM_PREFIX) {
-            return Cow::Borrowed(name);
-        }
-        let prefix = GROUP_PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
-        let (prefix, bare) = name.split_at(prefix.map_or(0, |prefix| prefix.len()));
-        let inside = bare.strip_prefix(&*self.namespace);
-        if inside.is_some_and(|rest| rest.starts_with(NAMESPACE_SEPARATOR)) {
-            return Cow::Borrowed(name);
-        }
-        Cow::Owned(format!("{prefix}{}{NAMESPACE_SEPARATOR}{bare}", self.namespace))
-    }
-
-    /// A topic as the caller knows it.
-    pub fn unwrap_name(&self, name: &Arc<str>) -> Arc<str> {
-        match self.inside(name) {
-            plain if plain.len() == name.len() => name.clone(),
-            plain => plain.into(),
-        }
-    }
-
-    /// The same as a part of the name.
-    pub fn inside<'a>(&self, name: &'a str) -> &'a str {
-        if self.namespace.is_empty() {
-            return name;
-        }
-        let inside = name.strip_prefix(&*self.namespace);
-        inside
-            .and_then(|rest| rest.strip_prefix(NAMESPACE_SEPARATOR))
-            .unwrap_or(name)
     }
 }
 

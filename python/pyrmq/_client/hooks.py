@@ -24,7 +24,7 @@ SendingKind = Literal["send", "batch", "oneway", "request", "reply", "half"]
 """How a message is sent; ``send_async`` and ``produce`` are of the kind ``send``."""
 
 _Given = ParamSpec("_Given")
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 
 def callback_raised(error: BaseException) -> None:
@@ -33,7 +33,7 @@ def callback_raised(error: BaseException) -> None:
 
 
 class Sending:
-    """A message as hooks see it; a call of ``send_batch`` is one of these.
+    """A message as hooks see it; one object stands for a whole call of ``send_batch``.
 
     Attributes:
         kind: How it is sent: ``send``, ``batch``, ``oneway``, ``request``, ``reply`` or
@@ -44,12 +44,12 @@ class Sending:
         tags: Its tag.
         properties: Its properties. What a hook adds here is sent; in a batch, with each message.
         sharding_key: The key that keeps its order; None for a batch.
-        when: When it is delivered: a delay level (0: at once), or the timer property that says it
-            and its text. 0 for a batch.
+        when: When it is delivered: a delay level (0: at once), or the name and value of a timer
+            property. 0 for a batch.
         group: The producer's group, without its namespace.
         namespace: The producer's namespace; empty without one.
         client_id: The producer's id at brokers.
-        notes: For hooks: what one stores here before the send is there after it.
+        notes: Values that a hook stores before the send and reads after it.
 
     Example:
         >>> Sending("send", "orders", b"tea").properties
@@ -145,7 +145,7 @@ class SendHook:
             topic: The message's topic.
             message_id: The message's unique id, which is also the transaction's.
             state: How it ended.
-            asked: Whether the broker had asked.
+            asked: Whether this answers a check of the broker.
 
         Example:
             >>> SendHook().after_transaction("t", "0A", TransactionState.COMMIT, asked=False)
@@ -190,22 +190,22 @@ class Hooks:
             try:
                 hook.before_send(sending)
             except BaseException as error:
-                self._tell(self._hooks[:number], sending, error, None)
+                self._call_after(self._hooks[:number], sending, error, None)
                 raise
         options["properties"] = sending.properties
         return sending
 
     def after(self, sending: Sending, error: BaseException | None, result: object) -> None:
         """Call the hooks with an outcome."""
-        self._tell(self._hooks, sending, error, result)
+        self._call_after(self._hooks, sending, error, result)
 
     def attempt(
         self,
         sending: Sending,
-        call: Callable[_Given, _Told],
+        call: Callable[_Given, _Result],
         *arguments: _Given.args,
         **options: _Given.kwargs,
-    ) -> _Told:
+    ) -> _Result:
         """Call `call`; if it raises, that is the outcome."""
         try:
             return call(*arguments, **options)
@@ -216,10 +216,10 @@ class Hooks:
     def whole(
         self,
         sending: Sending,
-        call: Callable[_Given, _Told],
+        call: Callable[_Given, _Result],
         *arguments: _Given.args,
         **options: _Given.kwargs,
-    ) -> _Told:
+    ) -> _Result:
         """Call `call`, which returns the outcome, and the hooks with it."""
         result = self.attempt(sending, call, *arguments, **options)
         self.after(sending, None, result)
@@ -238,26 +238,26 @@ class Hooks:
     ) -> Callable[[RmqError | None, SendResult | None], object]:
         """Make a delivery callback that calls the hooks first."""
 
-        def told(error: RmqError | None, result: SendResult | None) -> None:
+        def on_delivery(error: RmqError | None, result: SendResult | None) -> None:
             self.after(sending, error, result)
             if then is not None:
                 then(error, result)
 
-        return told
+        return on_delivery
 
     def watch(self, sending: Sending, future: Any) -> None:  # noqa: ANN401 - of threads or a loop
         """Call the hooks when a future is done."""
 
-        def told(done: Any) -> None:  # noqa: ANN401 - of either kind
+        def on_done(done: Any) -> None:  # noqa: ANN401 - of either kind
             if done.cancelled():
                 self.after(sending, CancelledError(), None)
                 return
             error = done.exception()
             self.after(sending, error, None if error else done.result())
 
-        future.add_done_callback(told)
+        future.add_done_callback(on_done)
 
-    def _tell(
+    def _call_after(
         self,
         hooks: Sequence[SendHook],
         sending: Sending,

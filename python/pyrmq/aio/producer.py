@@ -196,9 +196,9 @@ class Producer(ConfiguredProducer):
         if not self._hooks:
             _core.check_options(kind, options)
             return await send()
-        return await self._told(self._hooks.before(kind, topic, body, options), send())
+        return await self._with_hooks(self._hooks.before(kind, topic, body, options), send())
 
-    async def _told(self, sending: Sending, outcome: Awaitable[Any]) -> Any:  # noqa: ANN401 - as above
+    async def _with_hooks(self, sending: Sending, outcome: Awaitable[Any]) -> Any:  # noqa: ANN401 - as above
         try:
             result = await outcome
         except BaseException as error:
@@ -289,8 +289,8 @@ class Producer(ConfiguredProducer):
 
         if sending is None:
             return await send_all()
-        told: list[SendResult] = await self._told(sending, send_all())
-        return told
+        results: list[SendResult] = await self._with_hooks(sending, send_all())
+        return results
 
     async def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
         """Send a message that nobody confirms; see :meth:`pyrmq.Producer.send_oneway`.

@@ -15,23 +15,23 @@
 )]
 
 use crate::enter;
-use crate::errors::{Error, about};
-use crate::producer::args::{self, Kind, MessageProperties, QueueAndTime, SendArgs};
+use crate::errors::Error;
+use crate::producer::args::{Kind, MessageProperties, QueueAndTime, SendArgs};
 use crate::producer::batch::{self, Plan};
-use crate::producer::class::{BodyRef, PyProducer};
+use crate::producer::class::PyProducer;
 use crate::producer::completion::callbacks::{Callbacks, Thread, wait_for};
 use crate::producer::completion::future::SendFuture;
 use crate::producer::completion::queue::{Completion, CompletionQueue, share};
 use crate::producer::completion::{CallbackQueue, CompletionList, PipeSignal, PySendResult, Value, Waiter};
+use crate::producer::submit::SendMode;
 use crate::producer::way::Way;
 use crate::runtime::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
-use pyrmq_client::producer::accumulator::{Accumulator, Destination, Item, Limits};
-use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates, Condition};
+use pyrmq_client::producer::accumulator::{Accumulator, Destination, Limits};
+use pyrmq_client::producer::back_pressure::{Candidates, Condition};
 use pyrmq_remoting::message::java_hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,140 +41,23 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
     owner: Owner,
-    native: Py<PyProducer>,
-    producer: Arc<Producer>,
+    pub(super) native: Py<PyProducer>,
+    pub(super) producer: Arc<Producer>,
     core: Option<Arc<Accumulator<Completion>>>,
-    calls: Arc<Callbacks>,
-    futures: Arc<CompletionQueue>,
-}
-
-/// How a message is taken.
-struct SendMode {
-    completion: Option<Completion>,
-    eager: bool,
-    wait: bool,
-    timeout: Option<Duration>,
+    pub(super) calls: Arc<Callbacks>,
+    pub(super) futures: Arc<CompletionQueue>,
 }
 
 impl PyAccumulator {
-    fn core(&self) -> &Arc<Accumulator<Completion>> {
+    pub(super) fn core(&self) -> &Arc<Accumulator<Completion>> {
         // Only dropping takes it out.
         self.core
             .as_ref()
             .unwrap_or_else(|| unreachable!("used while it is dropped"))
     }
 
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check().map_err(|error| error.into_py(py))
-    }
-
-    fn submit<'py>(
-        &self,
-        py: Python<'py>,
-        topic: &str,
-        body: &Bound<'py, PyAny>,
-        extras: &MessageProperties<'py>,
-        queue: Option<&(String, i32)>,
-        mut mode: SendMode,
-    ) -> PyResult<bool> {
-        self.check(py)?;
-        let raise = |error: ClientError| Error::from(error).into_py(py);
-        let body = BodyRef::of(body)?;
-        let body = body.as_slice();
-        let extra = extras.text(topic)?.map_err(raise)?;
-        let destination = match (queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => Destination::Queue(broker, *id),
-            (None, Some(hash)) => Destination::Hash(hash),
-            (None, None) => Destination::Any,
-        };
-        let charged_bytes = body.len() + extra.len();
-        let back_pressure = self.producer.back_pressure();
-        let brokers = self.producer.candidates(topic, destination);
-        let permit = match back_pressure.try_acquire_at(1, charged_bytes, &brokers) {
-            Some(permit) => permit,
-            None => self.acquire_capacity(py, topic, (charged_bytes, brokers), &mut mode)?,
-        };
-        let encoded = if self.producer.is_compressible(body.len()) {
-            self.way().encode_body(py, body)?
-        } else {
-            None
-        };
-        let item = Item {
-            topic,
-            body,
-            encoded,
-            extra: &extra,
-            flag: extras.flag.0,
-            destination,
-            eager: mode.eager,
-            alone: extras.is_delayed(),
-            timeout: mode.timeout,
-            batch: None,
-            completion: mode.completion,
-        };
-        // Whoever waits in an event loop does not wait here.
-        let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
-        let pushed = if corked {
-            self.core().push_corked(item, permit)
-        } else {
-            self.core().push(item, permit).map(|()| false)
-        };
-        pushed.map_err(raise)
-    }
-
-    /// Takes a message whose outcome goes to a callback.
-    pub(crate) fn produce<'py>(
-        &self,
-        py: Python<'py>,
-        topic: &str,
-        body: &Bound<'py, PyAny>,
-        on_delivery: Option<Py<PyAny>>,
-        wait: bool,
-        args: &SendArgs<'py>,
-    ) -> PyResult<()> {
-        let queue = match &args.queue {
-            Some(queue) => args::queue_of(self.native.bind(py), topic, queue)?,
-            None => None,
-        };
-        let mode = SendMode {
-            completion: on_delivery.map(Completion::Call),
-            eager: false,
-            wait,
-            timeout: None,
-        };
-        self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)
-            .map(drop)
-    }
-
-    /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
-    fn acquire_capacity(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        (bytes, brokers): (usize, Candidates),
-        mode: &mut SendMode,
-    ) -> PyResult<BorrowedPermit<'_>> {
-        let back_pressure = self.producer.back_pressure();
-        let time = mode.timeout.unwrap_or(self.producer.options().send_timeout);
-        let deadline = Instant::now() + time;
-        if mode.wait
-            && let Some(permit) =
-                self.calls
-                    .acquire_capacity(py, back_pressure, (1, bytes, &brokers), deadline)?
-        {
-            // A thread that waits for the outcome, and a time of its own, count the wait for room too.
-            if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
-                mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
-            }
-            return Ok(permit);
-        }
-        let waited = if mode.wait { time } else { Duration::ZERO };
-        Err(about(
-            py,
-            Error::from(back_pressure.full(waited, &brokers)).into_py(py),
-            topic,
-            None,
-        ))
     }
 
     fn plan<'a, 'py>(
@@ -195,7 +78,7 @@ impl PyAccumulator {
         }
     }
 
-    fn way(&self) -> Way<'_> {
+    pub(super) fn way(&self) -> Way<'_> {
         Way {
             native: &self.native,
             producer: &self.producer,

@@ -9,5 +9,6 @@ pub(crate) mod class;
 pub(crate) mod completion;
 pub(crate) mod options;
 pub(crate) mod request_reply;
+mod submit;
 pub(crate) mod table;
 mod way;

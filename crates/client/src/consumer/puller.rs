@@ -46,8 +46,7 @@ impl Puller {
         options.client.group = options.client.wrap(&options.client.group).into_owned();
         let mut table = Table::new();
         let questions = Questions::register(&mut table);
-        let connections = options.client.connections.clone();
-        let client = connections.join(handle, table, &options.client, Role::Consumer)?;
+        let client = options.client.connect(handle, table, Role::Consumer)?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());

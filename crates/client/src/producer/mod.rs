@@ -10,10 +10,13 @@ mod end_transaction;
 pub mod outgoing;
 pub(crate) mod pending_send;
 pub(crate) mod prober;
+mod queue_choice;
 mod result;
+mod send_request;
 mod shared;
 pub mod trace;
 pub mod transaction;
+mod verdict;
 pub mod waiter;
 
 use crate::error::{ClientError, SendFailure};
@@ -68,8 +71,7 @@ impl Producer {
         options.client.group = options.client.wrap(&options.client.group).into_owned();
         let membership = Membership::producer(&options.client);
         let role = Role::Producer(membership.client_id.clone());
-        let connections = options.client.connections.clone();
-        let client = connections.join(handle, table, &options.client, role)?;
+        let client = options.client.connect(handle, table, role)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
             topic: options.create_topic_key.clone(),
@@ -83,17 +85,6 @@ impl Producer {
             routes.clone(),
             membership,
             options.client.request_timeout,
-        );
-        let shutdown = Shutdown::new();
-        tracker.spawn(routes.clone().keep_fresh(
-            options.client.route_interval,
-            options.client.route_idle,
-            shutdown.clone(),
-        ));
-        tracker.spawn(
-            heartbeat
-                .clone()
-                .keep_alive(options.client.heartbeat_interval, shutdown.clone()),
         );
         let shared = Shared {
             back_pressure: BackPressure::new(options.max_in_flight, options.max_in_flight_bytes),
@@ -111,15 +102,10 @@ impl Producer {
             born: Instant::now(),
             heartbeat,
             closed: AtomicBool::new(false),
-            shutdown,
+            shutdown: Shutdown::new(),
         };
         let shared = Arc::new(shared);
-        if shared.options.latency_fault && shared.options.detect {
-            shared.tracker.spawn(prober::run(Arc::downgrade(&shared)));
-        }
-        if shared.traces.is_some() {
-            shared.tracker.spawn(trace::run(Arc::downgrade(&shared)));
-        }
+        spawn_tasks(&shared);
         Ok(Self { shared })
     }
 
@@ -371,5 +357,20 @@ impl Drop for Producer {
         self.shared.shutdown.stop();
         self.shared.routes.close();
         self.shared.client.shut();
+    }
+}
+
+/// Starts a producer's periodic tasks: routes, heartbeats, and probes and traces where they are on.
+fn spawn_tasks(shared: &Arc<Shared>) {
+    let (tracker, client) = (&shared.tracker, &shared.options.client);
+    let routes = shared.routes.clone();
+    tracker.spawn(routes.keep_fresh(client.route_interval, client.route_idle, shared.shutdown.clone()));
+    let heartbeat = shared.heartbeat.clone();
+    tracker.spawn(heartbeat.keep_alive(client.heartbeat_interval, shared.shutdown.clone()));
+    if shared.options.latency_fault && shared.options.detect {
+        tracker.spawn(prober::run(Arc::downgrade(shared)));
+    }
+    if shared.traces.is_some() {
+        tracker.spawn(trace::run(Arc::downgrade(shared)));
     }
 }

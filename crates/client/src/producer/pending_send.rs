@@ -15,34 +15,20 @@
 use crate::error::{Attempt, ClientError, SendFailure};
 use crate::producer::back_pressure::Permit;
 use crate::producer::outgoing::{OutgoingMessage, Target};
-use crate::producer::result::{SendCallback, SendResult, SendStatus};
+use crate::producer::result::{SendCallback, SendResult};
 use crate::producer::shared::Shared;
 use crate::producer::trace::SentMessage;
+use crate::producer::verdict::{Verdict, is_illegal};
 use crate::session::routes::{RouteResult, TopicRoute};
-use bytes::Bytes;
-use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
-use pyrmq_remoting::header::{Head, HeadWriter};
-use pyrmq_remoting::message::{DURABILITY, Durability};
-use pyrmq_remoting::net::{NetError, OutboundRequest, ResponseHandler, Retry};
-use pyrmq_remoting::{Command, WireError, clock};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::net::{NetError, ResponseHandler};
+use pyrmq_remoting::{Command, clock};
 use pyrmq_routing::route::PublishedQueue;
-use pyrmq_routing::select;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-const WHAT: &str = "a send";
-
-/// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
-const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
-const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
-
-/// What Apache's brokers say of a batch over their `maxMessageSize`, as an exception's text.
-const SIZE_EXCEEDED: &str = "size exceeded";
-
-/// Failed attempts that are told of: the first and the last ones.
+/// Failed attempts that an error lists: the first and the last ones.
 const MAX_RECORDED_ATTEMPTS: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -70,78 +56,26 @@ pub(crate) enum Done {
 
 /// A send under way. Always boxed: it travels through callbacks.
 pub(crate) struct PendingSend {
-    shared: Arc<Shared>,
-    outgoing: OutgoingMessage,
+    pub(super) shared: Arc<Shared>,
+    pub(super) outgoing: OutgoingMessage,
     permit: Permit,
     done: Done,
-    started: Instant,
-    timeout: Duration,
-    attempts: u32,
+    pub(super) started: Instant,
+    pub(super) timeout: Duration,
+    pub(super) attempts: u32,
     // Attempts that count against `retries`: all but those that certainly changed nothing.
     counted_attempts: u32,
     last: Option<ClientError>,
-    may_exist: bool,
+    pub(super) may_exist: bool,
     // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does
     // better.
     stored: Option<Box<SendResult>>,
     // Where the last attempt went, and by which route while it is written.
-    queue: Option<PublishedQueue>,
-    route: Option<Arc<TopicRoute>>,
-    attempt_started: Instant,
+    pub(super) queue: Option<PublishedQueue>,
+    pub(super) route: Option<Arc<TopicRoute>>,
+    pub(super) attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
     failed_attempts: Vec<Attempt>,
-}
-
-/// What an attempt came to.
-enum Verdict {
-    Stored(SendResult),
-    /// Worth another attempt; true: the message may have been stored by this one.
-    Retryable(ClientError, bool),
-    /// The same for one that did store it, though not as safely as it was asked to.
-    StoredBelowLevel(ClientError, SendResult),
-    Refused(ClientError, bool),
-}
-
-impl OutboundRequest for PendingSend {
-    fn address(&self) -> &str {
-        self.queue.as_ref().map_or("", |queue| &queue.address)
-    }
-
-    fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let (Some(queue), Some(route)) = (&self.queue, &self.route) else {
-            return Ok(());
-        };
-        let properties = self.shared.properties(&self.outgoing);
-        let header = self.shared.header(&self.outgoing, &properties, queue);
-        let start = Head {
-            code: code_of(&self.outgoing),
-            opaque,
-            ..Head::default()
-        };
-        let shared = if let Some(shared) = route.shared_fields.get() {
-            shared
-        } else {
-            let mut first = HeadWriter::new(out, start);
-            header.write_shared(&mut first);
-            let shared = first.into_fields()?;
-            route.shared_fields.get_or_init(|| shared)
-        };
-        let mut head = HeadWriter::new(out, start);
-        head.fields(shared);
-        header.write_own(&mut head);
-        if let Some(level) = self.shared.options.durability {
-            head.text(DURABILITY, level.name());
-        }
-        head.finish(self.outgoing.body.len())
-    }
-
-    fn body(&self) -> &Bytes {
-        &self.outgoing.body
-    }
-
-    fn on_queued(&mut self) {
-        self.route = None;
-    }
 }
 
 impl ResponseHandler for PendingSend {
@@ -181,7 +115,7 @@ impl PendingSend {
         })
     }
 
-    fn can_be_split(&self) -> bool {
+    pub(super) fn can_be_split(&self) -> bool {
         matches!(self.done, Done::Accumulator(_)) && self.outgoing.items > 1
     }
 
@@ -255,12 +189,12 @@ impl PendingSend {
         self.outgoing.items.max(1) as usize
     }
 
-    fn max_attempts(&self) -> u32 {
+    pub(super) fn max_attempts(&self) -> u32 {
         self.shared.options.retries + 1
     }
 
     /// The queue was chosen by the caller: no other may be tried.
-    fn is_bound(&self) -> bool {
+    pub(super) fn is_bound(&self) -> bool {
         !matches!(self.outgoing.target, Target::Any)
     }
 
@@ -395,122 +329,6 @@ impl PendingSend {
         })
     }
 
-    fn classify(&self, queue: &PublishedQueue, outcome: Result<Command, NetError>) -> Verdict {
-        let answer = match outcome {
-            Ok(answer) => answer,
-            Err(source) => {
-                let retry = source.retry();
-                let error = ClientError::net(WHAT, queue.address.to_string(), source);
-                return match retry {
-                    Retry::Temporary => Verdict::Retryable(error, false),
-                    Retry::UnknownOutcome => Verdict::Retryable(error, true),
-                    Retry::Permanent => Verdict::Refused(error, false),
-                };
-            }
-        };
-        let Some(status) = SendStatus::from_code(answer.code) else {
-            // A broker that says where the message lies has it in its log, whatever failed then (an fsync).
-            let may_exist = answer.fields.get("queueOffset").is_some();
-            let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
-            let is_worth_it = !(self.can_be_split() && is_illegal(&error));
-            return if is_worth_it && self.shared.options.retry_codes.contains(&answer.code) {
-                Verdict::Retryable(error, may_exist)
-            } else {
-                Verdict::Refused(error, may_exist)
-            };
-        };
-        match self.result(queue, status, &answer) {
-            // What is bound to its queue, and a half, must not be stored a second time.
-            Ok(result)
-                if status != SendStatus::Ok
-                    && self.shared.options.retry_not_stored_ok
-                    && !(self.is_bound() || self.outgoing.is_half())
-                    && self.attempts < self.max_attempts()
-                    && self.started.elapsed() < self.timeout =>
-            {
-                let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
-                Verdict::StoredBelowLevel(error, result)
-            }
-            Ok(result) => Verdict::Stored(result),
-            Err(error) => Verdict::Refused(error, true),
-        }
-    }
-
-    fn result(
-        &self,
-        queue: &PublishedQueue,
-        status: SendStatus,
-        answer: &Command,
-    ) -> Result<SendResult, ClientError> {
-        let header =
-            SendMessageResponseHeader::decode(&answer.fields).map_err(|source| ClientError::Answered {
-                what: WHAT,
-                address: queue.address.to_string(),
-                source,
-            })?;
-        Ok(SendResult {
-            status,
-            topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
-            broker: queue.broker.clone(),
-            queue_id: header.queue_id,
-            queue_offset: header.queue_offset,
-            // Moved here when the send ends.
-            message_id: String::new(),
-            offset_message_id: header.msg_id.to_owned(),
-            transaction_id: header.transaction_id.map(str::to_owned),
-            recall_handle: header.recall_handle.map(str::to_owned),
-            attempts: self.attempts,
-            durability: self
-                .shared
-                .options
-                .durability
-                .and_then(|_| Durability::of_name(answer.fields.get(DURABILITY)?)),
-            may_be_duplicate: self.may_exist,
-            failed_attempts: Vec::new(),
-        })
-    }
-
-    /// Tells the fault table and the routes what this attempt shows.
-    fn update_latency(&self, queue: &PublishedQueue, verdict: &Verdict) {
-        let (isolate, stale) = match verdict {
-            Verdict::Stored(_) | Verdict::StoredBelowLevel(..) => (false, false),
-            Verdict::Retryable(error, _) | Verdict::Refused(error, _) => match error {
-                // A full queue of our own says nothing of the broker.
-                ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => {
-                    (false, false)
-                }
-                ClientError::Net { .. } => (true, true),
-                ClientError::Answer { code, .. } => {
-                    let moved = matches!(
-                        *code,
-                        response::TOPIC_NOT_EXIST | response::NO_PERMISSION | response::SERVICE_NOT_AVAILABLE
-                    );
-                    let is_weak = self.shared.options.retry_codes.contains(code) && !is_illegal(error);
-                    (is_weak, moved)
-                }
-                _ => (false, false),
-            },
-        };
-        if let Verdict::Retryable(ClientError::Answer { code, .. }, _) = verdict
-            && *code == response::SYSTEM_BUSY
-        {
-            self.shared
-                .back_pressure
-                .shrink_window(&queue.broker, Instant::now());
-        }
-        if isolate && stale {
-            self.shared.back_pressure.reset_allowance(&queue.broker);
-        }
-        if self.shared.options.latency_fault {
-            let now = Instant::now();
-            let latency = now.saturating_duration_since(self.attempt_started);
-            self.shared.observe(&queue.broker, latency, isolate, now);
-        }
-        if stale {
-            self.shared.routes.mark_stale(&self.outgoing.topic);
-        }
-    }
-
     /// Ends without a better result, and says all that is known.
     pub(crate) fn fail(mut self: Box<Self>, last: ClientError, in_time: bool) {
         if let Some(mut stored) = self.stored.take() {
@@ -564,161 +382,5 @@ impl PendingSend {
             Err(_) => &self.shared.stats.failed,
         };
         counter.fetch_add(messages as u64, Ordering::Relaxed);
-    }
-}
-
-/// Which request a message is sent by.
-fn code_of(outgoing: &OutgoingMessage) -> i32 {
-    if outgoing.reply {
-        request::SEND_REPLY_MESSAGE_V2
-    } else if outgoing.items > 0 {
-        request::SEND_BATCH_MESSAGE
-    } else {
-        request::SEND_MESSAGE_V2
-    }
-}
-
-/// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.
-pub(crate) fn is_illegal(error: &ClientError) -> bool {
-    match error {
-        ClientError::Answer { code, remark, .. } => {
-            *code == response::MESSAGE_ILLEGAL
-                || (*code == response::SYSTEM_ERROR && remark.contains(SIZE_EXCEEDED))
-        }
-        ClientError::NotConfirmed { failure, .. } => {
-            !failure.may_exist && !failure.in_time && is_illegal(&failure.last)
-        }
-        _ => false,
-    }
-}
-
-/// Where a broker takes sends apart from pulls (Apache `MixAll.brokerVIPChannel`).
-fn fast_port(address: &Arc<str>) -> Arc<str> {
-    let fast = address.rsplit_once(':').and_then(|(host, port)| {
-        let port = port.parse::<u16>().ok()?.checked_sub(2)?;
-        Some(format!("{host}:{port}").into())
-    });
-    fast.unwrap_or_else(|| address.clone())
-}
-
-impl Shared {
-    /// The queue that a message goes to.
-    pub(crate) fn queue_for(
-        &self,
-        route: &TopicRoute,
-        outgoing: &OutgoingMessage,
-        last_broker: Option<&str>,
-        now: Instant,
-    ) -> Result<PublishedQueue, ClientError> {
-        let chosen = self.choose(route, outgoing, last_broker, now)?;
-        let mut queue = self.spread(route, outgoing, (chosen, last_broker), now).clone();
-        if self.options.vip_channel {
-            queue.address = fast_port(&queue.address);
-        }
-        Ok(queue)
-    }
-
-    /// The properties as they travel.
-    fn properties<'a>(&self, outgoing: &'a OutgoingMessage) -> Cow<'a, str> {
-        match self.options.durability {
-            Some(Durability::Memory) => Cow::Owned(outgoing.properties.replacen(WAIT_TRUE, WAIT_FALSE, 1)),
-            _ => Cow::Borrowed(&outgoing.properties),
-        }
-    }
-
-    fn header<'a>(
-        &'a self,
-        outgoing: &'a OutgoingMessage,
-        properties: &'a str,
-        queue: &'a PublishedQueue,
-    ) -> SendMessageRequestHeader<'a> {
-        SendMessageRequestHeader {
-            producer_group: &self.options.client.group,
-            topic: &outgoing.topic,
-            default_topic: &self.options.create_topic_key,
-            default_topic_queue_nums: self.options.default_queues,
-            queue_id: queue.queue_id,
-            sys_flag: outgoing.sys_flag,
-            born_timestamp: clock::now_ms(),
-            flag: outgoing.flag,
-            properties: Some(properties),
-            reconsume_times: Some(0),
-            unit_mode: self.options.unit_mode,
-            max_reconsume_times: None,
-            batch: outgoing.items > 0,
-            broker_name: Some(&queue.broker),
-        }
-    }
-
-    /// The frame's head, but for the number, and its body, as one command.
-    pub(crate) fn command(&self, outgoing: &OutgoingMessage, queue: &PublishedQueue) -> Command {
-        let properties = self.properties(outgoing);
-        let header = self.header(outgoing, &properties, queue);
-        let mut command = Command::request(code_of(outgoing)).with_header(&header);
-        if let Some(level) = self.options.durability {
-            command.fields.push(DURABILITY, level.name());
-        }
-        command.body = Some(outgoing.body.clone());
-        command
-    }
-
-    fn choose<'a>(
-        &self,
-        route: &'a TopicRoute,
-        outgoing: &OutgoingMessage,
-        last_broker: Option<&str>,
-        now: Instant,
-    ) -> Result<&'a PublishedQueue, ClientError> {
-        let queues = &route.published.queues;
-        let chosen = match &outgoing.target {
-            Target::Any if self.options.latency_fault => {
-                let now_ms = self.clock_ms(now);
-                route
-                    .selector
-                    .select_healthy(queues, &route.healths, last_broker, now_ms)
-            }
-            Target::Any => route.selector.select(queues, last_broker),
-            Target::Hash(hash) => {
-                select::by_number(i64::from(*hash), queues.len()).and_then(|at| queues.get(at))
-            }
-            Target::Queue { broker, id } => queues
-                .iter()
-                .find(|queue| queue.queue_id == *id && (broker.is_empty() || queue.broker == *broker)),
-        };
-        chosen.ok_or_else(|| route.no_queue(&outgoing.topic))
-    }
-
-    /// The chosen queue, or one of another broker where the chosen one's has too much of what is on its way.
-    fn spread<'a>(
-        &self,
-        route: &'a TopicRoute,
-        outgoing: &OutgoingMessage,
-        (chosen, last_broker): (&'a PublishedQueue, Option<&str>),
-        now: Instant,
-    ) -> &'a PublishedQueue {
-        if !matches!(outgoing.target, Target::Any) || !route.has_several_brokers() {
-            return chosen;
-        }
-        let queues = &route.published.queues;
-        let brokers = queues.iter().map(|queue| &queue.broker);
-        let Some(least) = self.back_pressure.instead_of(&chosen.broker, brokers) else {
-            return chosen;
-        };
-        let again = || self.choose(route, outgoing, last_broker, now).ok();
-        let mut others = std::iter::repeat_with(again).take(queues.len()).flatten();
-        others.find(|queue| queue.broker == *least).unwrap_or(chosen)
-    }
-
-    /// Notes in the fault table how an attempt went. A broker that failed waits for the detector, where there is one.
-    fn observe(&self, broker: &str, latency: Duration, isolate: bool, now: Instant) {
-        let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
-        let reachable = !(isolate && self.options.detect);
-        self.faults
-            .update(broker, latency_ms, isolate, reachable, self.clock_ms(now));
-    }
-
-    /// A clock that only goes forward, for the fault table.
-    pub(crate) fn clock_ms(&self, now: Instant) -> i64 {
-        i64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(i64::MAX)
     }
 }

@@ -211,7 +211,7 @@ fn context(fields: &[&dyn std::fmt::Display]) -> String {
     text
 }
 
-/// A stored frame, as its trace tells of it.
+/// What a trace reports of a stored frame.
 pub(crate) struct SentMessage<'a> {
     pub(crate) outgoing: &'a OutgoingMessage,
     pub(crate) result: &'a SendResult,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Producer {
-    /// Who this producer is to brokers.
+    /// The producer's client id at brokers.
     pub fn client_id(&self) -> &str {
         &self.shared.heartbeat.membership.client_id
     }
@@ -26,7 +26,7 @@ impl Producer {
         self.shared.heartbeat.send_within(left / 3).await
     }
 
-    /// Tells the broker that stored a half how its transaction ended, and waits until it has heard, this long at most.
+    /// Ends a transaction at the broker that stored its half, and waits for the answer, at most this long.
     pub async fn end_transaction(&self, end: &EndTransaction, time: Duration) -> Result<(), ClientError> {
         const WHAT: &str = "the end of a transaction";
         let address = match &end.address {

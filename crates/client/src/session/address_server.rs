@@ -17,7 +17,7 @@ const PATH: &str = "/rocketmq/nsaddr";
 /// A list of name servers is short.
 const ANSWER_BYTES: u64 = 64 * 1024;
 
-/// Where the list of name servers is told.
+/// The URL that answers with the list of name servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressServer {
     authority: String,

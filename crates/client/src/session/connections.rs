@@ -8,13 +8,12 @@
 //! connection, so a second member of a group gets a session of its own.
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Properties, Record};
-use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Resolve, Table, WeakClient};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use pyrmq_remoting::net::{Client, ClientOptions, Resolve, SystemResolver, Table, WeakClient};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 
 /// Bytes that may wait to be written to one server. Producers limit theirs themselves (`max_in_flight_bytes`), each of
@@ -73,39 +72,56 @@ pub struct Connections {
 struct Session {
     identity: Identity,
     client: WeakClient,
-    // A client's token lives as long as its table, which the connections drop when it leaves.
-    members: Vec<(bool, String, Weak<()>)>,
+    // A member lives as long as its table, which the connections drop when it leaves.
+    members: Vec<Weak<Member>>,
+}
+
+/// A client in its group.
+#[derive(Debug)]
+struct Member {
+    role: Role,
+    group: String,
 }
 
 /// Clients with the same identity may share connections.
-#[derive(Debug)]
-struct Identity {
-    instance_name: String,
-    unit_name: String,
-    resolver: Arc<dyn Resolve>,
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) instance_name: String,
+    pub(crate) unit_name: String,
+    pub(crate) resolver: Arc<dyn Resolve>,
 }
 
 impl Identity {
-    fn of(options: &ClientOptions) -> Self {
-        Self {
-            instance_name: options.instance_name.clone(),
-            unit_name: options.unit_name.clone(),
-            resolver: options.resolver.clone(),
-        }
-    }
-
-    fn is_of(&self, options: &ClientOptions) -> bool {
-        self.instance_name == options.instance_name
-            && self.unit_name == options.unit_name
-            && Arc::ptr_eq(&self.resolver, &options.resolver)
+    fn is(&self, other: &Self) -> bool {
+        self.instance_name == other.instance_name
+            && self.unit_name == other.unit_name
+            && Arc::ptr_eq(&self.resolver, &other.resolver)
     }
 }
 
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            instance_name: String::new(),
+            unit_name: String::new(),
+            resolver: system_resolver(),
+        }
+    }
+}
+
+/// The resolver of clients that are given no other: one object, for clients with the same one share connections.
+pub(crate) fn system_resolver() -> Arc<dyn Resolve> {
+    static SYSTEM: LazyLock<Arc<dyn Resolve>> = LazyLock::new(|| Arc::new(SystemResolver));
+    SYSTEM.clone()
+}
+
 impl Session {
-    fn has(&mut self, role: &Role, group: &str) -> bool {
-        self.members.retain(|(_, _, token)| token.strong_count() > 0);
-        let mut members = self.members.iter();
-        members.any(|(is_producer, known, _)| *is_producer == role.is_producer() && known == group)
+    /// Whether a client of the same role and group shares these connections.
+    fn has(&self, wanted: &Member) -> bool {
+        let mut members = self.members.iter().filter_map(Weak::upgrade);
+        members.any(|member| {
+            member.role.is_producer() == wanted.role.is_producer() && member.group == wanted.group
+        })
     }
 }
 
@@ -117,17 +133,17 @@ impl Connections {
 
     /// A client that asks servers and is in no group: it shares the connections of clients with the default identity.
     pub fn join_without_group(&self, handle: &Handle) -> Result<Client, ClientError> {
-        let options = ClientOptions::new(Vec::new(), "");
+        let identity = Identity::default();
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());
-        let mut open = sessions.iter().filter(|session| session.identity.is_of(&options));
+        let mut open = sessions.iter().filter(|session| session.identity.is(&identity));
         let table = Arc::new(Table::new());
         if let Some(client) = open.find_map(|session| session.client.join(table.clone())) {
             return Ok(client);
         }
-        let client = connect(handle, table, &options)?;
+        let client = connect(handle, table, &identity)?;
         sessions.push(Session {
-            identity: Identity::of(&options),
+            identity,
             client: client.downgrade(),
             members: Vec::new(),
         });
@@ -140,33 +156,29 @@ impl Connections {
         &self,
         handle: &Handle,
         mut table: Table,
-        options: &ClientOptions,
-        role: Role,
+        identity: Identity,
+        (role, group): (Role, String),
     ) -> Result<Client, ClientError> {
-        let group = options.group.clone();
-        let is_producer = role.is_producer();
-        let token = Arc::new(());
-        let member = (is_producer, group.clone(), Arc::downgrade(&token));
+        let member = Arc::new(Member { role, group });
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());
         let mut open: Vec<&mut Session> = sessions.iter_mut().collect();
-        open.retain_mut(|session| session.identity.is_of(options) && !session.has(&role, &group));
-        table.only(move |request| {
-            let _lives_as_long = &token;
-            role.is_asked(&group, request)
-        });
+        open.retain(|session| session.identity.is(&identity) && !session.has(&member));
+        let weak = Arc::downgrade(&member);
+        table.only(move |request| member.role.is_asked(&member.group, request));
         let table = Arc::new(table);
         for session in open {
             if let Some(client) = session.client.join(table.clone()) {
-                session.members.push(member);
+                session.members.retain(|member| member.strong_count() > 0);
+                session.members.push(weak);
                 return Ok(client);
             }
         }
-        let client = connect(handle, table, options)?;
+        let client = connect(handle, table, &identity)?;
         sessions.push(Session {
-            identity: Identity::of(options),
+            identity,
             client: client.downgrade(),
-            members: vec![member],
+            members: vec![weak],
         });
         Ok(client)
     }
@@ -183,11 +195,11 @@ impl Connections {
     }
 }
 
-fn connect(handle: &Handle, table: Arc<Table>, options: &ClientOptions) -> Result<Client, ClientError> {
-    let mut net = NetOptions::default();
+fn connect(handle: &Handle, table: Arc<Table>, identity: &Identity) -> Result<Client, ClientError> {
+    let mut net = ClientOptions::default();
     net.connection.outgoing_bytes = OUTGOING_BYTES;
     net.connection.outgoing_close_bytes = OUTGOING_BYTES;
     net.connection.pending = PENDING;
-    Client::with_resolver(handle, net, table, Arc::new(()), options.resolver.clone())
+    Client::with_resolver(handle, net, table, Arc::new(()), identity.resolver.clone())
         .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
 }

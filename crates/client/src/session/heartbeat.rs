@@ -1,4 +1,4 @@
-//! Tells brokers who is there: at once when a broker becomes known or has a new connection, then every 30 s (Apache
+//! Heartbeats to brokers: at once when a broker becomes known or has a new connection, then every 30 s (Apache
 //! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
 
 use crate::error::ClientError;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Time between two looks for new connections.
+/// How often new connections are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which messages of a topic a consumer wants.
@@ -195,6 +195,13 @@ impl Membership {
     }
 }
 
+/// The last round of heartbeats: its time, and what was known then.
+struct LastRound {
+    at: Instant,
+    stats: Snapshot,
+    brokers: Vec<(String, bool)>,
+}
+
 /// Sends heartbeats to the brokers of every known route.
 #[derive(Debug, Clone)]
 pub(crate) struct Heartbeat {
@@ -266,16 +273,16 @@ impl Heartbeat {
     /// of another client.
     pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
         let stats = self.client.stats();
-        let mut last: Option<(Instant, Snapshot, Vec<(String, bool)>)> = None;
+        let mut last: Option<LastRound> = None;
         let (mut pause, mut failures) = (interval, 0);
         while !shutdown.sleep_or_stop(CHECK_INTERVAL.min(interval)).await {
             let now = stats.snapshot();
             let brokers = self.routes.brokers();
-            let is_due = last.as_ref().is_none_or(|(at, seen, known)| {
-                at.elapsed() >= pause
-                    || now.opened != seen.opened
-                    || now.connections < seen.connections
-                    || *known != brokers
+            let is_due = last.as_ref().is_none_or(|last| {
+                last.at.elapsed() >= pause
+                    || now.opened != last.stats.opened
+                    || now.connections < last.stats.connections
+                    || last.brokers != brokers
             });
             if !is_due || brokers.is_empty() {
                 continue;
@@ -287,7 +294,11 @@ impl Heartbeat {
                 pause = (CHECK_INTERVAL * 2_u32.saturating_pow(failures)).min(interval);
                 failures += 1;
             }
-            last = Some((Instant::now(), stats.snapshot(), brokers));
+            last = Some(LastRound {
+                at: Instant::now(),
+                stats: stats.snapshot(),
+                brokers,
+            });
         }
     }
 

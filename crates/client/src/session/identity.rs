@@ -1,4 +1,4 @@
-//! Who this client is: client id, unique message ids, and the little randomness that spreading needs.
+//! The identity of a client: client id, unique message ids, and the little randomness that spreading needs.
 //!
 //! ```text
 //! 10.0.0.9@4711#1a2b3c[@unit]   client id: address @ instance name @ unit name (Apache ClientConfig.buildMQClientId)
@@ -17,7 +17,7 @@ pub fn random(limit: usize) -> usize {
     usize::try_from(word % (limit.max(1) as u64)).unwrap_or(0)
 }
 
-/// The address that other machines see, as far as this one can tell; loopback without a network.
+/// The address that other machines probably see; loopback without a network.
 fn local_ip() -> Ipv4Addr {
     // Connecting a datagram socket sends nothing: the system only looks up which address it would send from.
     let found = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {

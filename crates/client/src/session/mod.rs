@@ -6,5 +6,7 @@ pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 pub mod name_servers;
+mod route_lookup;
 pub mod routes;
 pub mod signal;
+mod topic_route;

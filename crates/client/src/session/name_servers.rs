@@ -1,4 +1,4 @@
-//! The name servers of a client: a list that is given, or told by an HTTP address server.
+//! The name servers of a client: a list that is given, or comes from an HTTP address server.
 //!
 //! A client sticks to one name server until it fails, then goes round. The list is made at the first question, again
 //! every two minutes, and at once when none of it answered: the address server is asked (Apache
@@ -104,7 +104,7 @@ impl NameServers {
                 Ok(found) => return Ok(found),
                 Err(failed) => failed,
             };
-            // What a server said tells more than that others are silent.
+            // A server's error says more than the silence of others.
             if let Some(error) = failed.unusable {
                 return Err(error);
             }
@@ -182,7 +182,7 @@ impl NameServers {
                     all.sort_unstable();
                     all
                 }
-                // Without an earlier one, connecting tells what is wrong with it.
+                // Without an earlier address, connecting reports what is wrong with the name.
                 _ => self.list().found.get(name).cloned().unwrap_or_default(),
             };
             expand(name, &of_one_kind(&now), &mut addresses);
@@ -201,7 +201,7 @@ impl NameServers {
         !left.is_empty()
     }
 
-    /// The list as it is told, and why it could not be.
+    /// The list, or why there is none.
     async fn resolve_list(&self) -> (Arc<[String]>, Option<String>) {
         let Some(server) = &self.address_server else {
             return (self.given.clone(), None);

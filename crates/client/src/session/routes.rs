@@ -5,28 +5,19 @@
 
 use crate::error::ClientError;
 use crate::session::name_servers::NameServers;
-use pyrmq_remoting::Command;
-use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
-use pyrmq_remoting::codes::{request, response};
+pub use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::hash::NameMap;
-use pyrmq_remoting::names::PERM_WRITE;
 use pyrmq_remoting::net::{Shutdown, Tracker};
-use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
-use pyrmq_routing::route::{MASTER_ID, Route, TopicPublishInfo};
-use pyrmq_routing::select::QueueSelector;
+use pyrmq_routing::fault::LatencyFaultTolerance;
+use pyrmq_routing::route::MASTER_ID;
 use std::collections::{HashMap, HashSet};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Looks at a topic that may come soon: about a second in all.
 const FIND_ATTEMPTS: u32 = 10;
-
-/// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
-const REGISTRATION_ATTEMPTS: u32 = 4;
-const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
 
 /// Routes that are kept although nobody uses them.
 const IDLE_KEPT: usize = 1024;
@@ -40,101 +31,25 @@ pub struct AutoCreate {
     pub queues: i32,
 }
 
-/// A topic as a client knows it.
-#[derive(Debug, Clone)]
-pub struct TopicRoute {
-    /// As the name server told it; of the topic that stands in for it when `guessed`.
-    pub route: Arc<Route>,
-    /// The queues that may be written to, in Apache's order.
-    pub published: Arc<TopicPublishInfo>,
-    /// The brokers of the published queues.
-    pub brokers: Arc<[Arc<str>]>,
-    /// What is known of the broker of each published queue.
-    pub healths: Healths,
-    /// True when the topic does not exist yet: the first send creates it.
-    pub guessed: bool,
-    /// Which queue is next; kept when the route is asked for again.
-    pub selector: Arc<QueueSelector>,
-    /// How often the route was refreshed since it was last used; kept, too.
-    idle: Arc<AtomicU32>,
-    /// What the headers of all messages to this topic share, as it travels; written by the first of them.
-    pub(crate) shared_fields: OnceLock<Vec<u8>>,
-}
-
-impl TopicRoute {
-    fn new(route: Route, guessed: bool, faults: &LatencyFaultTolerance) -> Self {
-        let published = Arc::new(route.published());
-        let mut brokers: Vec<Arc<str>> = published
-            .queues
-            .iter()
-            .map(|queue| queue.broker.clone())
-            .collect();
-        brokers.sort_unstable();
-        brokers.dedup();
-        Self {
-            brokers: brokers.into(),
-            healths: faults.healths(&published.queues),
-            published,
-            route: Arc::new(route),
-            guessed,
-            selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
-            idle: Arc::default(),
-            shared_fields: OnceLock::new(),
-        }
-    }
-
-    /// Whether its messages may go to more than one broker.
-    pub(crate) fn has_several_brokers(&self) -> bool {
-        self.brokers.len() > 1
-    }
-
-    /// Why no queue of the topic can be written.
-    pub fn no_queue(&self, topic: &str) -> ClientError {
-        let queues = &self.route.queues;
-        ClientError::NoQueue {
-            topic: topic.to_owned(),
-            what: "write to",
-            reason: if !self.published.queues.is_empty() {
-                "the queue that was asked for is not among its writable queues (its broker may be away)"
-            } else if queues.is_empty() {
-                "its route is empty"
-            } else if queues.iter().all(|queues| queues.perm & PERM_WRITE == 0) {
-                "writing is not permitted (perm without 2)"
-            } else {
-                "no broker that has it is alive as a master"
-            },
-        }
-    }
-
-    /// The address to read a broker's queues at: the master's, else of the lowest id.
-    pub fn reader_of(&self, broker: &str) -> Option<String> {
-        let (_, address) = self.route.broker(broker)?.addresses.first_key_value()?;
-        Some(address.clone())
-    }
-}
-
 /// What a client that is closed says.
 const CLOSED: ClientError = ClientError::Closed { what: "client" };
 
 /// What asking for a route gives.
 pub type RouteResult = Result<Arc<TopicRoute>, ClientError>;
 
-/// Told what is known.
+/// Called with the outcome of a look-up.
 type Callback = Box<dyn FnOnce(RouteResult) + Send>;
 
 /// Failures of sends make at most one question about a topic in this time.
 const STALE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often is looked for callbacks whose time is over while the name servers are asked.
-const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Who waits for a topic that is being asked for.
+/// Callers that wait for the route of a topic.
 #[derive(Default)]
-struct Lookup {
+pub(super) struct Lookup {
     /// Called in order, before the topic becomes known to those who only look; each by its time at the latest.
-    callbacks: Vec<(Instant, Callback)>,
-    /// Told when it is known.
-    tasks: Vec<oneshot::Sender<RouteResult>>,
+    pub(super) callbacks: Vec<(Instant, Callback)>,
+    /// Tasks that wait for the outcome.
+    pub(super) tasks: Vec<oneshot::Sender<RouteResult>>,
 }
 
 /// The routes of one client.
@@ -143,20 +58,20 @@ pub struct Routes {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    name_servers: NameServers,
-    create: Option<AutoCreate>,
+pub(super) struct Shared {
+    pub(super) name_servers: NameServers,
+    pub(super) create: Option<AutoCreate>,
     tracker: Tracker,
-    faults: Arc<LatencyFaultTolerance>,
-    known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
+    pub(super) faults: Arc<LatencyFaultTolerance>,
+    pub(super) known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
     lookups: Mutex<HashMap<Arc<str>, Lookup>>,
     // Guards when a failure last made a question about a topic, and whether the next one is already to come.
     stale: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
     // The first broker that a route led to, and whether any has led to another since.
-    first_broker: OnceLock<Arc<str>>,
-    several_brokers: AtomicBool,
+    pub(super) first_broker: OnceLock<Arc<str>>,
+    pub(super) several_brokers: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -262,7 +177,7 @@ impl Routes {
     }
 
     /// As [`Self::get`], for a topic that may just have been created by a first send: brokers answer that send before
-    /// they have told the name servers.
+    /// they have registered the topic.
     pub async fn find(&self, topic: &Arc<str>) -> RouteResult {
         let mut pause = Duration::from_millis(10);
         for _ in 0..FIND_ATTEMPTS {
@@ -277,7 +192,7 @@ impl Routes {
         self.get(topic).await
     }
 
-    /// Asks the name servers, together with whoever asks for the same topic now.
+    /// Asks the name servers. Concurrent calls for the same topic share one question.
     pub async fn refresh(&self, topic: &Arc<str>) -> RouteResult {
         let (sender, receiver) = oneshot::channel();
         if self.enqueue(topic, Some(sender)) {
@@ -324,8 +239,7 @@ impl Routes {
         }
     }
 
-    /// Whoever waits for a route is told that the client is closed, and so is whoever asks from now on: a look-up that
-    /// hangs holds up nobody.
+    /// Fails all waiting and later calls with `Closed`: a look-up that hangs holds up nobody.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         let waiting: Vec<Lookup> = {
@@ -406,7 +320,7 @@ impl Routes {
 }
 
 impl Shared {
-    fn cached(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
+    pub(super) fn cached(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -455,168 +369,7 @@ impl Shared {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lookups(&self) -> MutexGuard<'_, HashMap<Arc<str>, Lookup>> {
+    pub(super) fn lookups(&self) -> MutexGuard<'_, HashMap<Arc<str>, Lookup>> {
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn look_up(&self, topic: &Arc<str>) {
-        let mut asked = pin!(self.ask(topic));
-        let found = loop {
-            match tokio::time::timeout(EXPIRY_INTERVAL, asked.as_mut()).await {
-                Ok(found) => break found,
-                Err(_) => self.expire(topic),
-            }
-        };
-        loop {
-            let mut lookups = self.lookups();
-            let callbacks = lookups
-                .get_mut(topic)
-                .map(|lookups| std::mem::take(&mut lookups.callbacks));
-            let callbacks = callbacks.unwrap_or_default();
-            if callbacks.is_empty() {
-                self.remember(topic, &found);
-                let done = lookups.remove(topic).unwrap_or_default();
-                drop(lookups);
-                for task in done.tasks {
-                    // A task that has given up is no fault.
-                    drop(task.send(found.clone()));
-                }
-                return;
-            }
-            drop(lookups);
-            for (_, callback) in callbacks {
-                callback(found.clone());
-            }
-        }
-    }
-
-    /// Tells those who cannot wait any longer that the name servers have not answered.
-    fn expire(&self, topic: &Arc<str>) {
-        let now = Instant::now();
-        let mut lookups = self.lookups();
-        let late: Vec<_> = match lookups.get_mut(topic) {
-            Some(lookups) => lookups.callbacks.extract_if(.., |(by, _)| *by <= now).collect(),
-            None => return,
-        };
-        drop(lookups);
-        for (_, callback) in late {
-            callback(Err(self.unanswered()));
-        }
-    }
-
-    /// The name servers have not answered in the time that somebody had.
-    fn unanswered(&self) -> ClientError {
-        let addresses = self.name_servers.addresses();
-        ClientError::NameServers {
-            addresses: addresses.join(";"),
-            failed_attempts: format!("{}: no answer within the time of the call", addresses.join(", ")),
-            unresolved: false,
-        }
-    }
-
-    fn remember(&self, topic: &Arc<str>, found: &RouteResult) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match found {
-            Ok(route) => {
-                let mut route = TopicRoute::clone(route);
-                for broker in &*route.brokers {
-                    if self.first_broker.get_or_init(|| broker.clone()) != broker {
-                        self.several_brokers.store(true, Ordering::Relaxed);
-                    }
-                }
-                if let Some(old) = known.get(topic) {
-                    (route.selector, route.idle) = (old.selector.clone(), old.idle.clone());
-                }
-                known.insert(topic.clone(), Arc::new(route));
-            }
-            // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
-            // the broker itself tells when a topic is gone for good.
-            Err(ClientError::NoTopic { .. }) => {
-                tracing::debug!(topic = &**topic, "the name servers do not know it");
-            }
-            Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
-        }
-    }
-
-    /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
-    async fn ask(&self, topic: &Arc<str>) -> RouteResult {
-        for _ in 0..if self.create.is_some() {
-            REGISTRATION_ATTEMPTS
-        } else {
-            0
-        } {
-            match self.ask_once(topic).await {
-                Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
-                    tokio::time::sleep(REGISTRATION_PAUSE).await;
-                }
-                found => return found,
-            }
-        }
-        self.ask_once(topic).await
-    }
-
-    async fn ask_once(&self, topic: &Arc<str>) -> RouteResult {
-        if let Some(route) = self.query(topic).await? {
-            return Ok(Arc::new(TopicRoute::new(route, false, &self.faults)));
-        }
-        let unknown = || ClientError::NoTopic {
-            topic: topic.to_string(),
-            to_send: self.create.is_some(),
-        };
-        let stand_in = match &self.create {
-            Some(create) => self.query(&create.topic).await?.zip(Some(create)),
-            None => None,
-        };
-        let Some((mut route, create)) = stand_in else {
-            return Err(if self.has_brokers().await? {
-                unknown()
-            } else {
-                ClientError::NoBroker {
-                    topic: topic.to_string(),
-                }
-            });
-        };
-        for queue in &mut route.queues {
-            let queues = create.queues.min(queue.read_queues);
-            (queue.read_queues, queue.write_queues) = (queues, queues);
-        }
-        Ok(Arc::new(TopicRoute::new(route, true, &self.faults)))
-    }
-
-    /// Whether any broker is registered at the name server. One that cannot tell is believed to have some.
-    async fn has_brokers(&self) -> Result<bool, ClientError> {
-        let command = Command::request(request::GET_BROKER_CLUSTER_INFO);
-        let read =
-            |answer: Command, _: &str| {
-                let body = answer.body.unwrap_or_default();
-                let known = ClusterInfo::decode(&body);
-                Ok(answer.code != response::SUCCESS
-                    || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
-            };
-        self.name_servers.ask("the list of brokers", command, read).await
-    }
-
-    /// `None`: the name server does not know the topic.
-    async fn query(&self, topic: &str) -> Result<Option<Route>, ClientError> {
-        const WHAT: &str = "a route query";
-        let command = Command::request(request::GET_ROUTEINFO_BY_TOPIC)
-            .with_field("topic", topic)
-            .with_field("acceptStandardJsonOnly", "true");
-        let read = |answer: Command, address: &str| {
-            match answer.code {
-                response::SUCCESS => {}
-                response::TOPIC_NOT_EXIST => return Ok(None),
-                code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
-            }
-            let body = answer.body.unwrap_or_default();
-            let decoded = TopicRouteData::decode(&body);
-            let data = decoded.map_err(|source| ClientError::Answered {
-                what: WHAT,
-                address: address.to_owned(),
-                source,
-            })?;
-            Ok(Some(Route::from(data)))
-        };
-        self.name_servers.ask(WHAT, command, read).await
     }
 }

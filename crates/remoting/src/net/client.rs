@@ -24,8 +24,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// Sends requests to servers. Clones are one client; dropping the last clone closes it. Clients that [`WeakClient::join`]
-/// makes share the connections, which end with the last of these clients.
+/// Sends requests to servers. Clones are one client; dropping the last clone closes it. The clients that
+/// [`WeakClient::join`] makes share the connections, which end with the last of them.
 #[derive(Clone)]
 pub struct Client {
     member: Arc<Member>,
@@ -205,8 +205,8 @@ impl Client {
         live.map(|(address, _)| address.to_string()).collect()
     }
 
-    /// Closes the connection to an address, if there is one, for all that share it, after all queued frames are written. The next request
-    /// opens a new one.
+    /// Closes the connection to an address, if there is one, for all that share it, after all queued frames are
+    /// written. The next request opens a new one.
     pub fn disconnect(&self, address: &str) {
         let link = self.member.links.links().remove(address);
         if let Some(link) = link {

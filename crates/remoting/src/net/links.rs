@@ -33,7 +33,7 @@ pub(super) struct Links {
     opaque: Arc<AtomicI32>,
     closed: AtomicBool,
     // Guards the current connection of each address.
-    links: Mutex<NameMap<Box<str>, Arc<Link>>>,
+    by_address: Mutex<NameMap<Box<str>, Arc<Link>>>,
 }
 
 impl Links {
@@ -66,7 +66,7 @@ impl Links {
             members,
             opaque: Arc::default(),
             closed: AtomicBool::new(false),
-            links: Mutex::default(),
+            by_address: Mutex::default(),
         };
         Ok((Arc::new(links), first))
     }
@@ -103,7 +103,7 @@ impl Links {
     }
 
     pub(super) fn links(&self) -> MutexGuard<'_, NameMap<Box<str>, Arc<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shut(&self) {

@@ -54,11 +54,15 @@ impl Members {
         let Some(members) = &mut list.members else {
             return false;
         };
-        members.retain(|(member, _)| *member != id);
+        let place = members.iter().position(|(member, _)| *member == id);
+        let gone = place.map(|place| members.remove(place));
         let is_last = members.is_empty();
         if is_last {
             list.members = None;
         }
+        drop(list);
+        // What its table holds ends without the lock.
+        drop(gone);
         is_last
     }
 

@@ -23,7 +23,7 @@ pub struct Limits {
     pub messages: u32,
 }
 
-/// How a call of many messages has them gathered: with others of the same wish only.
+/// How a call of many messages has them gathered: only with messages of the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSettings {
     /// Bytes of a batch.

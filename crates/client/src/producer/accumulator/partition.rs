@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// Which partition a message goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum PartitionKey {
-    /// Messages without a wish: batches go to the topic's queues in turn, many at once.
+    /// Messages for any queue: batches go to the topic's queues in turn, many at once.
     Any(Arc<str>),
     /// Messages for one queue, one batch at a time, so that no retry overtakes what came before it.
     Queue(Arc<str>, Arc<str>, i32),

@@ -140,7 +140,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Tells of what failed, and sends what may leave; the lock is not held.
+    /// Reports what failed, and sends what may leave; the lock is not held.
     pub(super) fn finish_reroute(self: &Arc<Self>, rerouted: Rerouted<T>) {
         let Some(topic) = rerouted.topic else { return };
         for (permit, completion, error) in rerouted.failed {

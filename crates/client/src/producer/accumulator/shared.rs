@@ -47,7 +47,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Forgets a partition where nothing waits and nothing is on its way. Whoever needs it again makes it again.
+    /// Forgets a partition where nothing waits and nothing is on its way. It is made again when it is needed.
     pub(super) fn forget_if_idle(&mut self, key: &PartitionKey) {
         if self.partitions.get(key).is_some_and(PartitionQueue::is_idle) {
             self.partitions.remove(key);

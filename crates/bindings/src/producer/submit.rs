@@ -1,0 +1,131 @@
+//! The way of one message from Python into the accumulator: its capacity, its body, its completion.
+
+use crate::errors::{Error, about};
+use crate::producer::accumulator::PyAccumulator;
+use crate::producer::args::{self, MessageProperties, SendArgs};
+use crate::producer::class::BodyRef;
+use crate::producer::completion::queue::Completion;
+use pyo3::prelude::*;
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::accumulator::{Destination, Item};
+use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
+use std::time::{Duration, Instant};
+
+/// How a message is taken.
+pub(super) struct SendMode {
+    pub(super) completion: Option<Completion>,
+    pub(super) eager: bool,
+    pub(super) wait: bool,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl PyAccumulator {
+    pub(super) fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        extras: &MessageProperties<'py>,
+        queue: Option<&(String, i32)>,
+        mut mode: SendMode,
+    ) -> PyResult<bool> {
+        self.check(py)?;
+        let raise = |error: ClientError| Error::from(error).into_py(py);
+        let body = BodyRef::of(body)?;
+        let body = body.as_slice();
+        let extra = extras.text(topic)?.map_err(raise)?;
+        let destination = match (queue, extras.sharding_hash()?) {
+            (Some((broker, id)), _) => Destination::Queue(broker, *id),
+            (None, Some(hash)) => Destination::Hash(hash),
+            (None, None) => Destination::Any,
+        };
+        let charged_bytes = body.len() + extra.len();
+        let back_pressure = self.producer.back_pressure();
+        let brokers = self.producer.candidates(topic, destination);
+        let permit = match back_pressure.try_acquire_at(1, charged_bytes, &brokers) {
+            Some(permit) => permit,
+            None => self.acquire_capacity(py, topic, (charged_bytes, brokers), &mut mode)?,
+        };
+        let encoded = if self.producer.is_compressible(body.len()) {
+            self.way().encode_body(py, body)?
+        } else {
+            None
+        };
+        let item = Item {
+            topic,
+            body,
+            encoded,
+            extra: &extra,
+            flag: extras.flag.0,
+            destination,
+            eager: mode.eager,
+            alone: extras.is_delayed(),
+            timeout: mode.timeout,
+            batch: None,
+            completion: mode.completion,
+        };
+        // Whoever waits in an event loop does not wait here.
+        let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
+        let pushed = if corked {
+            self.core().push_corked(item, permit)
+        } else {
+            self.core().push(item, permit).map(|()| false)
+        };
+        pushed.map_err(raise)
+    }
+
+    /// Takes a message whose outcome goes to a callback.
+    pub(crate) fn produce<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        on_delivery: Option<Py<PyAny>>,
+        wait: bool,
+        args: &SendArgs<'py>,
+    ) -> PyResult<()> {
+        let queue = match &args.queue {
+            Some(queue) => args::queue_of(self.native.bind(py), topic, queue)?,
+            None => None,
+        };
+        let mode = SendMode {
+            completion: on_delivery.map(Completion::Call),
+            eager: false,
+            wait,
+            timeout: None,
+        };
+        self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)
+            .map(drop)
+    }
+
+    /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
+    fn acquire_capacity(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        (bytes, brokers): (usize, Candidates),
+        mode: &mut SendMode,
+    ) -> PyResult<BorrowedPermit<'_>> {
+        let back_pressure = self.producer.back_pressure();
+        let time = mode.timeout.unwrap_or(self.producer.options().send_timeout);
+        let deadline = Instant::now() + time;
+        if mode.wait
+            && let Some(permit) =
+                self.calls
+                    .acquire_capacity(py, back_pressure, (1, bytes, &brokers), deadline)?
+        {
+            // A thread that waits for the outcome, and a time of its own, count the wait for room too.
+            if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
+                mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
+            }
+            return Ok(permit);
+        }
+        let waited = if mode.wait { time } else { Duration::ZERO };
+        Err(about(
+            py,
+            Error::from(back_pressure.full(waited, &brokers)).into_py(py),
+            topic,
+            None,
+        ))
+    }
+}

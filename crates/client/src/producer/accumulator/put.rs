@@ -1,0 +1,276 @@
+//! The way of a message into a batch of its partition queue.
+
+use super::await_route;
+use super::item::{BatchSettings, Item, copied, unencodable};
+use super::partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
+use super::shared::{Accumulator, IDLE_KEPT, Rerouted, State};
+use crate::ClientError;
+use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Permit};
+use crate::producer::batch::{self, Batch, COMMON_PROPERTIES};
+use crate::producer::outgoing::{Destination, OutgoingMessage, check_topic};
+use bytes::BytesMut;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::hash::NameMap;
+use pyrmq_remoting::message::properties::MAX_BYTES;
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The timer sends batches that are old enough. In case it is late, every 32nd message sends them, too.
+const AGE_CHECK_EVERY: u32 = 32;
+
+impl<T: Send + 'static> Accumulator<T> {
+    /// Takes a message, as [`Self::push`] and [`Self::push_corked`] say. One function, though long: the lock is held
+    /// throughout, and partition and topic are looked up once.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        mut item: Item<'_, T>,
+        mut permit: BorrowedPermit<'_>,
+        corked: bool,
+    ) -> Result<bool, ClientError> {
+        self.prepare(&mut item)?;
+        let mut now = LazyNow::default();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(ClientError::Closed { what: "producer" });
+        }
+        let any = if let Some(any) = state.topics.get(item.topic) {
+            any
+        } else {
+            self.add_topic(&mut state.topics, state.partitions.len(), item.topic)?
+        };
+        let placed;
+        let mut rerouted = Rerouted::default();
+        let key = match item.destination {
+            Destination::Any => any,
+            Destination::Queue(broker, id) => {
+                placed = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
+                &placed
+            }
+            Destination::Hash(hash) => {
+                let topic = any.topic().clone();
+                if let Some(found) = self.queue_of(state, &topic, hash, &mut rerouted)? {
+                    placed = found;
+                    &placed
+                } else {
+                    self.await_route(guard, &topic, hash, (item, permit), now.get());
+                    return Ok(false);
+                }
+            }
+        };
+        let partition = match state.partitions.get_mut(key) {
+            Some(partition) => partition,
+            None => state.partitions.entry(key.clone()).or_default(),
+        };
+        let (ticking, eager, has_deadline) = (state.ticking, item.eager, item.timeout.is_some());
+        let put = self.put(
+            &mut state.bodies,
+            partition,
+            key,
+            (&mut item, &mut permit),
+            &mut now,
+        );
+        if let Err(error) = put {
+            let key = key.clone();
+            state.forget_if_idle(&key);
+            return Err(error);
+        }
+        let place = partition.open.as_ref().map_or(0, |open| open.batch.len());
+        let looked = place.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
+        let due = partition.is_due(key.is_ordered(), looked, self.limits.linger);
+        let held = corked && due && partition.sealed.is_empty();
+        let first = held && state.corked.is_empty();
+        if held && !partition.corked {
+            partition.corked = true;
+            state.corked.push(key.clone());
+        }
+        let drain = (due && !held && !partition.draining).then(|| key.clone());
+        // Nothing else would make it leave when it is neither eager nor full, or end when its partition is held up for
+        // longer than it may wait.
+        let held_up = !due && has_deadline;
+        let wake = held_up || (!ticking && partition.open.is_some() && !(eager && due));
+        state.ticking |= wake;
+        drop(guard);
+        if wake {
+            self.opened.notify_one();
+        }
+        self.finish_reroute(rerouted);
+        if let Some(key) = drain {
+            self.drain(&key);
+        }
+        Ok(first)
+    }
+
+    /// Checks the size of a message, and compresses a large body, before the lock is taken: that takes long.
+    fn prepare(&self, item: &mut Item<'_, T>) -> Result<(), ClientError> {
+        self.producer.check_size(item.topic, item.body.len())?;
+        if COMMON_PROPERTIES + item.extra.len() > MAX_BYTES {
+            return Err(ClientError::Properties {
+                topic: item.topic.to_owned(),
+                bytes: COMMON_PROPERTIES + item.extra.len(),
+            });
+        }
+        if item.encoded.is_none() && item.batch.is_none() && self.producer.is_compressible(item.body.len()) {
+            item.encoded = self.producer.encode_body(item.body);
+        }
+        Ok(())
+    }
+
+    fn add_topic<'a>(
+        &self,
+        topics: &'a mut NameMap<Arc<str>, PartitionKey>,
+        partitions: usize,
+        topic: &str,
+    ) -> Result<&'a PartitionKey, ClientError> {
+        check_topic(topic)?;
+        let key = PartitionKey::Any(self.producer.topic(topic));
+        if topics.len() > IDLE_KEPT + 2 * partitions {
+            // Only a place to look names up: what is used comes back.
+            topics.clear();
+        }
+        Ok(topics.entry(topic.into()).or_insert(key))
+    }
+
+    /// The partition of a hash; `None` while the topic's messages await its route, or must.
+    pub(super) fn queue_of(
+        &self,
+        state: &mut State<T>,
+        topic: &Arc<str>,
+        hash: i32,
+        rerouted: &mut Rerouted<T>,
+    ) -> Result<Option<PartitionKey>, ClientError> {
+        if state.awaiting_route.contains_key(topic) {
+            return Ok(None);
+        }
+        let Some(route) = self.producer.routes().cached(topic) else {
+            return Ok(None);
+        };
+        let key = await_route::partition_of_hash(topic, &route, hash);
+        let key = key.inspect_err(|_| self.producer.routes().suspect_missing(topic, &route))?;
+        self.reroute(state, topic, &route, rerouted);
+        Ok(Some(key))
+    }
+
+    /// Adds a message to its partition, behind everything that is there. After an error the permit is untouched.
+    pub(super) fn put<B: Borrow<Arc<BackPressure>>>(
+        &self,
+        bodies: &mut BytesMut,
+        partition: &mut PartitionQueue<T>,
+        key: &PartitionKey,
+        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
+        now: &mut LazyNow,
+    ) -> Result<(), ClientError> {
+        let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
+        if single || item.encoded.is_some() || item.alone || item.timeout.is_some() {
+            self.put_alone(bodies, partition, key, (item, permit), now.get());
+            return Ok(());
+        }
+        let properties = COMMON_PROPERTIES + item.extra.len();
+        let hash = item.hash();
+        let size = (item.body.len(), properties);
+        let open = self.open(partition, key, size, hash.is_some(), item.batch, now);
+        let place = open.batch.len();
+        let id = self.ids.next_at(self.producer.ids(), open.since_ms);
+        open.batch
+            .push_with_id(item.body, item.extra, &id, item.flag)
+            .map_err(unencodable)?;
+        open.permit.absorb(permit);
+        open.hashes.extend(hash);
+        open.eager |= item.eager;
+        if let Some(completion) = item.completion.take() {
+            open.completions.push((place, completion));
+        }
+        Ok(())
+    }
+
+    /// The batch that takes one more message, whose body and properties have these lengths, by a hash or not.
+    pub(super) fn open<'a>(
+        &self,
+        partition: &'a mut PartitionQueue<T>,
+        key: &PartitionKey,
+        (body, properties): (usize, usize),
+        has_hash: bool,
+        settings: Option<BatchSettings>,
+        now: &mut LazyNow,
+    ) -> &'a mut OpenBatch<T> {
+        let full = partition.open.as_ref().is_some_and(|open| {
+            (settings.is_none() && open.batch.len() >= self.limits.messages)
+                || open.settings != settings
+                || !open.batch.fits(body, properties)
+                || open.hashes.is_empty() == has_hash
+        });
+        if full {
+            partition.seal();
+        }
+        partition.open.get_or_insert_with(|| OpenBatch {
+            batch: self.new_batch(key, settings),
+            permit: Permit::empty(self.producer.back_pressure()),
+            settings,
+            timeout: settings.map_or(self.producer.options().send_timeout, |settings| settings.timeout),
+            completions: Vec::new(),
+            hashes: Vec::new(),
+            since: now.get(),
+            since_ms: clock::now_ms(),
+            eager: false,
+        })
+    }
+
+    pub(super) fn new_batch(&self, key: &PartitionKey, settings: Option<BatchSettings>) -> Batch {
+        let wanted = settings.map_or(self.limits.bytes, |settings| settings.bytes);
+        // A broker that has refused a length would refuse it again.
+        let lowered = self.batch_limit.lowered(Instant::now);
+        let bytes = lowered.map_or(wanted, |lowered| wanted.min(lowered));
+        let batch = Batch::new(key.topic().clone(), key.target(), bytes);
+        if settings.is_some_and(|settings| settings.inner) {
+            return batch.with_id(self.producer.ids().next(clock::now_ms()).to_string());
+        }
+        batch
+    }
+
+    pub(super) fn put_alone<B: Borrow<Arc<BackPressure>>>(
+        &self,
+        bodies: &mut BytesMut,
+        partition: &mut PartitionQueue<T>,
+        key: &PartitionKey,
+        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
+        now: Instant,
+    ) {
+        let id = self.ids.next(self.producer.ids());
+        let id = std::str::from_utf8(&id).unwrap_or_default();
+        let timeout = item.time(self.producer.options().send_timeout);
+        let hashes = item.hash().into_iter().collect();
+        let (body, sys_flag) = match item.encoded.take() {
+            Some(encoded) => (encoded.body, encoded.flags),
+            None => (copied(bodies, item.body), 0),
+        };
+        let outgoing = OutgoingMessage {
+            topic: key.topic().clone(),
+            body,
+            charged_bytes: permit.bytes(),
+            properties: batch::alone_properties(id, item.extra),
+            message_id: id.to_owned(),
+            flag: item.flag,
+            sys_flag,
+            target: key.target(),
+            items: 0,
+            reply: false,
+        };
+        partition.seal();
+        partition.sealed.push_back(ReadyBatch {
+            outgoing,
+            permit: permit.take(),
+            hashes,
+            completions: item
+                .completion
+                .take()
+                .map(|completion| (0, completion))
+                .into_iter()
+                .collect(),
+            since: now,
+            timeout,
+            settings: None,
+            parts: None,
+        });
+    }
+}

@@ -1,0 +1,117 @@
+//! A message as a request: its code, header and properties, written straight into the connection's buffer.
+
+use crate::producer::outgoing::OutgoingMessage;
+use crate::producer::pending_send::PendingSend;
+use crate::producer::shared::Shared;
+use bytes::Bytes;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::header::send::SendMessageRequestHeader;
+use pyrmq_remoting::header::{Head, HeadWriter};
+use pyrmq_remoting::message::{DURABILITY, Durability};
+use pyrmq_remoting::net::OutboundRequest;
+use pyrmq_remoting::{Command, WireError, clock};
+use pyrmq_routing::route::PublishedQueue;
+use std::borrow::Cow;
+
+/// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
+const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
+const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
+
+impl OutboundRequest for PendingSend {
+    fn address(&self) -> &str {
+        self.queue.as_ref().map_or("", |queue| &queue.address)
+    }
+
+    fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let (Some(queue), Some(route)) = (&self.queue, &self.route) else {
+            return Ok(());
+        };
+        let properties = self.shared.properties(&self.outgoing);
+        let header = self.shared.header(&self.outgoing, &properties, queue);
+        let start = Head {
+            code: code_of(&self.outgoing),
+            opaque,
+            ..Head::default()
+        };
+        let shared = if let Some(shared) = route.shared_fields.get() {
+            shared
+        } else {
+            let mut first = HeadWriter::new(out, start);
+            header.write_shared(&mut first);
+            let shared = first.into_fields()?;
+            route.shared_fields.get_or_init(|| shared)
+        };
+        let mut head = HeadWriter::new(out, start);
+        head.fields(shared);
+        header.write_own(&mut head);
+        if let Some(level) = self.shared.options.durability {
+            head.text(DURABILITY, level.name());
+        }
+        head.finish(self.outgoing.body.len())
+    }
+
+    fn body(&self) -> &Bytes {
+        &self.outgoing.body
+    }
+
+    fn on_queued(&mut self) {
+        self.route = None;
+    }
+}
+
+/// Which request a message is sent by.
+fn code_of(outgoing: &OutgoingMessage) -> i32 {
+    if outgoing.reply {
+        request::SEND_REPLY_MESSAGE_V2
+    } else if outgoing.items > 0 {
+        request::SEND_BATCH_MESSAGE
+    } else {
+        request::SEND_MESSAGE_V2
+    }
+}
+
+impl Shared {
+    /// The properties as they travel.
+    fn properties<'a>(&self, outgoing: &'a OutgoingMessage) -> Cow<'a, str> {
+        match self.options.durability {
+            Some(Durability::Memory) => Cow::Owned(outgoing.properties.replacen(WAIT_TRUE, WAIT_FALSE, 1)),
+            _ => Cow::Borrowed(&outgoing.properties),
+        }
+    }
+
+    fn header<'a>(
+        &'a self,
+        outgoing: &'a OutgoingMessage,
+        properties: &'a str,
+        queue: &'a PublishedQueue,
+    ) -> SendMessageRequestHeader<'a> {
+        SendMessageRequestHeader {
+            producer_group: &self.options.client.group,
+            topic: &outgoing.topic,
+            default_topic: &self.options.create_topic_key,
+            default_topic_queue_nums: self.options.default_queues,
+            queue_id: queue.queue_id,
+            sys_flag: outgoing.sys_flag,
+            born_timestamp: clock::now_ms(),
+            flag: outgoing.flag,
+            properties: Some(properties),
+            reconsume_times: Some(0),
+            unit_mode: self.options.unit_mode,
+            max_reconsume_times: None,
+            batch: outgoing.items > 0,
+            broker_name: Some(&queue.broker),
+        }
+    }
+
+    /// The frame's head, but for the number, and its body, as one command.
+    pub(crate) fn command(&self, outgoing: &OutgoingMessage, queue: &PublishedQueue) -> Command {
+        let properties = self.properties(outgoing);
+        let header = self.header(outgoing, &properties, queue);
+        let mut command = Command::request(code_of(outgoing)).with_header(&header);
+        if let Some(level) = self.options.durability {
+            command.fields.push(DURABILITY, level.name());
+        }
+        command.body = Some(outgoing.body.clone());
+        command
+    }
+}

@@ -1,0 +1,183 @@
+//! Asking the name servers for a route, once for all who wait for it.
+
+use crate::error::ClientError;
+use crate::session::routes::{RouteResult, Shared};
+use crate::session::topic_route::TopicRoute;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_routing::route::Route;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
+const REGISTRATION_ATTEMPTS: u32 = 4;
+const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often is looked for callbacks whose time is over while the name servers are asked.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
+
+impl Shared {
+    pub(super) async fn look_up(&self, topic: &Arc<str>) {
+        let mut asked = pin!(self.ask(topic));
+        let found = loop {
+            match tokio::time::timeout(EXPIRY_INTERVAL, asked.as_mut()).await {
+                Ok(found) => break found,
+                Err(_) => self.expire(topic),
+            }
+        };
+        loop {
+            let mut lookups = self.lookups();
+            let callbacks = lookups
+                .get_mut(topic)
+                .map(|lookups| std::mem::take(&mut lookups.callbacks));
+            let callbacks = callbacks.unwrap_or_default();
+            if callbacks.is_empty() {
+                self.remember(topic, &found);
+                let done = lookups.remove(topic).unwrap_or_default();
+                drop(lookups);
+                for task in done.tasks {
+                    // A task that has given up is no fault.
+                    drop(task.send(found.clone()));
+                }
+                return;
+            }
+            drop(lookups);
+            for (_, callback) in callbacks {
+                callback(found.clone());
+            }
+        }
+    }
+
+    /// Fails the waiting calls whose time is over: the name servers have not answered.
+    fn expire(&self, topic: &Arc<str>) {
+        let now = Instant::now();
+        let mut lookups = self.lookups();
+        let late: Vec<_> = match lookups.get_mut(topic) {
+            Some(lookups) => lookups.callbacks.extract_if(.., |(by, _)| *by <= now).collect(),
+            None => return,
+        };
+        drop(lookups);
+        for (_, callback) in late {
+            callback(Err(self.unanswered()));
+        }
+    }
+
+    /// The name servers have not answered in the time that somebody had.
+    pub(super) fn unanswered(&self) -> ClientError {
+        let addresses = self.name_servers.addresses();
+        ClientError::NameServers {
+            addresses: addresses.join(";"),
+            failed_attempts: format!("{}: no answer within the time of the call", addresses.join(", ")),
+            unresolved: false,
+        }
+    }
+
+    fn remember(&self, topic: &Arc<str>, found: &RouteResult) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Ok(route) => {
+                let mut route = TopicRoute::clone(route);
+                for broker in &*route.brokers {
+                    if self.first_broker.get_or_init(|| broker.clone()) != broker {
+                        self.several_brokers.store(true, Ordering::Relaxed);
+                    }
+                }
+                if let Some(old) = known.get(topic) {
+                    (route.selector, route.idle) = (old.selector.clone(), old.idle.clone());
+                }
+                known.insert(topic.clone(), Arc::new(route));
+            }
+            // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
+            // the broker itself refuses messages of a topic that was deleted.
+            Err(ClientError::NoTopic { .. }) => {
+                tracing::debug!(topic = &**topic, "the name servers do not know it");
+            }
+            Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
+        }
+    }
+
+    /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
+    async fn ask(&self, topic: &Arc<str>) -> RouteResult {
+        for _ in 0..if self.create.is_some() {
+            REGISTRATION_ATTEMPTS
+        } else {
+            0
+        } {
+            match self.ask_once(topic).await {
+                Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
+                    tokio::time::sleep(REGISTRATION_PAUSE).await;
+                }
+                found => return found,
+            }
+        }
+        self.ask_once(topic).await
+    }
+
+    async fn ask_once(&self, topic: &Arc<str>) -> RouteResult {
+        if let Some(route) = self.query(topic).await? {
+            return Ok(Arc::new(TopicRoute::new(route, false, &self.faults)));
+        }
+        let unknown = || ClientError::NoTopic {
+            topic: topic.to_string(),
+            to_send: self.create.is_some(),
+        };
+        let stand_in = match &self.create {
+            Some(create) => self.query(&create.topic).await?.zip(Some(create)),
+            None => None,
+        };
+        let Some((mut route, create)) = stand_in else {
+            return Err(if self.has_brokers().await? {
+                unknown()
+            } else {
+                ClientError::NoBroker {
+                    topic: topic.to_string(),
+                }
+            });
+        };
+        for queue in &mut route.queues {
+            let queues = create.queues.min(queue.read_queues);
+            (queue.read_queues, queue.write_queues) = (queues, queues);
+        }
+        Ok(Arc::new(TopicRoute::new(route, true, &self.faults)))
+    }
+
+    /// Whether any broker is registered at the name server. One that does not say is assumed to have some.
+    async fn has_brokers(&self) -> Result<bool, ClientError> {
+        let command = Command::request(request::GET_BROKER_CLUSTER_INFO);
+        let read =
+            |answer: Command, _: &str| {
+                let body = answer.body.unwrap_or_default();
+                let known = ClusterInfo::decode(&body);
+                Ok(answer.code != response::SUCCESS
+                    || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
+            };
+        self.name_servers.ask("the list of brokers", command, read).await
+    }
+
+    /// `None`: the name server does not know the topic.
+    async fn query(&self, topic: &str) -> Result<Option<Route>, ClientError> {
+        const WHAT: &str = "a route query";
+        let command = Command::request(request::GET_ROUTEINFO_BY_TOPIC)
+            .with_field("topic", topic)
+            .with_field("acceptStandardJsonOnly", "true");
+        let read = |answer: Command, address: &str| {
+            match answer.code {
+                response::SUCCESS => {}
+                response::TOPIC_NOT_EXIST => return Ok(None),
+                code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+            }
+            let body = answer.body.unwrap_or_default();
+            let decoded = TopicRouteData::decode(&body);
+            let data = decoded.map_err(|source| ClientError::Answered {
+                what: WHAT,
+                address: address.to_owned(),
+                source,
+            })?;
+            Ok(Some(Route::from(data)))
+        };
+        self.name_servers.ask(WHAT, command, read).await
+    }
+}

@@ -1,0 +1,82 @@
+//! A topic as a client knows it: its queues, and what the selection of a queue needs.
+
+use crate::error::ClientError;
+use pyrmq_remoting::names::PERM_WRITE;
+use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
+use pyrmq_routing::route::{Route, TopicPublishInfo};
+use pyrmq_routing::select::QueueSelector;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
+
+/// A topic as a client knows it.
+#[derive(Debug, Clone)]
+pub struct TopicRoute {
+    /// As the name server sent it; of the topic that stands in for it when `guessed`.
+    pub route: Arc<Route>,
+    /// The queues that may be written to, in Apache's order.
+    pub published: Arc<TopicPublishInfo>,
+    /// The brokers of the published queues.
+    pub brokers: Arc<[Arc<str>]>,
+    /// What is known of the broker of each published queue.
+    pub healths: Healths,
+    /// True when the topic does not exist yet: the first send creates it.
+    pub guessed: bool,
+    /// Which queue is next; kept when the route is asked for again.
+    pub selector: Arc<QueueSelector>,
+    /// How often the route was refreshed since it was last used; kept, too.
+    pub(super) idle: Arc<AtomicU32>,
+    /// What the headers of all messages to this topic share, as it travels; written by the first of them.
+    pub(crate) shared_fields: OnceLock<Vec<u8>>,
+}
+
+impl TopicRoute {
+    pub(super) fn new(route: Route, guessed: bool, faults: &LatencyFaultTolerance) -> Self {
+        let published = Arc::new(route.published());
+        let mut brokers: Vec<Arc<str>> = published
+            .queues
+            .iter()
+            .map(|queue| queue.broker.clone())
+            .collect();
+        brokers.sort_unstable();
+        brokers.dedup();
+        Self {
+            brokers: brokers.into(),
+            healths: faults.healths(&published.queues),
+            published,
+            route: Arc::new(route),
+            guessed,
+            selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
+            idle: Arc::default(),
+            shared_fields: OnceLock::new(),
+        }
+    }
+
+    /// Whether its messages may go to more than one broker.
+    pub(crate) fn has_several_brokers(&self) -> bool {
+        self.brokers.len() > 1
+    }
+
+    /// Why no queue of the topic can be written.
+    pub fn no_queue(&self, topic: &str) -> ClientError {
+        let queues = &self.route.queues;
+        ClientError::NoQueue {
+            topic: topic.to_owned(),
+            what: "write to",
+            reason: if !self.published.queues.is_empty() {
+                "the queue that was asked for is not among its writable queues (its broker may be away)"
+            } else if queues.is_empty() {
+                "its route is empty"
+            } else if queues.iter().all(|queues| queues.perm & PERM_WRITE == 0) {
+                "writing is not permitted (perm without 2)"
+            } else {
+                "no broker that has it is alive as a master"
+            },
+        }
+    }
+
+    /// The address to read a broker's queues at: the master's, else of the lowest id.
+    pub fn reader_of(&self, broker: &str) -> Option<String> {
+        let (_, address) = self.route.broker(broker)?.addresses.first_key_value()?;
+        Some(address.clone())
+    }
+}
