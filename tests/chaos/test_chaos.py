@@ -73,7 +73,7 @@ Found = dict[QueueId, list[tuple[str, str]]]
 """Unique ids and bodies of each queue, in order."""
 
 
-def test_what_is_told_is_true_whatever_happens(request: pytest.FixtureRequest) -> None:
+def test_every_reported_outcome_is_true_whatever_happens(request: pytest.FixtureRequest) -> None:
     total = int(request.config.getoption("--chaos-messages"))
     seed = int(request.config.getoption("--chaos-seed"))
     slack_s = int(request.config.getoption("--chaos-slack-ms")) / 1000

@@ -45,7 +45,7 @@ def test_clusters_and_brokers_are_listed(address: str) -> None:
     assert [one.name for one in clusters["DefaultCluster"]] == ["broker-a", "broker-b"]
 
 
-def test_wrong_names_are_told_with_the_right_ones(address: str, topic: str) -> None:
+def test_the_error_for_a_wrong_name_lists_the_right_ones(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
         with pytest.raises(ConfigError, match="no cluster `nix`; there are: DefaultCluster"):
             admin.create_topic(topic, cluster="nix")

@@ -205,7 +205,7 @@ def test_far_more_sends_than_room_are_all_stored_in_the_order_of_the_calls(
     assert offsets == list(range(1000))
 
 
-def test_a_close_tells_those_who_wait_for_room(
+def test_a_close_fails_the_calls_that_wait_for_room(
     address: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> list[object]:

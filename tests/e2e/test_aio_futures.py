@@ -94,7 +94,7 @@ def test_callbacks_run_later_in_turn_and_in_their_context(address: str, topic: s
     run(main)
 
 
-def test_a_callback_that_raises_is_told_to_the_loop_and_holds_nobody_up(
+def test_a_callback_that_raises_is_reported_to_the_loop_and_holds_nobody_up(
     address: str, topic: str
 ) -> None:
     async def main() -> None:
@@ -142,7 +142,7 @@ def test_a_cancelled_future_is_cancelled_and_its_message_stored(address: str, to
     run(main)
 
 
-def test_a_failure_that_nobody_asks_for_is_told_to_the_loop(address: str) -> None:
+def test_a_failure_that_nobody_asks_for_goes_to_the_loop(address: str) -> None:
     async def main() -> None:
         seen: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))

@@ -71,7 +71,7 @@ def test_sends_of_many_threads_share_a_narrow_window(address: str, topic: str) -
         assert producer._core.watchers() == 0
 
 
-def test_threads_that_flush_at_the_same_time_are_all_told(address: str, topic: str) -> None:
+def test_threads_that_flush_at_the_same_time_all_return(address: str, topic: str) -> None:
     patience = 8.0
     with (
         Producer(name_server=address, linger=1) as producer,
@@ -199,7 +199,7 @@ def test_a_logging_handler_that_raises_drops_no_callback(
     assert unraisable[:4] == ["the log's disk is full"] * 4
 
 
-def test_ctrl_c_inside_close_leaves_no_thread_and_tells_the_rest(address: str, topic: str) -> None:
+def test_ctrl_c_inside_close_leaves_no_thread_and_fails_the_rest(address: str, topic: str) -> None:
     told: list[object] = []
 
     def stop(error: RmqError | None, result: SendResult | None) -> None:

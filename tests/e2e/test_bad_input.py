@@ -97,7 +97,7 @@ def test_a_queue_that_is_none_is_refused_and_a_selector_may_raise(
                     ways[way](topic, b"x", queue=queue)
 
 
-def test_the_five_causes_of_no_route_are_told_apart_by_every_way(
+def test_every_way_reports_which_of_the_five_causes_of_no_route_it_met(
     address: str, topic: str, form: Callable[..., Any]
 ) -> None:
     with Admin(name_server=address) as admin:
@@ -186,7 +186,7 @@ def talking(answer: bytes | None) -> Iterator[str]:
         yield place
 
 
-def test_a_wrong_name_server_is_told_by_what_it_does(shared: Cluster, topic: str) -> None:
+def test_a_wrong_name_server_is_recognized_by_what_it_does(shared: Cluster, topic: str) -> None:
     with (
         Producer(name_server=shared.broker.address) as producer,
         pytest.raises(NotSupported, match=f"{shared.broker.address} answered a route query"),
@@ -212,7 +212,7 @@ def test_a_silent_name_server_ends_a_send_in_its_time(topic: str, form: Callable
             assert time.monotonic() - began < 10
 
 
-def test_errors_tell_of_each_attempt_with_its_time_and_cause(topic: str) -> None:
+def test_errors_list_each_attempt_with_its_time_and_cause(topic: str) -> None:
     with cluster() as running, Producer(name_server=running.name_server) as producer:
         producer.send(topic, b"x")
         place = running.broker.address

@@ -137,7 +137,7 @@ def test_hooks_see_every_way_of_sending_and_what_they_add_travels_along(
     assert "a hook that fails" in caplog.text
 
 
-def test_a_hook_may_refuse_and_a_failure_is_told_once(address: str, topic: str) -> None:
+def test_a_hook_may_refuse_and_a_failure_is_reported_once(address: str, topic: str) -> None:
     first, second = Watch(), Watch()
     second.before_send = lambda sending: (_ for _ in ()).throw(PermissionError("no"))  # type: ignore[method-assign]
     with Producer(name_server=address, hooks=[first, second]) as producer:

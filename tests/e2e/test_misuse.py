@@ -42,7 +42,7 @@ def test_a_consumers_option_that_cannot_be_is_named(option: str) -> None:
             PullConsumer(name_server="127.0.0.1:9876", group="g", **wrong)
 
 
-def test_a_topic_that_cannot_be_is_told_to_a_consumer_at_once(address: str) -> None:
+def test_an_illegal_topic_raises_at_once_in_a_consumer(address: str) -> None:
     with PullConsumer(name_server=address, group="misuse") as consumer:
         for name, match in (("", "it is empty"), ("two words", "only the characters")):
             with pytest.raises(MessageError, match=match):

@@ -179,7 +179,7 @@ def test_a_producers_figures_are_instruments(address: str, topic: str, seen: See
             assert len(seen.figures()["pyrmq.producer.frames"]) == 2
 
 
-def test_the_kind_of_a_message_is_told_as_the_conventions_say(
+def test_the_kind_of_a_message_follows_the_conventions(
     address: str, topic: str, seen: Seen
 ) -> None:
     at = datetime.now(UTC) + timedelta(seconds=1)
@@ -213,7 +213,7 @@ def test_the_kind_of_a_message_is_told_as_the_conventions_say(
     ]
 
 
-def test_the_duration_has_buckets_in_which_a_send_can_be_told_from_another(
+def test_the_duration_has_buckets_that_separate_fast_sends_from_slow_ones(
     address: str, topic: str, seen: Seen
 ) -> None:
     with Producer(name_server=address, hooks=[seen.hook]) as producer:

@@ -176,7 +176,7 @@ def test_a_broker_that_nobody_reaches_stored_nothing_whichever_way_it_was_sent(
         assert held(running.name_server, topic, 1)[0][0] == b"first"
 
 
-def test_a_callback_of_a_lost_answer_and_a_close_meanwhile_are_told_the_same(
+def test_a_callback_of_a_lost_answer_and_a_close_meanwhile_get_the_same_error(
     bad: tuple[Cluster, Way], topic: str
 ) -> None:
     running, way = bad
@@ -214,7 +214,7 @@ def test_the_local_transaction_does_not_run_for_a_half_that_may_be_stored(
     assert not ran
 
 
-def test_statistics_tell_of_retries_batches_and_of_the_broker_in_trouble(
+def test_statistics_count_retries_and_batches_and_name_the_broker_in_trouble(
     bad: tuple[Cluster, Way], topic: str
 ) -> None:
     running, way = bad
@@ -242,7 +242,7 @@ def test_statistics_tell_of_retries_batches_and_of_the_broker_in_trouble(
     assert trouble.left_out_ms > 0
 
 
-def test_closing_the_asynchronous_form_in_time_tells_what_was_not_sent(
+def test_closing_the_asynchronous_form_in_time_reports_what_was_not_sent(
     topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(running: Cluster) -> None:

@@ -178,7 +178,7 @@ def test_callbacks_run_in_the_thread_that_asks_and_what_they_raise_is_logged(
     assert logged[0].exc_info is not None
 
 
-def test_ctrl_c_in_a_callback_ends_the_call_and_the_rest_is_told_later(
+def test_ctrl_c_in_a_callback_ends_the_call_and_the_rest_runs_later(
     address: str, topic: str
 ) -> None:
     reports = Reports()
@@ -242,7 +242,7 @@ def test_a_callback_may_produce_and_flush(address: str, topic: str) -> None:
         assert len(second.results) == 3
 
 
-def test_a_failure_is_told_to_each_message(address: str) -> None:
+def test_each_message_of_a_frame_gets_its_failure(address: str) -> None:
     reports = Reports()
     with Producer(name_server=address, create_topic_key="no-such") as producer:
         for key in (None, "k"):
@@ -252,7 +252,7 @@ def test_a_failure_is_told_to_each_message(address: str) -> None:
     assert [type(error).__name__ for error, _ in reports.all] == ["TopicNotFound"] * 2
 
 
-def test_mistakes_are_told_at_once(address: str, topic: str) -> None:
+def test_mistakes_raise_at_once(address: str, topic: str) -> None:
     with Producer(name_server=address) as producer:
         for body, match in ((b"", "empty body"), (bytes(5_000_000), "the limit is")):
             with pytest.raises(MessageError, match=match):
@@ -280,7 +280,7 @@ def test_closing_sends_what_lingers(address: str, topic: str) -> None:
     assert len(reports.results) == 100
 
 
-def test_closing_tells_what_was_not_sent(
+def test_closing_reports_what_was_not_sent(
     address: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports = Reports()
@@ -337,7 +337,7 @@ def test_a_selector_chooses_the_queue(address: str, topic: str) -> None:
     assert seen[0] == [QueueId(topic, broker, n) for broker in brokers for n in range(4)]
 
 
-def test_the_five_causes_of_no_route_are_told_apart(address: str, topic: str) -> None:
+def test_the_five_causes_of_no_route_are_distinguished(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, perm=4)
     with NameServer(listen_port=0) as lonely:
@@ -377,7 +377,7 @@ def test_a_namespace_keeps_names_apart(address: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("to", [ProducerOptions.trace_topic, "my-traces"])
-def test_traces_tell_of_each_frame_in_apaches_form(address: str, to: str) -> None:
+def test_traces_report_each_frame_in_apaches_form(address: str, to: str) -> None:
     name = f"traced-{to}"
     if to == "my-traces":
         # Create it on every broker before it is read: a reader checks for new brokers every 30 s.

@@ -319,7 +319,7 @@ def test_closing_waits_for_messages_on_their_way(address: str, topic: str) -> No
     assert all(future.done() and future.exception() is None for future in futures)
 
 
-def test_closing_in_time_tells_what_was_not_sent(
+def test_closing_in_time_reports_what_was_not_sent(
     topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cluster() as running:
@@ -352,7 +352,7 @@ def test_a_wrong_option_is_named(options: dict[str, object], text: str) -> None:
         Producer(**{"name_server": "127.0.0.1:9876", **options})  # type: ignore[arg-type]
 
 
-def test_no_name_server_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_any_name_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(ConfigError, match="NAMESRV_ADDR"):
         Producer()

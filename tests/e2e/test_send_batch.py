@@ -90,7 +90,7 @@ def broken_off(count: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("where", [{}, {"sharding_key": "k"}], ids=["any", "key"])
-def test_a_call_that_ends_early_tells_what_it_has_sent(
+def test_a_call_that_ends_early_reports_what_it_has_sent(
     address: str, topic: str, where: dict[str, Any]
 ) -> None:
     with Producer(name_server=address) as producer:
@@ -131,7 +131,7 @@ def test_a_call_of_which_nothing_was_sent_raises_what_it_ended_by(address: str, 
         assert producer.stats().frames == 0
 
 
-def test_no_room_in_the_middle_of_a_call_tells_what_was_sent(address: str, topic: str) -> None:
+def test_no_room_in_the_middle_of_a_call_reports_what_was_sent(address: str, topic: str) -> None:
     bodies = (bytes(100) for _ in range(300))
     with (
         Producer(name_server=address, max_in_flight=100, create_topic_key="no-such") as producer,
@@ -144,7 +144,7 @@ def test_no_room_in_the_middle_of_a_call_tells_what_was_sent(address: str, topic
     assert isinstance(full.value.results[100], QueueFull)
 
 
-def test_a_call_of_an_event_loop_that_ends_early_tells_what_it_has_sent(
+def test_a_call_of_an_event_loop_that_ends_early_reports_what_it_has_sent(
     address: str, topic: str
 ) -> None:
     async def main() -> None:

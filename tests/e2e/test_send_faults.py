@@ -145,7 +145,7 @@ def test_an_awaited_send_that_found_no_room_says_how_long_it_waited(
 
 
 @pytest.mark.parametrize("over", [1, 5000])
-def test_properties_that_are_too_long_are_told_with_their_size(
+def test_properties_that_are_too_long_are_refused_with_their_size(
     address: str, topic: str, over: int
 ) -> None:
     # The common properties have 52 bytes, and 3 surround this one.

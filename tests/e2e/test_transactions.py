@@ -355,7 +355,7 @@ def test_only_a_request_can_be_answered(address: str, topic: str) -> None:
             producer.reply(next(iter(consumer)), b"y")
 
 
-def test_closing_tells_who_waits_for_a_reply(address: str, topic: str) -> None:
+def test_closing_fails_the_calls_that_wait_for_a_reply(address: str, topic: str) -> None:
     producer = Producer(name_server=address, group=f"asker-{topic}")
     future = producer.request_async(topic, b"x", timeout=60)
     producer.close()
