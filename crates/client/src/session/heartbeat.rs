@@ -199,6 +199,7 @@ impl Membership {
 struct LastRound {
     at: Instant,
     stats: Snapshot,
+    changes: u64,
     brokers: Vec<(String, bool)>,
 }
 
@@ -277,14 +278,21 @@ impl Heartbeat {
         let (mut pause, mut failures) = (interval, 0);
         while !shutdown.sleep_or_stop(CHECK_INTERVAL.min(interval)).await {
             let now = stats.snapshot();
-            let brokers = self.routes.brokers();
-            let is_due = last.as_ref().is_none_or(|last| {
-                last.at.elapsed() >= pause
-                    || now.opened != last.stats.opened
-                    || now.connections < last.stats.connections
-                    || last.brokers != brokers
-            });
-            if !is_due || brokers.is_empty() {
+            let changes = self.routes.broker_changes();
+            let is_due = match &mut last {
+                Some(last)
+                    if last.at.elapsed() < pause
+                        && now.opened == last.stats.opened
+                        && now.connections >= last.stats.connections =>
+                {
+                    // The list is made only when it may differ: a producer may have many thousand topics.
+                    std::mem::replace(&mut last.changes, changes) != changes
+                        && last.brokers != self.routes.brokers()
+                }
+                _ => true,
+            };
+            let brokers = if is_due { self.routes.brokers() } else { Vec::new() };
+            if brokers.is_empty() {
                 continue;
             }
             // What failed is in the log.
@@ -297,6 +305,7 @@ impl Heartbeat {
             last = Some(LastRound {
                 at: Instant::now(),
                 stats: stats.snapshot(),
+                changes,
                 brokers,
             });
         }

@@ -85,7 +85,11 @@ impl Shared {
                         self.several_brokers.store(true, Ordering::Relaxed);
                     }
                 }
-                if let Some(old) = known.get(topic) {
+                let old = known.get(topic);
+                if old.is_none_or(|old| old.route.brokers != route.route.brokers) {
+                    self.broker_changes.fetch_add(1, Ordering::Relaxed);
+                }
+                if let Some(old) = old {
                     (route.selector, route.idle) = (old.selector.clone(), old.idle.clone());
                 }
                 known.insert(topic.clone(), Arc::new(route));

@@ -11,7 +11,7 @@ use pyrmq_remoting::net::{Shutdown, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::MASTER_ID;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -72,6 +72,8 @@ pub(super) struct Shared {
     // The first broker that a route led to, and whether any has led to another since.
     pub(super) first_broker: OnceLock<Arc<str>>,
     pub(super) several_brokers: AtomicBool,
+    // How often a route led to other brokers than before.
+    pub(super) broker_changes: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -100,6 +102,7 @@ impl Routes {
             stale: Mutex::default(),
             first_broker: OnceLock::new(),
             several_brokers: AtomicBool::new(false),
+            broker_changes: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         };
         Self {
@@ -289,6 +292,11 @@ impl Routes {
             let queue = queues.find(|queue| &*queue.broker == broker)?;
             Some((topic.clone(), queue.queue_id, queue.address.to_string()))
         })
+    }
+
+    /// Another number whenever [`Self::brokers`] may have changed.
+    pub(crate) fn broker_changes(&self) -> u64 {
+        self.shared.broker_changes.load(Ordering::Relaxed)
     }
 
     /// The addresses of every broker that is known, each with whether it is a master.
