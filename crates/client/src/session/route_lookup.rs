@@ -19,6 +19,9 @@ const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
 /// How often is looked for callbacks whose time is over while the name servers are asked.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The log lines keep the name of the routes.
+const LOG: &str = "pyrmq_client::session::routes";
+
 impl Shared {
     pub(super) async fn look_up(&self, topic: &Arc<str>) {
         let mut asked = pin!(self.ask(topic));
@@ -97,9 +100,9 @@ impl Shared {
             // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
             // the broker itself refuses messages of a topic that was deleted.
             Err(ClientError::NoTopic { .. }) => {
-                tracing::debug!(topic = &**topic, "the name servers do not know it");
+                tracing::debug!(target: LOG, topic = &**topic, "the name servers do not know it");
             }
-            Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
+            Err(error) => tracing::warn!(target: LOG, topic = &**topic, %error, "route not refreshed"),
         }
     }
 

@@ -11,6 +11,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The log lines keep the name of the accumulator.
+const LOG: &str = "pyrmq_client::producer::accumulator";
+
 impl<T: Send + 'static> Accumulator<T> {
     /// Launches what may leave. Only one thread at a time works on a partition; the others leave their work to it.
     pub(super) fn drain(self: &Arc<Self>, key: &PartitionKey) {
@@ -84,7 +87,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 .is_some_and(|settings| settings.inner)
                 .then(|| self.producer.ids());
             if let Ok(halves) = split::halves(key, &in_flight_batch.body, inner) {
-                tracing::debug!(topic = &**key.topic(), items = in_flight_batch.items, %error, "a refused batch is sent in halves");
+                tracing::debug!(target: LOG, topic = &**key.topic(), items = in_flight_batch.items, %error, "a refused batch is sent in halves");
                 return self.split(key, (in_flight_batch, permit), halves);
             }
             self.producer.count_failed(u64::from(in_flight_batch.items));
@@ -96,7 +99,7 @@ impl<T: Send + 'static> Accumulator<T> {
             && completions.len() < items.max(1) as usize
         {
             let count = items.max(1) as usize - completions.len();
-            tracing::warn!(topic = &**key.topic(), count, %error, "messages without a callback were not confirmed");
+            tracing::warn!(target: LOG, topic = &**key.topic(), count, %error, "messages without a callback were not confirmed");
         }
         let mut state = self.state();
         let mut more = false;
