@@ -104,7 +104,7 @@ impl Groups {
         self.table.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Makes or replaces groups, all with one write. Their attributes are changes (see [`attributes`]).
+    /// Makes or replaces groups, all with one write. Their attributes are changes (`attributes.rs`).
     pub fn put(&self, groups: Vec<SubscriptionGroupConfig>) -> Result<(), Refusal> {
         for group in &groups {
             admission::group_name(&group.group_name)?;
