@@ -57,3 +57,19 @@ def seconds(text: str) -> float:
     if not 0 < value <= 3600:
         raise ValueError(text)
     return value
+
+
+def positive(text: str) -> int:
+    """Read a number of 1 or more.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> positive("3")
+        3
+    """
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value

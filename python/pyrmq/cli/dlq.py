@@ -6,11 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from pyrmq.admin import Admin
-from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.lines import as_object, body_text
 from pyrmq.cli.output import print_rows
 from pyrmq.cli.tail import GROUP, Bounds, messages
 from pyrmq.cli.times import moment, shown
+from pyrmq.errors import TopicNotFound
 
 if TYPE_CHECKING:
     import argparse
@@ -55,19 +56,39 @@ def _list(given: argparse.Namespace) -> int:
 
 def _resend(given: argparse.Namespace) -> int:
     count = 0
-    with Admin(name_server=given.name_server) as admin:
-        for message in _letters(given):
-            admin.resend_dead_letter(given.group, message)
-            count += 1
-            if given.json:
-                print_rows(["message id"], [(message.message_id,)], as_json=True)
-            elif count % _EACH == 0 and sys.stderr.isatty():
-                print(f"\r{count} messages", end="", file=sys.stderr, flush=True)
+    # Where each queue has come to: what was sent again before an error or Ctrl-C is known.
+    reached: dict[tuple[str, int], int] = {}
+    try:
+        with Admin(name_server=given.name_server) as admin:
+            for message in _letters(given):
+                admin.resend_dead_letter(given.group, message)
+                count += 1
+                reached[message.broker, message.queue_id] = message.queue_offset
+                if given.json:
+                    print_rows(["message id"], [(message.message_id,)], as_json=True)
+                elif count % _EACH == 0 and sys.stderr.isatty():
+                    print(f"\r{count} messages", end="", file=sys.stderr, flush=True)
+    except BaseException:
+        print(_stopped(count, reached), file=sys.stderr)
+        raise
     if not given.json:
         if count >= _EACH and sys.stderr.isatty():
             print("\r", end="", file=sys.stderr)
         print(f"sent {count} messages to {given.group} again")
     return 0
+
+
+def _stopped(count: int, reached: dict[tuple[str, int], int]) -> str:
+    places = ", ".join(
+        f"broker {broker} queue {queue} to offset {offset}"
+        for (broker, queue), offset in sorted(reached.items())
+    )
+    if not count:
+        return "stopped: no message was confirmed; one may have been sent again"
+    return (
+        f"stopped: {count} messages were sent again ({places}); the next one may have been, too. "
+        "They are still in the dead-letter topic, and another run sends them once more"
+    )
 
 
 def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
@@ -77,7 +98,12 @@ def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
     since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
     left = given.max
     with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
-        bounds = Bounds.of(consumer, consumer.queues(_PREFIX + given.group))
+        try:
+            queues = consumer.queues(_PREFIX + given.group)
+        except TopicNotFound:
+            # It is made with the first dead letter.
+            return
+        bounds = Bounds.of(consumer, queues)
         consumer.assign(bounds.begins)
         for message in messages(consumer, bounds.ends):
             # Those that came after the command began would make `resend` endless.
@@ -88,11 +114,11 @@ def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
                 continue
             if given.key is not None and given.key not in message.keys:
                 continue
+            yield message
             if left is not None:
+                left -= 1
                 if left == 0:
                     return
-                left -= 1
-            yield message
 
 
 def _end_of(bounds: Bounds, message: ReceivedMessage) -> int:
@@ -118,7 +144,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         each.add_argument("--id", help="only the message with this id")
         each.add_argument("--key", help="only messages with this key")
         each.add_argument("--since", metavar="TIME", help="only those stored since: 10m, or a time")
-        each.add_argument("--max", type=int, metavar="N", help="at most N")
+        each.add_argument("--max", type=positive, metavar="N", help="at most N")
         add_name_server(each)
         each.set_defaults(work=work)
     return made

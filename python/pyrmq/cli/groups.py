@@ -111,7 +111,7 @@ def _seek(admin: Admin, given: argparse.Namespace) -> None:
     queue = None
     if given.queue is not None:
         broker, colon, number = given.queue.rpartition(":")
-        if not colon or not number.isdigit():
+        if not colon or not number.isdecimal():
             raise ConfigError(f"`--queue` is {given.queue!r}: it must be BROKER:NUMBER")
         queue = QueueId(given.topic, broker, int(number))
     moved = admin.reset_offsets(given.group, given.topic, _target(given.to), queue=queue)
@@ -124,7 +124,7 @@ def _target(text: str) -> int | Literal["first", "last"] | datetime:
         return "first"
     if text == "last":
         return "last"
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     from pyrmq.cli.times import moment
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ _VERBS = {
     "log": ("log", "look into a store directory: inspect, verify, export, repair"),
     "bench": ("bench", "measure sending, draining, or one message there and back"),
 }
+
+
+# Verbs that send: one that ends early for want of a reader has not done its work.
+_CHANGING = {"send", "dlq", "import"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: str, words: list[str]) -> int:
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A body may hold what the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         module = import_module(f"pyrmq.cli.{_VERBS[verb][0]}")
         status: int = module.run(verb, words)
@@ -74,6 +82,8 @@ def _run(verb: str, words: list[str]) -> int:
     except BrokenPipeError:
         # The reader of the pipe has ended (`pyrmq tail t | head`): there is nobody to write to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if verb in _CHANGING:
+            return _complain("the reader of the output has ended, so not everything was done")
         return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else WRONG

@@ -238,7 +238,7 @@ def _print(options: Options) -> int:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    from pyrmq.cli.arguments import parser
+    from pyrmq.cli.arguments import parser, positive
 
     made = parser(verb, _TEXTS[verb])
     made.add_argument("-c", "--config", metavar="FILE", help="property file, as Apache's")
@@ -261,14 +261,14 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--log-max-mib",
-        type=_positive,
+        type=positive,
         default=100,
         metavar="MIB",
         help="size at which the log file rotates (default: 100)",
     )
     made.add_argument(
         "--log-keep",
-        type=_positive,
+        type=positive,
         default=10,
         metavar="N",
         help="rotated log files that stay (default: 10)",
@@ -309,13 +309,6 @@ def _parser(verb: str) -> argparse.ArgumentParser:
             "(default: 127.0.0.1)",
         )
     return made
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
 
 
 # The broker's options that `pyrmq server` has as flags; all others are in its property file.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.lines import as_object, body_text, by_template
-from pyrmq.errors import ConfigError
+from pyrmq.errors import ConfigError, ConnectionLost
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 GROUP = "TOOLS_CONSUMER"
 _LINES = 1000
 _LOOK_SECONDS = 0.2
+_SILENCE_SECONDS = 10.0
+"""A broker that is restarted is back by then, and its messages come."""
 
 
 def run(verb: str, words: list[str]) -> int:
@@ -63,11 +66,30 @@ class Bounds:
 
 
 def messages(consumer: PullConsumer, ends: dict[QueueId, int] | None) -> Iterable[ReceivedMessage]:
-    """The messages of the consumer's queues, up to these offsets or for ever."""
-    while ends is None or any(consumer.position(queue) < end for queue, end in ends.items()):
+    """The messages of the consumer's queues, up to these offsets or for ever.
+
+    Raises:
+        ConnectionLost: nothing has come for some time from queues that are not at their end.
+    """
+    last = monotonic()
+    while ends is None or (left := _unread(consumer, ends)):
         # Output that is a pipe shows each poll at once.
         sys.stdout.flush()
-        yield from consumer.poll(_LINES, None if ends is None else _LOOK_SECONDS)
+        found = consumer.poll(_LINES, None if ends is None else _LOOK_SECONDS)
+        yield from found
+        if found:
+            last = monotonic()
+        elif ends is not None and monotonic() - last > _SILENCE_SECONDS:
+            places = ", ".join(
+                f"queue {queue.queue_id} of {queue.topic} on {queue.broker} at offset "
+                f"{consumer.position(queue)} of {ends[queue]}"
+                for queue in left
+            )
+            raise ConnectionLost(f"nothing has come for {_SILENCE_SECONDS:g} s: {places}")
+
+
+def _unread(consumer: PullConsumer, ends: dict[QueueId, int]) -> list[QueueId]:
+    return [queue for queue, end in ends.items() if consumer.position(queue) < end]
 
 
 def _chosen(consumer: PullConsumer, topic: str, number: int | None) -> list[QueueId]:
@@ -165,7 +187,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--format", metavar="TEMPLATE", help="such as `{time} {queue}:{offset} {keys} {body}`"
     )
-    made.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    made.add_argument("--count", type=positive, metavar="N", help="end after N messages")
     ending = made.add_mutually_exclusive_group()
     ending.add_argument("--stop", action="store_true", help="end after the messages that exist now")
     ending.add_argument(

@@ -20,7 +20,10 @@ def moment(text: str) -> datetime:
     """
     age = re.fullmatch(r"(\d+)([smhd])", text)
     if age:
-        return datetime.now(UTC) - timedelta(seconds=int(age[1]) * _UNITS[age[2]])
+        try:
+            return datetime.now(UTC) - timedelta(seconds=int(age[1]) * _UNITS[age[2]])
+        except OverflowError as error:
+            raise ConfigError(f"`{text}` is before the calendar begins") from error
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError as error:
@@ -30,7 +33,7 @@ def moment(text: str) -> datetime:
 
 
 def shown(milliseconds: int) -> str | None:
-    """A time in the user's zone; None for none.
+    """A time in the user's zone; None for none; the number where the calendar has no such time.
 
     Example:
         >>> shown(0) is None
@@ -38,4 +41,7 @@ def shown(milliseconds: int) -> str | None:
     """
     if milliseconds <= 0:
         return None
-    return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(" ", "seconds")
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
