@@ -115,8 +115,11 @@ class PullConsumer(ConfiguredConsumer):
     ) -> None:
         """Join the group for topics and take this member's share of their queues.
 
+        Tags or a condition of a topic that is subscribed to already replace the old ones: what was
+        fetched with those and not returned is dropped.
+
         Args:
-            topic: A topic, or several; they must exist. Or a compiled pattern: all topics whose
+            topic: A topic, or several; they must all exist. Or a compiled pattern: all topics whose
                 whole name matches, and, within `rebalance` seconds, those that appear later.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND

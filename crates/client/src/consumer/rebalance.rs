@@ -1,7 +1,7 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{Shared, Start};
+use crate::consumer::shared::{Shared, Start, State};
 use crate::error::ClientError;
 use crate::options::Order;
 use crate::session::heartbeat::Subscription;
@@ -31,6 +31,9 @@ pub(crate) struct Assignment {
     pub(crate) start: Option<i64>,
     pub(crate) subscription: Arc<Subscription>,
 }
+
+/// A queue that was taken, where to begin in it if that is given, and its generation.
+type Fresh = (Arc<QueueKey>, Option<i64>, u64);
 
 impl Shared {
     pub(crate) async fn subscribe(
@@ -103,7 +106,13 @@ impl Shared {
                 subscription: subscription.clone(),
             })
             .collect();
-        self.take(wanted, |key| key.topic == *topic).await
+        let _taking = self.taking.lock().await;
+        // The topic may have been left, or subscribed to anew, while the share was worked out. Queues that are taken
+        // after their topic was left would stay: nobody looks at its share again.
+        if self.heartbeat.membership.subscription(topic).as_ref() != Some(&*subscription) {
+            return Ok(());
+        }
+        self.exchange(wanted, |key| key.topic == *topic).await
     }
 
     /// The client ids of the group; nobody's where every member gets all messages.
@@ -151,49 +160,26 @@ impl Shared {
         scope: impl Fn(&QueueKey) -> bool,
     ) -> Result<(), ClientError> {
         let _taking = self.taking.lock().await;
-        let mut lost = Vec::new();
-        let mut fresh = Vec::new();
-        {
+        self.exchange(wanted, scope).await
+    }
+
+    /// As [`Self::take`], for callers that hold `taking`.
+    async fn exchange(
+        self: &Arc<Self>,
+        wanted: Vec<Assignment>,
+        scope: impl Fn(&QueueKey) -> bool,
+    ) -> Result<(), ClientError> {
+        let (lost, fresh, changed) = {
             let mut state = self.state();
-            let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
-            for key in keys {
-                let is_wanted = wanted.iter().any(|wish| wish.key == key);
-                let mut is_kept = false;
-                if let Some(queue) = state.queues.get_mut(&key) {
-                    let was_leaving = queue.listeners.is_leaving;
-                    // A listener that has messages of an orderly queue finishes them first.
-                    queue.listeners.is_leaving =
-                        !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
-                    if queue.listeners.is_leaving {
-                        continue;
-                    }
-                    is_kept = was_leaving && is_wanted;
-                }
-                if is_kept {
-                    // Nothing of it was handed out while it was about to go.
-                    state.make_ready(&key);
-                    self.wake(&state);
-                }
-                if !is_wanted && let Some(queue) = state.queues.remove(&key) {
-                    lost.push(queue);
-                }
-            }
-            for wish in wanted {
-                if wish.start.is_none() && state.queues.contains_key(&wish.key) {
-                    continue;
-                }
-                let generation = self.next_generation();
-                let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
-                queue.listeners.is_shared = self.options.is_broadcasting;
-                if let Some(before) = state.queues.get(&wish.key) {
-                    queue.committing = before.committing.clone();
-                }
-                state.queues.insert(wish.key.clone(), queue);
-                fresh.push((wish.key, wish.start, generation));
-            }
-        }
+            let lost = self.remove_unwanted(&mut state, &wanted, scope);
+            let (fresh, changed) = self.insert_wanted(&mut state, wanted);
+            (lost, fresh, changed)
+        };
         for queue in &lost {
             tracing::info!(key = %queue.key, "queue given back");
+        }
+        for key in &changed {
+            self.pull(key);
         }
         let (ended, begun) = tokio::join!(self.end_queues(lost), async {
             if self.needs_locks() {
@@ -205,11 +191,87 @@ impl Shared {
         ended.and(begun)
     }
 
+    fn remove_unwanted(
+        &self,
+        state: &mut State,
+        wanted: &[Assignment],
+        scope: impl Fn(&QueueKey) -> bool,
+    ) -> Vec<ProcessQueue> {
+        let mut lost = Vec::new();
+        let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
+        for key in keys {
+            let is_wanted = wanted.iter().any(|wish| wish.key == key);
+            let mut is_kept = false;
+            if let Some(queue) = state.queues.get_mut(&key) {
+                let was_leaving = queue.listeners.is_leaving;
+                // A listener that has messages of an orderly queue finishes them first.
+                queue.listeners.is_leaving =
+                    !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
+                if queue.listeners.is_leaving {
+                    continue;
+                }
+                is_kept = was_leaving && is_wanted;
+            }
+            if is_kept {
+                // Nothing of it was handed out while it was about to go.
+                state.make_ready(&key);
+                self.wake(state);
+            }
+            if !is_wanted && let Some(queue) = state.queues.remove(&key) {
+                lost.push(queue);
+            }
+        }
+        lost
+    }
+
+    /// Returns the queues that are new, and those that stay and are to be pulled anew.
+    fn insert_wanted(&self, state: &mut State, wanted: Vec<Assignment>) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {
+        let mut fresh = Vec::new();
+        let mut changed = Vec::new();
+        for wish in wanted {
+            if wish.start.is_none()
+                && let Some(queue) = state.queues.get_mut(&wish.key)
+            {
+                if self.resubscribe(queue, wish.subscription) {
+                    changed.push(wish.key);
+                }
+                continue;
+            }
+            let generation = self.next_generation();
+            let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
+            queue.listeners.is_shared = self.options.is_broadcasting;
+            if let Some(before) = state.queues.get(&wish.key) {
+                queue.committing = before.committing.clone();
+            }
+            state.queues.insert(wish.key.clone(), queue);
+            fresh.push((wish.key, wish.start, generation));
+        }
+        (fresh, changed)
+    }
+
+    /// Gives a queue that stays its new subscription. True when that selects other messages: what was fetched is
+    /// forgotten, and the queue must be pulled. What was handed out is done or comes again as without the change.
+    fn resubscribe(&self, queue: &mut ProcessQueue, subscription: Arc<Subscription>) -> bool {
+        let before = std::mem::replace(&mut queue.subscription, subscription);
+        let is_same =
+            before.expression == queue.subscription.expression && before.is_sql == queue.subscription.is_sql;
+        if is_same || queue.next_pull.is_none() {
+            return false;
+        }
+        let done = queue.done;
+        // Outcomes of what listeners have now are ignored after the restart, so it comes again.
+        let begin = if self.options.is_listening {
+            done
+        } else {
+            queue.delivered
+        };
+        queue.restart(begin, self.next_generation());
+        queue.done = done;
+        true
+    }
+
     /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
-    pub(crate) async fn begin(
-        self: &Arc<Self>,
-        fresh: Vec<(Arc<QueueKey>, Option<i64>, u64)>,
-    ) -> Result<(), ClientError> {
+    pub(crate) async fn begin(self: &Arc<Self>, fresh: Vec<Fresh>) -> Result<(), ClientError> {
         let mut asked = JoinSet::new();
         for (key, start, generation) in fresh {
             let shared = self.clone();

@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::listener::{Failure, Work};
+use pyrmq_client::consumer::process_queue::Messages;
 use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{
@@ -34,6 +35,9 @@ pub struct Consumed {
     pub committed: Mutex<BTreeMap<(String, String), i64>>,
     /// Codes that are refused.
     pub refused: Mutex<Vec<i32>>,
+    /// Codes that are not answered until [`World::release`].
+    pub held_back: Mutex<Vec<i32>>,
+    waiting: Mutex<Vec<(Command, Reply)>>,
     /// All requests but pulls: the code and the fields.
     pub requests: Mutex<Vec<Command>>,
     peer: Mutex<Option<Peer>>,
@@ -102,6 +106,30 @@ impl World {
             members.extend(others.iter().map(|id| (*id).to_owned()));
         }
         self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
+    }
+
+    /// From now on no broker answers these requests.
+    pub fn hold(&self, code: i32) {
+        for broker in &self.consumed {
+            broker.held_back.lock().unwrap().push(code);
+        }
+    }
+
+    /// How many requests wait for their answers.
+    pub fn held(&self) -> usize {
+        let brokers = self.consumed.iter();
+        brokers.map(|broker| broker.waiting.lock().unwrap().len()).sum()
+    }
+
+    /// Answers what was held back, and all that comes.
+    pub fn release(&self) {
+        for broker in &self.consumed {
+            broker.held_back.lock().unwrap().clear();
+            let waiting = std::mem::take(&mut *broker.waiting.lock().unwrap());
+            for (request, reply) in waiting {
+                reply.send(broker.answer(&request));
+            }
+        }
     }
 
     /// A broker tells its consumer something.
@@ -235,6 +263,9 @@ impl Processor for Consumed {
             return self.pull(&request, reply);
         }
         self.requests.lock().unwrap().push(request.clone());
+        if self.held_back.lock().unwrap().contains(&request.code) {
+            return self.waiting.lock().unwrap().push((request, reply));
+        }
         if self.refused.lock().unwrap().contains(&request.code) {
             return reply.send(Command::error(response::SYSTEM_ERROR, "as the script says"));
         }
@@ -256,6 +287,27 @@ pub fn listening(world: &World, set: impl FnOnce(&mut PullerOptions)) -> Puller 
     puller
 }
 
+/// Makes a consumer that is polled, without a subscription.
+pub fn polled(world: &World, set: impl FnOnce(&mut PullerOptions)) -> Puller {
+    let mut options = PullerOptions::new(vec![world.names.to_string()], "group");
+    options.commit_interval = None;
+    set(&mut options);
+    Puller::new(world.runtime.handle(), options, Start::First).unwrap()
+}
+
+/// The offsets of the messages that a polled consumer gets next.
+pub fn poll(puller: &Puller) -> Vec<i64> {
+    let by = Instant::now() + super::WAIT;
+    loop {
+        let taken = puller.take(1024).unwrap();
+        if !taken.is_empty() {
+            return offsets_of(&taken);
+        }
+        assert!(Instant::now() < by, "no message came");
+        puller.wait(Duration::from_millis(20));
+    }
+}
+
 /// Takes work, waiting for it.
 pub fn take(puller: &Puller, max: usize) -> Work {
     let by = Instant::now() + super::WAIT;
@@ -270,8 +322,12 @@ pub fn take(puller: &Puller, max: usize) -> Work {
 
 /// The offsets of the messages in a work.
 pub fn offsets(work: &Work) -> Vec<i64> {
-    let parts = work.parts.iter();
+    offsets_of(&work.parts)
+}
+
+fn offsets_of(parts: &[Messages]) -> Vec<i64> {
     parts
+        .iter()
         .flat_map(|part| (part.first..part.end).map(|index| part.chunk.offset(index).unwrap()))
         .collect()
 }
