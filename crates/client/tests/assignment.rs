@@ -94,3 +94,22 @@ fn a_new_subscription_does_not_confirm_what_was_handed_out() {
     world.runtime.block_on(puller.shut(false)).unwrap();
     assert!(world.consumed[0].position().is_none_or(|offset| offset == 0));
 }
+
+#[test]
+fn a_broadcasting_member_keeps_the_offset_that_it_commits() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 20]));
+    let puller = polled(&world, |options| options.is_broadcasting = true);
+    subscribe(&world, &puller, TOPIC, "*");
+    let mut next = 0;
+    while next < 20 {
+        next = poll(&puller).last().unwrap() + 1;
+    }
+    world
+        .runtime
+        .block_on(puller.commit_offsets(vec![(queue(), 7)]))
+        .unwrap();
+    assert_eq!(puller.local_offsets().get(&queue()), Some(&7));
+    world.runtime.block_on(puller.shut(false)).unwrap();
+    assert_eq!(puller.local_offsets().get(&queue()), Some(&7));
+}

@@ -145,6 +145,12 @@ impl Shared {
         offsets: Vec<(QueueKey, i64)>,
     ) -> Result<(), ClientError> {
         if self.options.is_broadcasting {
+            let mut state = self.state();
+            for (key, offset) in &offsets {
+                if let Some(queue) = state.queues.get_mut(key) {
+                    queue.done = *offset;
+                }
+            }
             self.local_offsets().extend(offsets);
             return Ok(());
         }
