@@ -153,6 +153,8 @@ fn raise_cause<'a>(
             fields.push(("topic", Value::Text(topic)));
             "RouteError"
         }
+        // It only reaches the log: no call fails with it.
+        ClientError::NoMaster { .. } => "RouteError",
         ClientError::Answer {
             code,
             remark,

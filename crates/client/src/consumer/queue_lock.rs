@@ -114,10 +114,8 @@ impl QueueLocks {
         code: i32,
         body: Vec<u8>,
     ) -> Result<(Command, String), ClientError> {
-        let address = self.routes.master(broker).ok_or_else(|| ClientError::NoQueue {
-            topic: String::new(),
-            what: "locked on",
-            reason: "its broker has no master in the route: it is down, or has not registered yet",
+        let address = self.routes.master(broker).ok_or_else(|| ClientError::NoMaster {
+            broker: broker.to_owned(),
         })?;
         let command = Command::request(code).with_body(Bytes::from(body));
         match self.client.request(&address, command, self.timeout).await {

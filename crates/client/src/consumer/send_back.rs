@@ -83,10 +83,8 @@ impl SendBack {
         let address = self
             .routes
             .master(&queue.broker)
-            .ok_or_else(|| ClientError::NoQueue {
-                topic: queue.topic.to_string(),
-                what: "handed a message back for",
-                reason: "its broker has no master in the route: it is down, or has not registered yet",
+            .ok_or_else(|| ClientError::NoMaster {
+                broker: queue.broker.to_string(),
             })?;
         let command = {
             let answered = |source| ClientError::Answered {

@@ -123,6 +123,12 @@ pub enum ClientError {
         /// Why there is none.
         reason: &'static str,
     },
+    /// The broker's master is not in any route that this client knows.
+    #[error("broker `{broker}` has no master in the route: it is down, or has not registered yet")]
+    NoMaster {
+        /// The broker's name.
+        broker: String,
+    },
     /// A broker or name server answered with an error.
     #[error("{address} answered {what} with {name} ({code}): {remark}")]
     Answer {
