@@ -124,6 +124,56 @@ fn a_message_that_nobody_takes_back_is_tried_again_here_and_counted_once() {
 }
 
 #[test]
+fn a_hand_back_that_gets_no_answer_is_not_sent_anew() {
+    let world = world(bodies(1));
+    world.hold(request::CONSUMER_SEND_MSG_BACK);
+    let puller = listening(&world, |options| {
+        options.client.request_timeout = Duration::from_millis(300);
+    });
+    fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    // The broker may have taken it back: a new message would be a copy, and so would one on each broker.
+    let again = take(&puller, 1);
+    assert_eq!(again.parts[0].deliveries(), 2);
+    for broker in &world.consumed {
+        assert!(broker.asked(request::SEND_MESSAGE_V2).is_empty());
+    }
+    assert_eq!(world.held(), 1);
+}
+
+#[test]
+fn a_hand_back_waits_for_a_slow_broker() {
+    let world = world(bodies(1));
+    world.hold(request::CONSUMER_SEND_MSG_BACK);
+    let puller = listening(&world, |options| {
+        options.client.request_timeout = Duration::from_secs(2);
+    });
+    fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    until("the message is handed back", || world.held() == 1);
+    std::thread::sleep(Duration::from_secs(3));
+    world.release();
+    until("the message is done here", || puller.failures().later == 1);
+    assert_eq!(world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len(), 1);
+}
+
+#[test]
+fn a_new_message_that_gets_no_answer_is_not_sent_to_the_next_broker() {
+    let world = world(bodies(1));
+    world.consumed[0]
+        .refused
+        .lock()
+        .unwrap()
+        .push(request::CONSUMER_SEND_MSG_BACK);
+    world.hold(request::SEND_MESSAGE_V2);
+    let puller = listening(&world, |options| {
+        options.client.request_timeout = Duration::from_millis(300);
+    });
+    fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    take(&puller, 1);
+    assert!(world.consumed[0].asked(request::SEND_MESSAGE_V2).is_empty());
+    assert_eq!(world.consumed[1].asked(request::SEND_MESSAGE_V2).len(), 1);
+}
+
+#[test]
 fn a_message_that_cannot_be_read_is_passed_over_and_no_other() {
     for broken in [0, 5, 9] {
         let world = World::new(2);

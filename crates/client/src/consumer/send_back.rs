@@ -1,7 +1,9 @@
 //! Handing messages back to their brokers, for a later try or as dead letters (Apache `sendMessageBack`, request 36).
 //!
-//! Where the broker refuses, or does not answer, the message is sent to the group's retry topic as a new one, to any
-//! broker that has the topic (Apache `DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage`).
+//! Where the broker refuses, or cannot be reached, the message is sent to the group's retry topic as a new one, to any
+//! broker that has the topic (Apache `DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage`). Where the outcome is
+//! not known (no answer, connection lost), the broker may have taken the message back: a new one would be a copy, and
+//! each copy that fails would make more. The caller tries the message again here instead.
 
 use crate::consumer::process_queue::Messages;
 use crate::error::ClientError;
@@ -25,6 +27,9 @@ const WHAT: &str = "a message handed back";
 pub(crate) const DEAD_LETTER: i32 = -1;
 /// Delay level of the first new delivery: 10 s (Apache).
 const FIRST_LEVEL: i32 = 3;
+/// A hand-back waits this many times as long for its answer as other requests: nobody waits for it, and a broker that
+/// answers late has taken the message back.
+const PATIENCE: u32 = 4;
 /// The group under which Apache's consumers send (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
 const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
 /// Answers that say that a message is stored.
@@ -66,6 +71,9 @@ impl SendBack {
         let Err(refusal) = self.return_it(message, delay_level).await else {
             return Ok(());
         };
+        if refusal.is_outcome_unknown() {
+            return Err(refusal);
+        }
         match self.send_anew(message, delay_level).await {
             Ok(()) => {
                 tracing::debug!(key = %message.chunk.queue, %refusal, "message sent to the retry topic as a new one");
@@ -106,11 +114,19 @@ impl SendBack {
             };
             Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header)
         };
-        match self.client.request(&address, command, self.timeout).await {
-            Ok(answer) if answer.code == response::SUCCESS => Ok(()),
-            Ok(answer) => Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
-            Err(source) => Err(ClientError::net(WHAT, address, source)),
+        let answer = self.ask(&address, command).await?;
+        if answer.code == response::SUCCESS {
+            return Ok(());
         }
+        Err(ClientError::answer(WHAT, &address, answer.code, answer.remark))
+    }
+
+    async fn ask(&self, address: &str, command: Command) -> Result<Command, ClientError> {
+        let answer = self
+            .client
+            .request(address, command, self.timeout * PATIENCE)
+            .await;
+        answer.map_err(|source| ClientError::net(WHAT, address, source))
     }
 
     /// Sends the message to the retry topic: brokers deliver it from there after its delay, or put it among the dead
@@ -120,7 +136,13 @@ impl SendBack {
         let route = self.routes.get(&topic).await?;
         let mut failure = route.no_queue(&topic);
         let mut asked: Vec<&str> = Vec::new();
-        for queue in &route.published.queues {
+        // The broker that did not take it back comes last.
+        let (own, others): (Vec<_>, Vec<_>) = route
+            .published
+            .queues
+            .iter()
+            .partition(|queue| queue.broker == message.chunk.queue.broker);
+        for queue in others.into_iter().chain(own) {
             if asked.contains(&&*queue.broker) {
                 continue;
             }
@@ -132,10 +154,12 @@ impl SendBack {
                 address: address.clone(),
                 source,
             })?;
-            match self.client.request(&address, command, self.timeout).await {
+            match self.ask(&address, command).await {
                 Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
                 Ok(answer) => failure = ClientError::answer(WHAT, &address, answer.code, answer.remark),
-                Err(source) => failure = ClientError::net(WHAT, address, source),
+                // It may be stored: sent to the next broker, too, it would come twice.
+                Err(error) if error.is_outcome_unknown() => return Err(error),
+                Err(error) => failure = error,
             }
         }
         Err(failure)

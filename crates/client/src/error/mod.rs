@@ -7,7 +7,7 @@ mod window_full;
 pub use failures::{Attempt, SendFailure, Uncommitted, id_at};
 use failures::{FailureText, some};
 use pyrmq_remoting::WireError;
-use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::net::{NetError, Retry};
 use std::sync::Arc;
 use thiserror::Error;
 pub use window_full::{BrokerFull, WindowFull};
@@ -242,6 +242,11 @@ impl ClientError {
     /// What happened: of a send that failed, what it was given up for.
     pub fn cause(&self) -> &Self {
         self.failure().map_or(self, |failure| &failure.last)
+    }
+
+    /// Whether the request may have had its effect though nobody confirmed it.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Net { source, .. } if source.retry() == Retry::UnknownOutcome)
     }
 
     /// A request that got no answer.
