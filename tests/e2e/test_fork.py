@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 PROGRAM = """
     import os, sys
+    from pathlib import Path
     from pyrmq import ForkError, Producer, PullConsumer
 
-    address, topic = sys.argv[1:]
+    address, topic, folder = sys.argv[1:]
     producer = Producer(name_server=address)
     producer.send(topic, b"parent")
     consumer = PullConsumer(name_server=address, group="forks")
     consumer.subscribe(topic)
+    member = PullConsumer(
+        name_server=address, group="all", broadcasting=True, offset_dir=folder, auto_commit=60
+    )
+    member.subscribe(topic)
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -36,6 +41,9 @@ PROGRAM = """
                 lambda: producer.request_async(topic, b"x"),
                 lambda: consumer.poll(timeout=0),
                 lambda: consumer.commit(),
+                lambda: consumer.paused(),
+                lambda: consumer.assignment(),
+                lambda: member.commit(),
             ):
                 try:
                     use()
@@ -45,6 +53,8 @@ PROGRAM = """
                     raise AssertionError("no ForkError")
             producer.close()
             consumer.close()
+            member.close()
+            assert not [*Path(folder).rglob("offsets.json")], "the file is the parent's"
             with Producer(name_server=address) as own:
                 own.send(topic, b"child")
             with PullConsumer(name_server=address, group="child") as own:
@@ -63,6 +73,8 @@ PROGRAM = """
     print("parent sent at", producer.send(topic, b"after").status.name)
     producer.close()
     consumer.close()
+    member.close()
+    assert [*Path(folder).rglob("offsets.json")]
 """
 
 
@@ -78,8 +90,10 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_child_is_refused_old_handles_and_works_with_new_ones(address: str, topic: str) -> None:
-    lines = run(PROGRAM, address, topic).splitlines()
+def test_a_child_is_refused_old_handles_and_works_with_new_ones(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    lines = run(PROGRAM, address, topic, str(tmp_path)).splitlines()
     assert lines == ["child read [b'child', b'parent']", "parent sent at SEND_OK"]
 
 

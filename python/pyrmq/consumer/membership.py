@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from pyrmq.consumer.callbacks import CallbackThread
@@ -69,6 +70,7 @@ class OffsetFile:
 
     def __init__(self, control: ConsumerControl, options: ConsumerOptions) -> None:
         self._control = control
+        self._pid = os.getpid()
         self._file: LocalOffsets | None = None
         if options.broadcasting:
             namespace = options.namespace
@@ -93,7 +95,13 @@ class OffsetFile:
             self._file.write(self._control.local_offsets)
 
     def write_at_end(self) -> None:
-        """Write what is done; a failure is logged, and the last messages come again."""
+        """Write what is done; a failure is logged, and the last messages come again.
+
+        A forked child writes nothing: the file is its parent's, whose threads may have held the
+        file's lock during the fork.
+        """
+        if self._pid != os.getpid():
+            return
         try:
             self.write()
         except OSError:

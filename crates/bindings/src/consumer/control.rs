@@ -88,9 +88,10 @@ impl PyControl {
     }
 
     /// The queues that are stopped.
-    fn paused(&self) -> Vec<QueueRef> {
+    fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
+        self.check(py)?;
         let keys = self.puller.paused();
-        keys.iter().map(|key| place_of(&self.puller, key)).collect()
+        Ok(keys.iter().map(|key| place_of(&self.puller, key)).collect())
     }
 
     /// Commits these offsets.
@@ -167,7 +168,8 @@ impl PyControl {
     // Groups whose members get every message each: their offsets are in a file of the member.
 
     /// Where this member goes on.
-    fn begin_at(&self, offsets: Vec<(QueueRef, i64)>) {
+    fn begin_at(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
+        self.check(py)?;
         // As the file has them: topics with their namespace.
         let offsets = offsets.into_iter().map(|((topic, broker, queue_id), offset)| {
             let key = QueueKey {
@@ -178,23 +180,27 @@ impl PyControl {
             (key, offset)
         });
         self.puller.begin_at(offsets.collect());
+        Ok(())
     }
 
     /// How far this member has come, in the form of Apache's file.
-    fn local_offsets<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+    fn local_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.check(py)?;
         let offsets = self.puller.local_offsets().into_iter();
         let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
         let body = ResetOffsetBody {
             offset_table: offsets.map(|(key, offset)| (place(key), offset)).collect(),
         };
-        PyBytes::new(py, &body.encode_as(Style::PRETTY))
+        Ok(PyBytes::new(py, &body.encode_as(Style::PRETTY)))
     }
 
     // Callbacks: a thread of Python takes them and answers by number.
 
     /// From now on callbacks are taken.
-    fn serve_callbacks(&self) {
+    fn serve_callbacks(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py)?;
         self.puller.serve_callbacks();
+        Ok(())
     }
 
     /// The next callback within the time: its number, its name, queues, members, and a message. An error
@@ -229,18 +235,29 @@ impl PyControl {
     }
 
     /// Answers with places of queues.
-    fn answer_places(&self, number: u64, places: Vec<usize>) {
+    fn answer_places(&self, py: Python<'_>, number: u64, places: Vec<usize>) -> PyResult<()> {
+        self.check(py)?;
         self.puller
             .answer_callback(number, CallbackAnswer::Indexes(places));
+        Ok(())
     }
 
     /// Answers with a text.
-    fn answer_text(&self, number: u64, text: String) {
+    fn answer_text(&self, py: Python<'_>, number: u64, text: String) -> PyResult<()> {
+        self.check(py)?;
         self.puller.answer_callback(number, CallbackAnswer::Text(text));
+        Ok(())
     }
 
     /// Says how a listener's call went: done, later, or what it raised.
-    fn answer_consumed(&self, number: u64, result: &str, remark: Option<String>) -> PyResult<()> {
+    fn answer_consumed(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        result: &str,
+        remark: Option<String>,
+    ) -> PyResult<()> {
+        self.check(py)?;
         let result = match result {
             "success" => "CR_SUCCESS",
             "later" => "CR_LATER",
