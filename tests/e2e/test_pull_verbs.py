@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ import pytest
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
-from pyrmq import ConfigError, Producer, PullConsumer
+import pyrmq.aio
+from pyrmq import ConfigError, Producer, PullConsumer, TopicNotFound
 
 if TYPE_CHECKING:
     from pyrmq import ReceivedMessage
@@ -93,6 +95,23 @@ def test_a_topic_is_left_with_its_last_positions(address: str, topic: str) -> No
         assert sum(each.committed or 0 for each in left.values()) == 10
         with pytest.raises(ConfigError, match="not subscribed"):
             consumer.unsubscribe(topic)
+
+
+def test_of_topics_that_are_not_all_there_none_is_subscribed_to(address: str, topic: str) -> None:
+    make(address, topic, [], queues=1)
+    wanted = [topic, f"{topic}-missing"]
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        with pytest.raises(TopicNotFound, match="missing"):
+            consumer.subscribe(wanted)
+        assert not consumer.assignment()
+
+    async def of_a_loop() -> None:
+        async with pyrmq.aio.PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+            with pytest.raises(TopicNotFound, match="missing"):
+                await consumer.subscribe(wanted)
+            assert not consumer.assignment()
+
+    asyncio.run(of_a_loop())
 
 
 def test_a_batch_gives_lists_and_columns(address: str, topic: str) -> None:

@@ -62,7 +62,12 @@ class PullConsumer(ConfiguredConsumer):
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
-        for one in [topic] if isinstance(topic, str) else topic:
+        topics = [topic] if isinstance(topic, str) else [*topic]
+        if len(topics) > 1:
+            # All or none: a topic that is missing must not leave the others subscribed.
+            for one in topics:
+                await self._outcomes.call(self._core.queues_of_to, one)
+        for one in topics:
             await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
 
     async def unsubscribe(self, topic: str) -> None:

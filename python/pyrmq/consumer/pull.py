@@ -140,7 +140,12 @@ class PullConsumer(ConfiguredConsumer):
             self._subscriptions.add_pattern(topic, text, is_sql)
             self._watch()
             return
-        for one in [topic] if isinstance(topic, str) else topic:
+        topics = [topic] if isinstance(topic, str) else [*topic]
+        if len(topics) > 1:
+            # All or none: a topic that is missing must not leave the others subscribed.
+            for one in topics:
+                self._core.queues_of(one)
+        for one in topics:
             self._core.subscribe(one, text, is_sql)
             self._subscriptions.add(one, text, is_sql)
         if self._options.max_poll_interval is not None:
