@@ -294,7 +294,7 @@ impl CommitLog {
             },
         };
         let wanted = buffer.len();
-        self.hot.note_read(segment.base, position, wanted);
+        self.hot.note_read(position, wanted);
         let offset = to_u64(position - segment.base);
         match mode.read_at(file.as_ref(), buffer, offset) {
             Ok(Some(got)) if got < wanted => {

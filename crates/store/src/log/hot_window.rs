@@ -5,18 +5,20 @@
 //! window, and is durable, is dropped from the cache; the pages that become free are used again while they are warm.
 //!
 //! Pulls of the newest messages read memory. A pull behind the window reads the disk; what it read stays for others
-//! that follow, as much as another window, and goes oldest first, so a consumer with a backlog takes memory from
-//! nobody.
+//! that follow, as much as another window, and what was not read for longest goes first. So a consumer with a backlog
+//! takes memory from nobody, and consumers that follow each other read the disk once.
 
 use crate::format::to_i64;
 use crate::sync::lock;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Less than this is not worth a system call.
 const STEP: i64 = 16 << 20;
+/// In blocks of this size it is noted what pulls read behind the window.
+const BLOCK: i64 = 1 << 20;
 /// The window takes this part of the memory at most.
 const SHARE_OF_MEMORY: u64 = 8;
 
@@ -30,14 +32,11 @@ pub(crate) struct HotWindow {
     most: i64,
 }
 
-/// Reads in front of the window.
+/// Blocks of the log that were read behind the window, with the round of the last read.
 #[derive(Debug, Default)]
 struct ColdReads {
-    /// Since the last round: the range in each segment, by the segment's base.
-    fresh: BTreeMap<i64, Range<i64>>,
-    /// Of earlier rounds, oldest first.
-    kept: VecDeque<Range<i64>>,
-    kept_bytes: i64,
+    round: u64,
+    last_read: BTreeMap<i64, u64>,
 }
 
 impl HotWindow {
@@ -52,16 +51,17 @@ impl HotWindow {
         }
     }
 
-    /// Notes a read from a file of a segment. For a read inside the window it is one comparison.
-    pub(crate) fn note_read(&self, segment: i64, position: i64, bytes: usize) {
+    /// Notes a read. For a read inside the window it is one comparison.
+    pub(crate) fn note_read(&self, position: i64, bytes: usize) {
         if position >= self.dropped.load(Ordering::Relaxed) {
             return;
         }
-        let end = position.saturating_add(to_i64(bytes));
+        let last = position.saturating_add(to_i64(bytes.max(1)) - 1);
         let mut reads = lock(&self.reads);
-        let range = reads.fresh.entry(segment).or_insert(position..end);
-        range.start = range.start.min(position);
-        range.end = range.end.max(end);
+        let round = reads.round;
+        for block in position.div_euclid(BLOCK)..=last.div_euclid(BLOCK) {
+            reads.last_read.insert(block, round);
+        }
     }
 
     /// What to drop now, where `hot_bytes` is the option, `log` what there is of the log, and everything in front of
@@ -86,18 +86,27 @@ impl HotWindow {
 }
 
 impl ColdReads {
-    /// Ends a round: returns the oldest reads beyond so many bytes.
+    /// Ends a round: returns what was not read for longest, beyond so many bytes.
     fn expire(&mut self, most: i64) -> Vec<Range<i64>> {
-        for range in std::mem::take(&mut self.fresh).into_values() {
-            self.kept_bytes += range.end - range.start;
-            self.kept.push_back(range);
+        self.round += 1;
+        let most = usize::try_from(most / BLOCK).unwrap_or(usize::MAX).max(1);
+        let surplus = self.last_read.len().saturating_sub(most);
+        if surplus == 0 {
+            return Vec::new();
         }
-        let mut expired = Vec::new();
-        while self.kept_bytes > most
-            && let Some(oldest) = self.kept.pop_front()
-        {
-            self.kept_bytes -= oldest.end - oldest.start;
-            expired.push(oldest);
+        let mut by_age: Vec<(u64, i64)> = self
+            .last_read
+            .iter()
+            .map(|(block, round)| (*round, *block))
+            .collect();
+        by_age.sort_unstable();
+        let mut expired: Vec<Range<i64>> = Vec::new();
+        for (_, block) in by_age.into_iter().take(surplus) {
+            self.last_read.remove(&block);
+            match expired.last_mut() {
+                Some(range) if range.end == block * BLOCK => range.end += BLOCK,
+                _ => expired.push(block * BLOCK..(block + 1) * BLOCK),
+            }
         }
         expired
     }
@@ -148,19 +157,35 @@ mod tests {
     }
 
     #[test]
-    fn cold_reads_stay_up_to_a_window_and_go_oldest_first() {
+    fn cold_reads_stay_up_to_a_window_and_those_read_last_stay_longest() {
         let hot = HotWindow::new(None);
-        hot.note_read(0, 0, 1 << 20);
+        hot.note_read(0, 1 << 20);
         assert_eq!(hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB), [0..936 * MIB]);
         for step in 0..16 {
-            hot.note_read(0, step * 8 * MIB, 8 << 20);
-            hot.note_read(0, 990 * MIB, 1 << 20);
+            // One reader goes on, another reads the same place again and again.
+            hot.note_read(step * 8 * MIB, 8 << 20);
+            hot.note_read(500 * MIB, 1 << 20);
+            hot.note_read(990 * MIB, 1 << 20);
             let dropped = hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB);
-            if step < 8 {
-                assert!(dropped.is_empty(), "{step}");
-            } else {
-                let oldest = (step - 8) * 8 * MIB;
-                assert_eq!(dropped, [oldest..oldest + 8 * MIB]);
+            let bytes: i64 = dropped.iter().map(|range| range.end - range.start).sum();
+            let held = (step + 1) * 8 + 1;
+            assert_eq!(bytes, (held - 64).clamp(0, 8) * MIB, "{step}");
+            assert!(
+                dropped.iter().all(|range| range.end <= step * 8 * MIB),
+                "{dropped:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_readers_of_one_range_keep_it_for_each_other() {
+        let hot = HotWindow::new(None);
+        assert_eq!(hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB), [0..936 * MIB]);
+        for step in 0..100 {
+            hot.note_read(step * MIB, 1 << 20);
+            hot.note_read((step - 20).max(0) * MIB, 1 << 20);
+            for range in hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB) {
+                assert!(range.end <= (step - 20) * MIB, "{range:?} in step {step}");
             }
         }
     }
@@ -169,7 +194,7 @@ mod tests {
     fn zero_switches_it_off_and_back_on() {
         let hot = HotWindow::new(None);
         assert!(hot.round(0, 0..1000 * MIB, 1000 * MIB).is_empty());
-        hot.note_read(0, 0, 1 << 20);
+        hot.note_read(0, 1 << 20);
         assert!(hot.round(0, 0..1000 * MIB, 1000 * MIB).is_empty());
         let all = hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB);
         assert_eq!(all, [0..936 * MIB]);
