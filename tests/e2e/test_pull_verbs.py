@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.test_push import make
+from tests.e2e.test_push import committed, make
 from tests.e2e.wire import await_true
 
 import pyrmq.aio
@@ -191,3 +191,24 @@ def test_a_member_that_does_not_poll_gives_its_queues_back_until_it_does(
         await_true(is_back, 15)
     with pytest.raises(ConfigError, match="max_poll_interval"):
         member(max_poll_interval=0)
+
+
+def test_arguments_that_cannot_work_are_refused(address: str, topic: str) -> None:
+    make(address, topic, [], queues=1)
+
+    async def main() -> None:
+        async with pyrmq.aio.PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+            with pytest.raises(ConfigError, match=r"use pyrmq\.PullConsumer"):
+                await consumer.subscribe(re.compile("orders-.*"))  # type: ignore[arg-type]
+            await consumer.subscribe(topic)
+            (queue, *_) = await consumer.queues(topic)
+            for offset in (2**70, -1, "1"):
+                with pytest.raises(ConfigError, match=r"from 0 to 2\*\*63 - 1"):
+                    await consumer.commit({queue: offset})  # type: ignore[dict-item]
+
+    asyncio.run(main())
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        (queue, *_) = consumer.queues(topic)
+        with pytest.raises(ConfigError, match="the offset of"):
+            consumer.commit({queue: 2**63})
+    assert not any(committed(address, f"g-{topic}", topic).values())

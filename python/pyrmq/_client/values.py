@@ -17,6 +17,7 @@ __all__ = [
     "Durability",
     "Start",
     "all_sent",
+    "committable",
     "handle_of",
     "milliseconds",
     "name_servers",
@@ -220,6 +221,17 @@ def places_of(
     if isinstance(queues, Mapping):
         return [(queue, offset) for queue, offset in queues.items()]
     return [(queue, None) for queue in queues]
+
+
+def committable(offsets: Mapping[QueueId, int]) -> list[tuple[QueueId, int]]:
+    """Check offsets that are to be committed: brokers keep them as signed 64-bit numbers."""
+    for queue, offset in offsets.items():
+        given: object = offset
+        if not isinstance(given, int) or not 0 <= given < 2**63:
+            raise ConfigError(
+                f"the offset of {queue} is {given!r}, it must be a whole number from 0 to 2**63 - 1"
+            )
+    return [*offsets.items()]
 
 
 def all_sent(

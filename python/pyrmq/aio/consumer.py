@@ -1,6 +1,7 @@
 """The pulling consumer for asyncio."""
 
 import asyncio
+import re
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
@@ -12,7 +13,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.values import places_of, start_of, whole
+from pyrmq._client.values import committable, places_of, start_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
@@ -58,9 +59,18 @@ class PullConsumer(ConfiguredConsumer):
     ) -> None:
         """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
 
+        Raises:
+            ConfigError: A pattern is given, which only the sync form takes, or as there.
+
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
+        given: object = topic
+        if isinstance(given, re.Pattern):
+            raise ConfigError(
+                f"pyrmq.aio.PullConsumer takes names of topics, not the pattern {given.pattern!r}: "
+                "use pyrmq.PullConsumer"
+            )
         text, is_sql = filter_of(tags, sql)
         topics = [topic] if isinstance(topic, str) else [*topic]
         if len(topics) > 1:
@@ -227,7 +237,7 @@ class PullConsumer(ConfiguredConsumer):
         if offsets is None:
             await self._outcomes.call(self._core.commit_to)
         else:
-            await self._outcomes.call(self._control.commit_offsets_to, [*offsets.items()])
+            await self._outcomes.call(self._control.commit_offsets_to, committable(offsets))
         await asyncio.to_thread(self._offset_file.write)
 
     async def committed(self, queue: QueueId) -> int | None:

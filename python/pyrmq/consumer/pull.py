@@ -24,7 +24,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.values import milliseconds, places_of, start_of, whole
+from pyrmq._client.values import committable, milliseconds, places_of, start_of, whole
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
@@ -359,6 +359,7 @@ class PullConsumer(ConfiguredConsumer):
             offsets: Commit these offsets instead, each the one of its queue's next message.
 
         Raises:
+            ConfigError: An offset is not a whole number from 0 to 2**63 - 1; nothing is committed.
             CommitError: Some brokers refused or did not answer within 3 s. It lists their queues;
                 all other queues are committed.
 
@@ -368,7 +369,7 @@ class PullConsumer(ConfiguredConsumer):
         if offsets is None:
             self._core.commit()
         else:
-            self._control.commit_offsets([*offsets.items()])
+            self._control.commit_offsets(committable(offsets))
         self._offset_file.write()
 
     def committed(self, queue: QueueId) -> int | None:
