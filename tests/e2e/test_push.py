@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -730,3 +731,37 @@ def test_a_consumer_that_fails_to_start_is_not_in_the_group(address: str, topic:
         broken.start()
     seen: set[str] = set()
     consume(address, group, topic, lambda one: seen.add(one.body.decode()), lambda: len(seen) == 40)
+
+
+CLOSED_IN_START = """
+import signal, sys
+from pyrmq import ClosedError, PushConsumer
+
+consumer = PushConsumer(name_server=sys.argv[1], group="g")
+consumer.subscribe("t", print)
+signal.signal(signal.SIGTERM, lambda *_: consumer.close(timeout=1))
+print("starting", flush=True)
+try:
+    consumer.start()
+except ClosedError:
+    print("closed", flush=True)
+"""
+
+
+def test_a_signal_handler_closes_a_consumer_that_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-c", CLOSED_IN_START, address], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "starting\n"
+            connection, _ = silent.accept()
+            # It waits for the answer now, which never comes.
+            process.send_signal(signal.SIGTERM)
+            try:
+                assert process.wait(20) == 0
+            finally:
+                process.kill()
+                connection.close()
+            assert process.stdout.read() == "closed\n"

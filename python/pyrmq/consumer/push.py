@@ -39,7 +39,7 @@ from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.listener import Pool
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
-from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.errors import ClosedError, ConfigError, RmqError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
@@ -161,9 +161,11 @@ class PushConsumer:
         self._calls: dict[str, Call] = {}
         self._filters: dict[str, tuple[str, bool]] = {}
         self._pool: Pool | None = None
+        self._is_started = False
         self._closed = False
         self._is_closed = threading.Event()
-        self._lock = threading.Lock()
+        # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
+        self._lock = threading.RLock()
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, leave, self._core)
 
@@ -203,7 +205,7 @@ class PushConsumer:
                 f"listener {listener!r} is a coroutine function: use pyrmq.aio.PushConsumer"
             )
         with self._lock:
-            if self._pool is not None:
+            if self._is_started:
                 raise ConfigError("the consumer has started: subscribe before `start`")
             if topic in self._calls:
                 raise ConfigError(
@@ -235,7 +237,8 @@ class PushConsumer:
 
         Raises:
             ConfigError: No topic is subscribed, or the consumer has started.
-            ClosedError: The consumer is closed. One that fails to start is, too.
+            ClosedError: The consumer is closed, or was closed meanwhile. One that fails to start is
+                closed, too.
             TopicNotFound: No broker has a topic.
             FilterError: A condition of ``sql`` is wrong; `position` says where.
             NameServerUnreachable: No name server answered.
@@ -247,35 +250,58 @@ class PushConsumer:
         with self._lock:
             if self._closed:
                 raise ClosedError("the consumer is closed")
-            if self._pool is not None:
+            if self._is_started:
                 raise ConfigError("the consumer has started")
             if not self._calls:
                 raise ConfigError(
                     "no topic is subscribed: name a listener with `subscribe` or `listener`"
                 )
-            self._hooks.client_id = self._control.client_id()
-            pool = Pool(self._core, self._calls, self._options, self._hooks)
-            self._callbacks = CallbackThread(
-                self._control,
-                self._group,
-                allocator=self._options.allocator(),
-                stacks=pool.stacks,
-                consume=pool.consume_directly,
-            )
-            self._offset_file.write_each(self._options.auto_commit, self._callbacks)
-            self._trace = start_trace(self._options, self._hooks, self._callbacks)
-            self._callbacks.start()
-            try:
-                for topic, (text, is_sql) in self._filters.items():
-                    self._core.subscribe(topic, text, is_sql)
-            except BaseException:
-                # It may be in the group already: it must not hold queues that it does not read.
-                self._closed = True
-                self._finish_closing()
-                raise
+            self._is_started = True
+        try:
+            self._begin(self._join())
+        except BaseException as error:
+            # It may be in the group already: it must not hold queues that it does not read.
+            if not self._abandon() and isinstance(error, RmqError):
+                raise ClosedError("the consumer was closed while it started") from error
+            raise
+
+    def _join(self) -> Pool:
+        """Join the group; its messages wait for the threads."""
+        self._hooks.client_id = self._control.client_id()
+        pool = Pool(self._core, self._calls, self._options, self._hooks)
+        callbacks = CallbackThread(
+            self._control,
+            self._group,
+            allocator=self._options.allocator(),
+            stacks=pool.stacks,
+            consume=pool.consume_directly,
+        )
+        self._offset_file.write_each(self._options.auto_commit, callbacks)
+        self._trace = start_trace(self._options, self._hooks, callbacks)
+        self._callbacks = callbacks
+        callbacks.start()
+        for topic, (text, is_sql) in self._filters.items():
+            self._core.subscribe(topic, text, is_sql)
+        return pool
+
+    def _begin(self, pool: Pool) -> None:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the consumer was closed while it started")
             self._pool = pool
             _running.add(self)
             pool.start()
+
+    def _abandon(self) -> bool:
+        """End a start that failed. False: a close has come before."""
+        with self._lock:
+            is_first, self._closed = not self._closed, True
+        if is_first:
+            self._finish_closing()
+        elif self._callbacks is not None:
+            # The close may have come before there was a thread.
+            self._callbacks.end()
+        return is_first
 
     def run(self, *, grace: float = 30.0) -> None:
         """Start, and block until SIGTERM, SIGINT (Ctrl-C) or :meth:`close`; then close.
