@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyrmq.consumer.outcome import DeadLetter, Failure, ReconsumeLater, failure_of_error
+from pyrmq.consumer.outcome import (
+    DeadLetter,
+    Failure,
+    ReconsumeLater,
+    cause_of,
+    failure_of_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from pyrmq.consumer.decode import Decoder
     from pyrmq.message import ReceivedMessage
 
-__all__ = ["Call", "Failed", "failure_of"]
+__all__ = ["Call", "Failed", "failure_of", "is_coroutine_function"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
@@ -51,9 +58,21 @@ class Call:
 
 def failure_of(group: str, message: ReceivedMessage, error: BaseException) -> Failure:
     """Log what a listener raised, and return what becomes of the message."""
-    if isinstance(error, DeadLetter):
-        _log.error("group %s: dead letter %r: %s", group, message, error)
-    elif not isinstance(error, ReconsumeLater):
+    cause = cause_of(error)
+    if isinstance(cause, DeadLetter):
+        _log.error("group %s: dead letter %r: %s", group, message, cause)
+    elif not isinstance(cause, ReconsumeLater):
         text = "group %s: a listener failed for %r; the message comes again"
         _log.error(text, group, message, exc_info=error)
     return failure_of_error(error)
+
+
+def is_coroutine_function(listener: Callable[..., object]) -> bool:
+    """Whether a call returns a coroutine: also for `functools.partial`, objects and `AsyncMock`."""
+    if inspect.iscoroutinefunction(listener):
+        return True
+    # An AsyncMock has no more than the flags of a coroutine function.
+    flags = getattr(getattr(listener, "__code__", None), "co_flags", 0)
+    if flags & inspect.CO_COROUTINE:
+        return True
+    return not inspect.isroutine(listener) and inspect.iscoroutinefunction(type(listener).__call__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 import typing
@@ -53,7 +54,11 @@ def _annotation(listener: Callable[..., object]) -> Any:  # noqa: ANN401 - any t
             f"asks for: {error}"
         ) from None
     first = next(iter(signature.parameters), "")
-    function = listener if inspect.isroutine(listener) else type(listener).__call__
+    function = listener
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
     return _hints(listener, function).get(first, inspect.Parameter.empty)
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "DeadLetter",
     "Failure",
     "ReconsumeLater",
+    "cause_of",
     "failure_of_error",
     "failure_of_result",
 ]
@@ -98,6 +99,14 @@ def failure_of_result(result: object) -> Failure | None:
     )
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """Unwrap exception groups of one, as `asyncio.TaskGroup` raises them when one task fails."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 def failure_of_error(error: BaseException) -> Failure:
     """Read what a listener raised: everything but its own words means later."""
-    return error.failure if isinstance(error, ReconsumeLater | DeadLetter) else LATER
+    cause = cause_of(error)
+    return cause.failure if isinstance(cause, ReconsumeLater | DeadLetter) else LATER

@@ -20,7 +20,6 @@ Example:
 
 from __future__ import annotations
 
-import inspect
 import logging
 import signal
 import threading
@@ -34,7 +33,7 @@ from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
-from pyrmq.consumer.call import Call
+from pyrmq.consumer.call import Call, is_coroutine_function
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.listener import Pool
@@ -200,7 +199,7 @@ class PushConsumer:
         Example:
             >>> consumer.subscribe("orders", print, tags="new || paid")  # doctest: +SKIP
         """
-        if inspect.iscoroutinefunction(listener):
+        if is_coroutine_function(listener):
             raise ConfigError(
                 f"listener {listener!r} is a coroutine function: use pyrmq.aio.PushConsumer"
             )
