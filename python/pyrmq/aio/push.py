@@ -26,7 +26,6 @@ import asyncio
 import inspect
 import io
 import logging
-import signal
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -39,7 +38,8 @@ from pyrmq._client.consumer_options import ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
-from pyrmq.consumer.call import Call, Failed, failure_of
+from pyrmq.aio.signals import stop_signals
+from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
@@ -255,7 +255,8 @@ class PushConsumer:
     async def run(self, *, grace: float = 30.0) -> None:
         """Start, and wait until SIGTERM, SIGINT (Ctrl-C), a cancellation or :meth:`close`.
 
-        Then close.
+        Then close. In the main thread only: signals come there. They end all consumers that run in
+        this loop; the handlers that were there before are put back then.
 
         Args:
             grace: Seconds that the calls that run then have.
@@ -265,23 +266,18 @@ class PushConsumer:
 
         Example:
             >>> asyncio.run(consumer.run())  # doctest: +SKIP
+            ConfigError: This is not the main thread.
         """
-        loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        for number in numbers:
-            loop.add_signal_handler(number, asked.set)
         try:
-            await self.start()
-            stops = [asyncio.ensure_future(one.wait()) for one in (asked, self._is_closed)]
-            try:
-                await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for stop in stops:
-                    stop.cancel()
+            with stop_signals() as asked:
+                await self.start()
+                stops = [asyncio.ensure_future(one.wait()) for one in (asked, self._is_closed)]
+                try:
+                    await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for stop in stops:
+                        stop.cancel()
         finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
             await self.close(grace)
 
     def assignment(self) -> list[QueueId]:
