@@ -23,7 +23,6 @@ Example:
 from __future__ import annotations
 
 import asyncio
-import inspect
 import io
 import logging
 import weakref
@@ -43,7 +42,7 @@ from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
-from pyrmq.consumer.outcome import Failure, failure_of_error, failure_of_result
+from pyrmq.consumer.outcome import LATER, Failure, failure_of_error, failure_of_result
 from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
@@ -63,10 +62,14 @@ _log = logging.getLogger("pyrmq.consumer")
 _HAND_BACK_S = 5.0
 """Time that an ending consumer waits for messages on their way back to their brokers."""
 
+_LOOP_CHECK_S = 1.0
+"""Time between two looks whether the loop still lives."""
+
 _DIRECT_S = 10.0
 """Time of a call that an operator has asked for; its broker waits no longer."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
+_Result = TypeVar("_Result")
 
 
 class PushConsumer:
@@ -178,8 +181,7 @@ class PushConsumer:
         Example:
             >>> consumer.subscribe("orders", handle, tags="new || paid")  # doctest: +SKIP
         """
-        function = listener if inspect.isroutine(listener) else type(listener).__call__
-        if not inspect.iscoroutinefunction(function):
+        if not is_coroutine_function(listener):
             raise ConfigError(
                 f"listener {listener!r} is no coroutine function: define it with `async def`, or "
                 "use pyrmq.PushConsumer"
@@ -235,9 +237,11 @@ class PushConsumer:
             self._control,
             self._group,
             allocator=self._options.allocator(),
-            stacks=self._stacks,
-            consume=self._consume_directly,
+            # The thread must not hold a consumer that was dropped with its loop.
+            stacks=_weak(self._stacks, ""),
+            consume=_weak(self._consume_directly, ("raised", "the consumer is closed")),
         )
+        self._callbacks.repeat(_LOOP_CHECK_S, _weak(self._leave_with_loop, None))
         self._offset_file.write_each(self._options.auto_commit, self._callbacks)
         self._trace = start_trace(self._options, self._hooks, self._callbacks)
         self._callbacks.start()
@@ -262,11 +266,11 @@ class PushConsumer:
             grace: Seconds that the calls that run then have.
 
         Raises:
+            ConfigError: This is not the main thread.
             RmqError: As :meth:`start`.
 
         Example:
             >>> asyncio.run(consumer.run())  # doctest: +SKIP
-            ConfigError: This is not the main thread.
         """
         try:
             with stop_signals() as asked:
@@ -397,6 +401,11 @@ class PushConsumer:
         except asyncio.CancelledError:
             self._finish(work, len(messages), _untouched(messages))
             raise
+        except (KeyboardInterrupt, SystemExit):
+            # These end the loop, but their message has been tried.
+            later = [(place, *LATER) for place in range(len(messages))]
+            self._finish(work, len(messages), later)
+            raise
         self._done += len(messages) - len(failed)
         self._finish(work, len(messages), failed)
 
@@ -410,25 +419,38 @@ class PushConsumer:
             try:
                 argument = self._calls[message.topic].argument(message)
                 topics.setdefault(message.topic, []).append((place, argument))
-            except Exception as error:  # noqa: BLE001 - of a body, or of the application's decoder
+            except BaseException as error:
+                if _is_for_the_loop(error):
+                    raise
+                # Of a body, or of the application's decoder.
                 failed.append((place, *failure_of(self._group, message, error)))
         for topic, arguments in topics.items():
             given = [argument for _, argument in arguments]
             one = given if self._options.consume_batch > 1 else given[0]
             concerned = [messages[place] for place, _ in arguments]
             try:
-                # A cancellation from outside goes on; the time limit's is a TimeoutError here.
-                async with asyncio.timeout(self._options.time_limit) as limit:
-                    failure = await self._hooks.process_async(
-                        topic, concerned, partial(self._await, topic, one), failure_of_error
-                    )
-            except Exception as error:  # noqa: BLE001 - of the application
-                if limit.expired():
-                    self._timed_out += len(arguments)
+                failure = await self._call_topic(topic, one, concerned)
+            except BaseException as error:
+                if _is_for_the_loop(error):
+                    raise
                 failure = failure_of(self._group, messages[arguments[0][0]], error)
             if failure is not None:
                 failed += [(place, *failure) for place, _ in arguments]
         return sorted(failed)
+
+    async def _call_topic(
+        self, topic: str, argument: object, messages: Sequence[ReceivedMessage]
+    ) -> Failure | None:
+        """Await a listener between the hooks; the time limit's cancellation is a TimeoutError."""
+        try:
+            async with asyncio.timeout(self._options.time_limit) as limit:
+                return await self._hooks.process_async(
+                    topic, messages, partial(self._await, topic, argument), failure_of_error
+                )
+        except BaseException:
+            if limit.expired():
+                self._timed_out += len(messages)
+            raise
 
     async def _await(self, topic: str, argument: object) -> Failure | None:
         return failure_of_result(await self._calls[topic].function(argument))  # type: ignore[misc]
@@ -463,14 +485,31 @@ class PushConsumer:
         try:
             await self._outcomes.call(self._core.shut_to, True)
         finally:
-            if self._callbacks is not None:
-                await asyncio.to_thread(self._callbacks.end)
-                await asyncio.to_thread(self._offset_file.write_at_end)
-            if self._trace is not None:
-                await asyncio.to_thread(self._trace.close)
-            self._outcomes.close()
-            self._is_closed.set()
-            self._unlog()
+            try:
+                # The thread does all of it, even if this task is cancelled meanwhile.
+                await asyncio.to_thread(self._end_thread)
+            finally:
+                self._outcomes.close()
+                self._is_closed.set()
+                self._unlog()
+
+    def _end_thread(self) -> None:
+        if self._callbacks is not None:
+            self._callbacks.end()
+            self._offset_file.write_at_end()
+        if self._trace is not None:
+            self._trace.close()
+
+    def _leave_with_loop(self) -> None:
+        """Leave the group when the loop has ended without a close; called in another thread."""
+        if self._closed or self._loop is None or not self._loop.is_closed():
+            return
+        self._closed = True
+        self._is_closed.set()
+        _log.warning("group %s: the event loop ended without `close`; leaving", self._group)
+        self._finalizer()
+        self._offset_file.write_at_end()
+        self._unlog()
 
     def _stacks(self) -> str:
         """Tell where the calls of the listeners are; called in another thread."""
@@ -486,11 +525,42 @@ class PushConsumer:
         if self._loop is None:
             return "raised", "the consumer has not started"
         try:
-            call = self._call([message])
-            failed = asyncio.run_coroutine_threadsafe(call, self._loop).result(_DIRECT_S)
+            call = self._call_directly(message)
+            return asyncio.run_coroutine_threadsafe(call, self._loop).result(_DIRECT_S)
         except Exception as error:  # noqa: BLE001 - it is told
             return "raised", repr(error)
-        return ("success", None) if not failed else ("later", None)
+
+    async def _call_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:
+        try:
+            argument = self._calls[message.topic].argument(message)
+            given = [argument] if self._options.consume_batch > 1 else argument
+            failure = await self._call_topic(message.topic, given, [message])
+        except BaseException as error:
+            if _is_for_the_loop(error):
+                raise
+            failure_of(self._group, message, error)
+            return "raised", repr(error)
+        return ("success", None) if failure is None else ("later", None)
+
+
+def _is_for_the_loop(error: BaseException) -> bool:
+    """Whether an exception ends the task or the loop, and does not mean that a call failed."""
+    if isinstance(error, asyncio.CancelledError):
+        # Without a request to cancel this task it comes from something that the listener awaited.
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+def _weak(method: Callable[..., _Result], without: _Result) -> Callable[..., _Result]:
+    """Call a method of an object without holding it; return `without` once it is collected."""
+    weak = weakref.WeakMethod(method)
+
+    def call(*arguments: object) -> _Result:
+        found = weak()
+        return without if found is None else found(*arguments)
+
+    return call
 
 
 def _untouched(messages: Sequence[ReceivedMessage]) -> Failed:
