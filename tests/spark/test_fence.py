@@ -88,6 +88,21 @@ def test_a_partition_in_another_order_has_the_same_names() -> None:
     assert all(name.startswith("q.1.0.") for _, name in first)
 
 
+def test_the_name_of_a_row_does_not_depend_on_a_null_beside_it() -> None:
+    columns = {
+        "body": pa.array(["a", "b", "c", "d", "d"]),
+        "queueId": pa.array([1, 2, None, 0, None], pa.int32()),
+        "deliverAt": pa.array([None, 1, 2, 3, 3], pa.timestamp("us", tz="UTC")),
+        "delay": pa.array([0.5, None, 1.5, 2.5, 2.5]),
+    }
+    table = pa.RecordBatch.from_pydict(columns)
+    whole = Stamps("q").of(table).to_pylist()
+    by_row = Stamps("q")
+    assert [by_row.of(table.slice(row, 1))[0].as_py() for row in range(5)] == whole
+    # NULL and 0 are different rows.
+    assert len({name.rpartition(".")[0] for name in whole}) == 5
+
+
 def test_rows_that_are_there_are_left_out() -> None:
     table = rows([1, 2, 2, 3])
     names = Stamps("q.0.0").of(table)

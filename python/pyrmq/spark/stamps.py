@@ -21,6 +21,10 @@ PROPERTY = "PYRMQ_TX"
 """The message property that holds a row's name."""
 
 
+_NULL = np.uint64(0xD6E8FEB86659FD93)
+"""Tells a NULL from what stands in its place."""
+
+
 class Stamps:
     """Names the rows of one task, table by table.
 
@@ -59,10 +63,11 @@ class Stamps:
 def _hashes(table: pa.RecordBatch) -> np.ndarray:
     total = np.zeros(table.num_rows, dtype=np.uint64)
     for name in table.schema.names:
-        column = _hashable(table.column(name))
-        hashes = pd.util.hash_array(column, categorize=False)
+        column = table.column(name)
+        hashes = pd.util.hash_array(_hashable(column), categorize=False)
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
-            total = total * np.uint64(0x9E3779B97F4A7C15) + hashes
+            total = total * np.uint64(0x9E3779B97F4A7C15) + hashes + nulls * _NULL
     return total
 
 
@@ -73,11 +78,13 @@ def _hashable(array: pa.Array) -> np.ndarray:
         return np.array([repr(value) for value in array.to_pylist()], dtype=object)
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.int64())
-    if array.null_count or not pa.types.is_primitive(array.type):
+    if not pa.types.is_primitive(array.type):
         return np.array(
             ["\0null" if value is None else value for value in array.to_pylist()], dtype=object
         )
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    # Numbers stay numbers beside a NULL: a row's name cannot depend on the rows around it.
+    zero = pa.scalar(0).cast(array.type)
+    return np.asarray(array.fill_null(zero).to_numpy(zero_copy_only=False))
 
 
 def missing(names: pa.Array, there: set[str]) -> Sequence[int]:
