@@ -19,7 +19,10 @@ import pytest
 from pyrmq import Producer, arrow
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError, MessageError, TopicNotFound
+from pyrmq.spark.batch import planned
 from pyrmq.spark.errors import SchemaError
+from pyrmq.spark.options import Options
+from pyrmq.spark.worker import Part, batches
 from tests.spark.topic import Topic
 
 if TYPE_CHECKING:
@@ -125,6 +128,32 @@ def test_a_table_is_sent_and_followed(rocketmq_session: Cluster) -> None:
     assert sorted(followed) == sorted(f"body {number}" for number in range(3000))
 
 
+def test_a_follower_begins_where_it_was_called(rocketmq_session: Cluster) -> None:
+    at = rocketmq_session.name_server
+    name = created(rocketmq_session)
+    followed = arrow.follow(name, name_server=at, columns=["body"])
+    arrow.send(pa.table({"body": ["body 1"]}), name, name_server=at)
+    table = pa.Table.from_batches([next(batch for batch in followed if batch.num_rows)])
+    assert bodies(table) == ["body 1"]
+
+
+def test_a_body_as_text_is_so_in_any_case(rocketmq_session: Cluster) -> None:
+    at = rocketmq_session.name_server
+    name = created(rocketmq_session)
+    arrow.send(pa.table({"body": [b"\xff\x41"]}), name, name_server=at)
+    options = Options.parse({"topic": name, "nameServer": at}, batch=True)
+    schema = pa.schema([("BODY", pa.string())])
+    deadline = time.monotonic() + 20
+    rows: list[str] = []
+    while not rows:
+        assert time.monotonic() < deadline
+        tasks, addresses = planned(options)
+        parts = [Part(addresses[one.queue.broker], one) for task in tasks for one in task]
+        for batch in batches(options, schema, parts, patience_ms=5000):
+            rows += batch.column(0).to_pylist()
+    assert rows == ["\\xffA"]
+
+
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
 def test_a_topic_goes_to_a_file_and_back(
     rocketmq_session: Cluster,
@@ -135,7 +164,7 @@ def test_a_topic_goes_to_a_file_and_back(
 ) -> None:
     at = rocketmq_session.name_server
     file, copy = tmp_path / f"rows.{kind}", created(rocketmq_session)
-    assert main(["export", topic, str(file), "-n", at, "--since", "1h"]) == 0
+    assert main(["export", topic, str(file), "-n", at, "--brokers", "broker-a"]) == 0
     assert capsys.readouterr().out == "exported 20 messages\n"
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert main(["import", str(file), copy, "-n", at, "--json"]) == 0

@@ -66,7 +66,7 @@ def batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
     """
     arrays = []
     for field, (nulls, buffers) in zip(schema, block.columns, strict=True):
-        if field.name == "body" and pa.types.is_string(field.type):
+        if field.name.lower() == "body" and pa.types.is_string(field.type):
             arrays.append(_as_text(_array(pa.binary(), block.rows, nulls, buffers)))
         elif pa.types.is_list(field.type):
             keys = _array(pa.string(), block.rows, nulls, buffers)

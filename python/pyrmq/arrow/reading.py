@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ def read(
     tags: str = "*",
     limit: int = 0,
     timeout: float = 30.0,
+    brokers: Sequence[str] = (),
 ) -> pa.Table:
     """Read a topic as a table.
 
@@ -51,10 +52,12 @@ def read(
         tags: ``A || B``, filtered by the broker.
         limit: the most rows, 0 for all.
         timeout: seconds to wait for a broker that does not answer.
+        brokers: names of brokers that must be there. A name server forgets a broker that is down;
+            one that is not named here is then left out, with its messages.
 
     Raises:
         TopicNotFound: the topic does not exist.
-        BrokerAway: a broker of the topic does not answer.
+        BrokerAway: a broker of the topic does not answer, or one of `brokers` is in no route.
         SchemaError: an unknown column.
         ConfigError: a time that cannot be read, or no name server.
 
@@ -70,6 +73,7 @@ def read(
         tags=tags,
         limit=limit,
         timeout=timeout,
+        brokers=brokers,
     ).read_all()
 
 
@@ -83,6 +87,7 @@ def scan(
     tags: str = "*",
     limit: int = 0,
     timeout: float = 30.0,
+    brokers: Sequence[str] = (),
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as `read`.
 
@@ -94,6 +99,7 @@ def scan(
     given = {
         **_common(topic, name_server, tags, timeout),
         "limit": str(limit),
+        "brokers": ",".join(brokers),
         **_moment("startingTimestamp", since),
         **_moment("endingTimestamp", until),
     }
@@ -115,6 +121,9 @@ def follow(
     timeout: float = 30.0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of a topic as messages come, without end.
+
+    Where it begins is fixed when this is called: messages sent after the call are yielded even if
+    the first batch is taken later.
 
     Args:
         topic: topic.
@@ -140,6 +149,20 @@ def follow(
     try:
         progress = Progress(options, cluster)
         at = progress.initial()
+    except BaseException:
+        cluster.close()
+        raise
+    return _followed(options, schema, cluster, progress, at)
+
+
+def _followed(
+    options: Options,
+    schema: pa.Schema,
+    cluster: RemoteCluster,
+    progress: Progress,
+    at: dict[str, Any],
+) -> Iterator[pa.RecordBatch]:
+    try:
         while True:
             end = progress.latest(at, limit=options.max_offsets_per_trigger)
             ranges = [part for task in progress.tasks(at, end) for part in task]

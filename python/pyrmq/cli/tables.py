@@ -56,6 +56,7 @@ def _export(given: argparse.Namespace, file: Path) -> int:
         columns=given.columns.split(",") if given.columns else None,
         tags=given.tags,
         limit=given.limit,
+        brokers=given.brokers.split(",") if given.brokers else (),
     )
     # The file gets its name when it is whole: nobody takes half of it for a topic.
     part = file.with_name(f".{file.name}.part")
@@ -239,6 +240,7 @@ def _export_parser() -> argparse.ArgumentParser:
     made.add_argument("--tags", default="*", help="only messages with these tags: 'A || B'")
     made.add_argument("--columns", help="comma list of columns (default: those of docs/spark.md)")
     made.add_argument("--limit", type=int, default=0, help="the most messages (default: all)")
+    made.add_argument("--brokers", help="comma list of brokers that must be there")
     add_name_server(made)
     return made
 
