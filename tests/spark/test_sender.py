@@ -157,6 +157,20 @@ def test_rows_that_are_no_messages_are_named_and_the_others_are_sent(rig: Rig) -
     assert {body for _, body, _ in rig.await_stored(2)} == {b"good", b"fine"}
 
 
+def test_keys_of_a_list_may_be_null_but_have_no_space(rig: Rig) -> None:
+    keys = [["k1", None, "k2"], ["a b", "c"], [None], None, [], ["k3"]]
+    table = pa.RecordBatch.from_pydict(
+        {
+            "body": [f"{number}" for number in range(7)],
+            "keys": pa.array([["cut away"], *keys], pa.list_(pa.string())),
+        }
+    )
+    bad = rig.send(table.slice(1), keys="array<string>")
+    assert [(row, reason[:17]) for row, reason in bad] == [(1, "a key has a space")]
+    found = {int(body): properties.get("KEYS") for _, body, properties in rig.await_stored(5)}
+    assert found == {1: "k1 k2", 3: None, 4: None, 5: None, 6: "k3"}
+
+
 def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Cluster) -> None:
     other = Topic(f"{rig.topic.name}B", rocketmq_session.name_server, rig.topic.broker).create(4)
     table = pa.RecordBatch.from_pydict(

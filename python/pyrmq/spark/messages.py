@@ -17,7 +17,7 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["COLUMNS", "Encoded", "check_columns", "encode"]
+__all__ = ["COLUMNS", "DELAYS", "Encoded", "check_columns", "encode", "rows_with_spaced_keys"]
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "body": ("string", "binary"),
@@ -32,6 +32,9 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "delayLevel": ("int",),
 }
 """Every column of a table of messages, and the types that it may have. Delays are seconds."""
+
+DELAYS: Final = ("delay", "deliverAt", "delayLevel")
+"""The columns that say when a message is delivered; a table has one of them at most."""
 
 _BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
 _KAFKA: Final = {
@@ -86,7 +89,7 @@ def check_columns(types: Mapping[str, str]) -> dict[str, str]:
             f"column body is missing: there are {', '.join(types) or 'none'}; name the message's"
             " content body (string or binary)"
         )
-    delays = [name for name in ("delay", "deliverAt", "delayLevel") if name in found]
+    delays = [name for name in DELAYS if name in found]
     if len(delays) > 1:
         raise ConfigError(f"of the columns {' and '.join(delays)} only one can be given")
     return found
@@ -139,11 +142,32 @@ def _delays(columns: Mapping[str, pa.Array]) -> Iterable[tuple[str, pa.Array]]:
         yield "DELAY", pc.if_else(pc.equal(level, 0), none, level).cast(pa.string())
 
 
+def rows_with_spaced_keys(table: pa.RecordBatch, names: Mapping[str, str]) -> list[int]:
+    """Return the rows whose list of keys has one with a space: it would be read as two keys."""
+    if "keys" not in names or not _is_list(table.column(names["keys"]).type):
+        return []
+    keys = table.column(names["keys"])
+    spaced = pc.fill_null(pc.match_substring(keys.flatten(), " "), fill_value=False)
+    rows: list[int] = pc.unique(pc.list_parent_indices(keys).filter(spaced)).to_pylist()
+    return rows
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 def _joined(array: pa.Array) -> pa.Array:
-    """Several keys are one text with spaces between them."""
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return pc.binary_join(array.cast(pa.list_(pa.string())), " ")
-    return array
+    """Several keys are one text with spaces between them; a NULL among them is left out."""
+    if not _is_list(array.type):
+        return array
+    lists = array.cast(pa.list_(pa.string()))
+    if lists.flatten().null_count:
+        texts = [
+            None if keys is None else [key for key in keys if key is not None]
+            for keys in lists.to_pylist()
+        ]
+        lists = pa.array(texts, lists.type)
+    return pc.binary_join(lists, " ")
 
 
 def _text(array: pa.Array) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pyrmq import _core
 from pyrmq.errors import MessageError
-from pyrmq.spark.messages import encode
+from pyrmq.spark.messages import encode, rows_with_spaced_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,7 @@ __all__ = ["BadRow", "TableSender"]
 _ON_THEIR_WAY = 4
 _BATCH_BYTES = 1 << 20
 _SEND_MS = 30_000
+_SPACED = "a key has a space, which RocketMQ puts between keys: give it as two keys, or replace it"
 
 
 class BadRow(NamedTuple):
@@ -88,7 +89,7 @@ class TableSender:
         """
         bad: list[BadRow] = []
         if self._topic is not None:
-            self._launch(table, None, self._topic, more)
+            bad += self._launch(table, None, self._topic, more)
         else:
             bad += self._launch_by_topic(table, more)
         while len(self._sent) > _ON_THEIR_WAY:
@@ -114,10 +115,10 @@ class TableSender:
         for topic in pc.unique(column.drop_null()).to_pylist():
             rows = pc.indices_nonzero(pc.fill_null(pc.equal(column, topic), fill_value=False))
             if len(rows) == table.num_rows:
-                self._launch(table, None, topic, more)
+                bad += self._launch(table, None, topic, more)
                 continue
             part = {name: array.take(rows) for name, array in (more or {}).items()}
-            self._launch(table, rows, topic, part)
+            bad += self._launch(table, rows, topic, part)
         return bad
 
     def _launch(
@@ -126,8 +127,16 @@ class TableSender:
         rows: pa.Array | None,
         topic: str,
         more: Mapping[str, pa.Array] | None,
-    ) -> None:
-        encoded = encode(table if rows is None else table.take(rows), self._names, more)
+    ) -> list[BadRow]:
+        part = table if rows is None else table.take(rows)
+        bad = []
+        if spaced := rows_with_spaced_keys(part, self._names):
+            kept = pa.array(sorted({*range(part.num_rows)}.difference(spaced)), pa.int64())
+            numbers = spaced if rows is None else rows.take(pa.array(spaced)).to_pylist()
+            bad = [BadRow(table, row, topic, _SPACED) for row in numbers]
+            part, rows = part.take(kept), kept if rows is None else rows.take(kept)
+            more = {name: array.take(kept) for name, array in (more or {}).items()}
+        encoded = encode(part, self._names, more)
         send = _core.send_table(
             self._producer._batcher,
             topic,
@@ -140,6 +149,7 @@ class TableSender:
             self._timeout_ms,
         )
         self._sent.append(_OnItsWay(send, table, rows, topic))
+        return bad
 
     def _finish_oldest(self) -> list[BadRow]:
         send, table, rows, topic = self._sent.popleft()
