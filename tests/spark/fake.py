@@ -42,7 +42,12 @@ class FakeCluster:
         return sorted(name for name in names if system or not name.startswith("RMQ_SYS"))
 
     def look(
-        self, topics: Iterable[str], *, expected: Iterable[Queue] = (), lenient: bool = False
+        self,
+        topics: Iterable[str],
+        *,
+        expected: Iterable[Queue] = (),
+        lenient: bool = False,
+        fresh: bool = False,
     ) -> Look:
         """Return the queues as they are now."""
         self.calls += 1

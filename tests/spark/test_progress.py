@@ -427,7 +427,7 @@ def test_a_pattern_leaves_out_system_topics_and_lists_topics_rarely() -> None:
 
 def test_a_read_waits_for_the_brokers_that_it_names() -> None:
     stream = Stream({A: Bounds(0, 5)}, brokers="b, other")
-    with pytest.raises(BrokerAway, match="broker other of option brokers is in no route"):
+    with pytest.raises(BrokerAway, match="broker other is needed and in no route"):
         stream.progress.initial()
     assert stream.clock.now >= 1030
     stream.cluster.queues[ON_OTHER] = Bounds(0, 5)

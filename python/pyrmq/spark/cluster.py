@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyrmq.errors import ConnectionLost, RequestTimeout
+from pyrmq.errors import ConnectionLost, RequestTimeout, TopicNotFound
 from pyrmq.spark.errors import BrokerAway, OptionError
 from pyrmq.spark.offsets import Bounds, Mark, Offsets, Queue, resolve
 
@@ -76,7 +76,12 @@ class Cluster(Protocol):
         """List every topic that the name server knows, with or without system topics."""
 
     def look(
-        self, topics: Iterable[str], *, expected: Iterable[Queue] = (), lenient: bool = False
+        self,
+        topics: Iterable[str],
+        *,
+        expected: Iterable[Queue] = (),
+        lenient: bool = False,
+        fresh: bool = False,
     ) -> Look:
         """Ask every broker of these topics once, all at the same time.
 
@@ -85,6 +90,7 @@ class Cluster(Protocol):
             expected: queues that a query has read from; their brokers are asked, too, when they
                 are in no route.
             lenient: leave out topics that are unknown or not readable.
+            fresh: a broker is missing from the routes: ask for them again after a second.
 
         Raises:
             TopicNotFound: a topic does not exist.
@@ -154,8 +160,18 @@ def await_brokers(
     if not topics:
         raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
     deadline = clock() + options.timeout_ms / 1000
+    missing: list[str] = []
     while True:
-        look = cluster.look(topics, lenient=options.topic_pattern is not None)
+        try:
+            look = cluster.look(
+                topics, lenient=options.topic_pattern is not None, fresh=bool(missing)
+            )
+        except TopicNotFound:
+            # No broker of the topic is registered; those that are waited for may be soon.
+            if not options.brokers or clock() >= deadline:
+                raise
+            sleep(_PAUSE_S)
+            continue
         missing = [name for name in options.brokers if name not in look.brokers]
         if not look.away and not missing:
             break
@@ -172,8 +188,8 @@ def _check_away(options: Options, look: Look, missing: list[str], *, all_of_rout
     for broker in missing:
         if broker not in look.away:
             raise BrokerAway(
-                f"broker {broker} of option brokers is in no route of the topic; {waited}. Start"
-                " it, or correct the option"
+                f"broker {broker} is needed and in no route of the topic; {waited}. Start it, or"
+                " correct option brokers if it names it"
             )
     if look.away and (all_of_route or missing or not look.bounds):
         broker, away = sorted(look.away.items())[0]

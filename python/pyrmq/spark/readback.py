@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyrmq._core import Connections, RangeReader
 from pyrmq.errors import TopicNotFound
 from pyrmq.spark.cluster import await_brokers
+from pyrmq.spark.errors import BrokerAway
 from pyrmq.spark.options import Options
 from pyrmq.spark.remote import RemoteCluster
 from pyrmq.spark.stamps import PROPERTY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyrmq.spark.offsets import Bounds, Offsets, Queue
     from pyrmq.spark.sink_options import SinkOptions
+
+_Range: TypeAlias = tuple[str, str, str, int, int, int]
 
 __all__ = ["names_in_topic", "topic_ends"]
 
 _SETTLE_S = 1.0
-"""A broker puts a message into its queue a moment after it has stored it."""
+"""How long a broker may take to show in its queues what it has received."""
 
 
 def topic_ends(options: SinkOptions, topic: str) -> Offsets:
@@ -34,6 +39,10 @@ def topic_ends(options: SinkOptions, topic: str) -> Offsets:
 def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str) -> set[str]:
     """Return the names of a task's rows that a topic holds.
 
+    The task's earlier attempt has ended, but a broker may have been hanging or away: what it
+    received can show up late. So this waits for the brokers of `since`, and reads on until a look
+    finds none of the task's rows.
+
     Args:
         options: name servers and time-outs.
         topic: the sink's topic.
@@ -41,21 +50,34 @@ def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str
         prefix: the names of the task's rows begin with it.
 
     Raises:
-        BrokerAway: a broker of the topic does not answer.
+        BrokerAway: a broker of the topic or of `since` does not answer or is in no route.
         DataLossError: messages behind `since` are gone.
     """
+    brokers = sorted({queue.broker for queue in since})
+    _bounds(options, topic, brokers)
+    read_to = dict(since)
+    names: set[str] = set()
+    while True:
+        time.sleep(_SETTLE_S)
+        bounds, addresses = _bounds(options, topic, brokers)
+        ranges = [
+            (addresses[q.broker], q.broker, topic, q.queue_id, first, held.highest)
+            for q, held in sorted(bounds.items())
+            if (first := read_to.get(q, held.lowest)) < held.highest
+        ]
+        found = _names_in(options, ranges, prefix)
+        if not found:
+            return names
+        names |= found
+        read_to |= {queue: held.highest for queue, held in bounds.items()}
+
+
+def _names_in(options: SinkOptions, ranges: list[_Range], prefix: str) -> set[str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from pyrmq._client.arrow import batch
 
-    time.sleep(_SETTLE_S)
-    bounds, addresses = _bounds(options, topic)
-    ranges = [
-        (addresses[q.broker], q.broker, topic, q.queue_id, since.get(q, held.lowest), held.highest)
-        for q, held in sorted(bounds.items())
-        if since.get(q, held.lowest) < held.highest
-    ]
     reader = RangeReader(
         Connections(),
         ranges,
@@ -78,18 +100,27 @@ def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str
     return names
 
 
-def _bounds(options: SinkOptions, topic: str) -> tuple[dict[Queue, Bounds], dict[str, str]]:
+def _bounds(
+    options: SinkOptions, topic: str, brokers: Sequence[str] = ()
+) -> tuple[dict[Queue, Bounds], dict[str, str]]:
     given = {
         "nameServer": options.name_server,
         "topic": topic,
         "timeoutMs": str(options.timeout_ms),
         "readFrom": "master",
+        "brokers": ",".join(brokers),
     }
     asked = Options.parse(given, batch=True)
     cluster = RemoteCluster(asked)
     try:
         bounds = await_brokers(asked, cluster, all_of_route=True).bounds
-    except TopicNotFound:
+    except TopicNotFound as error:
+        if brokers:
+            # A name server that was started again, or whose brokers all are away, knows no route.
+            raise BrokerAway(
+                f"topic {topic}: its brokers {', '.join(brokers)} are in no route; waited"
+                f" {options.timeout_ms / 1000:g} s (timeoutMs)"
+            ) from error
         return {}, {}
     else:
         return bounds, cluster.addresses()

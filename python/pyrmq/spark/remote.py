@@ -103,10 +103,15 @@ class RemoteCluster:
         return self._patiently(lambda: self._routes.topics(system=system))
 
     def look(
-        self, topics: Iterable[str], *, expected: Iterable[Queue] = (), lenient: bool = False
+        self,
+        topics: Iterable[str],
+        *,
+        expected: Iterable[Queue] = (),
+        lenient: bool = False,
+        fresh: bool = False,
     ) -> Look:
         """Ask every broker of these topics once; arguments and errors as `Cluster.look`."""
-        asks, away = self._asks(topics, expected, lenient=lenient)
+        asks, away = self._asks(topics, expected, lenient=lenient, fresh=fresh)
         bounds: dict[Queue, Bounds] = {}
         gone: set[tuple[str, str]] = set()
         fields: list[tuple[Fields, int]] = [
@@ -218,17 +223,18 @@ class RemoteCluster:
         self._admin.close()
 
     def _asks(
-        self, topics: Iterable[str], expected: Iterable[Queue], *, lenient: bool
+        self, topics: Iterable[str], expected: Iterable[Queue], *, lenient: bool, fresh: bool
     ) -> tuple[list[_Ask], dict[str, AbsentBroker]]:
         wanted: dict[tuple[str, str], int] = {}
         for queue in expected:
             place = (queue.topic, queue.broker)
             wanted[place] = max(wanted.get(place, 0), queue.queue_id + 1)
         names = sorted({*topics, *(topic for topic, _ in wanted)})
+        is_away = fresh or bool(self._away)
         asks: list[_Ask] = []
         away: dict[str, AbsentBroker] = {}
         for topic in names:
-            route = self._patiently(partial(self._routes.of, topic, is_away=bool(self._away)))
+            route = self._patiently(partial(self._routes.of, topic, is_away=is_away))
             counts = {broker: count for (name, broker), count in wanted.items() if name == topic}
             if route is not None:
                 counts = {

@@ -103,6 +103,11 @@ class TableSender:
             bad += self._finish_oldest()
         return bad
 
+    def settle(self) -> None:
+        """Wait until nothing is on its way, whatever becomes of it: at most `timeout_ms`."""
+        while self._sent:
+            self._sent.popleft().send.wait()
+
     def _launch_by_topic(
         self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None
     ) -> list[BadRow]:

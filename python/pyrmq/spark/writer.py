@@ -27,7 +27,7 @@ from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
 from pyrmq.spark.errors import OptionError, SchemaError
 from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.messages import check_columns
+from pyrmq.spark.messages import DELAYS, check_columns
 from pyrmq.spark.readback import names_in_topic, topic_ends
 from pyrmq.spark.sender import BadRow, TableSender
 from pyrmq.spark.sink_options import SinkOptions
@@ -84,6 +84,13 @@ class _Writer:
         except ConfigError as error:
             raise SchemaError(str(error)) from error
         self.options = SinkOptions.parse(given, has_topic_column="topic" in self.names)
+        delays = [name for name in DELAYS if name in self.names]
+        if self.options.exactly_once and delays:
+            raise OptionError(
+                "delivery",
+                f"exactly-once cannot be had with column {delays[0]}: a delayed message is not in"
+                " its topic when a task reads back what it has sent; use at-least-once",
+            )
 
     def _send(
         self, rows: Iterator[pa.RecordBatch], task: _Task, begun: Begun | None
@@ -97,10 +104,15 @@ class _Writer:
             assert self.options.topic is not None
             there = names_in_topic(self.options, self.options.topic, begun.ends, stamps.prefix)
         sent = Sent(0, 0, 0)
-        for table in rows:
-            if table.num_rows:
-                self._send_table(sender, table, stamps, there, sent)
-        self._set_apart(sender.flush(), sent)
+        try:
+            for table in rows:
+                if table.num_rows:
+                    self._send_table(sender, table, stamps, there, sent)
+            self._set_apart(sender.flush(), sent)
+        except Exception:
+            # What is stored after the next attempt has read back would be sent twice.
+            sender.settle()
+            raise
         return sent
 
     def _send_table(

@@ -1,0 +1,180 @@
+"""The exactly-once sink's writer on two brokers, without Spark: a task runs again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from pyrmq import Admin, arrow
+from pyrmq.errors import SendTimeout
+from pyrmq.spark.batch import planned
+from pyrmq.spark.errors import BrokerAway, OptionError
+from pyrmq.spark.options import Options
+from pyrmq.spark.writer import _Task, _Writer
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.spark.writer import Sent
+    from pyrmq.testing import Cluster
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+NUMBERS = itertools.count(1)
+BODY = StructType([StructField("body", StringType())])
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    """Two brokers in processes of their own."""
+    with cluster(brokers=2, processes=True) as running:
+        yield running
+
+
+class Sink:
+    """A task of a query that writes to a topic of both brokers."""
+
+    def __init__(self, running: Cluster, timeout_ms: int) -> None:
+        for broker in running.brokers:
+            broker.start()
+        self.running = running
+        self.topic = f"Readback{next(NUMBERS)}"
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic(self.topic, queues=2)
+        # Waits for both brokers, too.
+        planned(self.options())
+        self.timeout_ms = timeout_ms
+        self.begun = self.writer()._begin(None)
+
+    def options(self) -> Options:
+        """Return a read of the topic that waits for both brokers."""
+        names = ",".join(broker.name for broker in self.running.brokers)
+        given = {"nameServer": self.running.name_server, "topic": self.topic, "brokers": names}
+        return Options.parse(given, batch=True)
+
+    def writer(self) -> _Writer:
+        """Return the sink's writer as a worker has it."""
+        given = {
+            "nameServer": self.running.name_server,
+            "topic": self.topic,
+            "delivery": "exactly-once",
+            "timeoutMs": str(self.timeout_ms),
+        }
+        return _Writer(given, BODY, overwrite=False)
+
+    def attempt(self, number: int, tables: Iterator[pa.RecordBatch]) -> Sent:
+        """Run the task."""
+        sent = self.writer()._send(tables, _Task("q", 0, 0, number), self.begun)
+        return sent  # type: ignore[return-value]
+
+    def bodies(self) -> Counter[str]:
+        """Count the texts that both brokers hold."""
+        planned(self.options())
+        table = arrow.read(self.topic, name_server=self.running.name_server, columns=["body"])
+        return Counter(table.column("body").to_pylist())
+
+
+def rows(count: int, tables: int = 20) -> Iterator[pa.RecordBatch]:
+    """Return tables of so many rows."""
+    for table in range(tables):
+        yield pa.RecordBatch.from_pydict({"body": [f"{table}-{row}" for row in range(count)]})
+
+
+def failing(count: int, tables: int = 20) -> Iterator[pa.RecordBatch]:
+    """Return the same, and then fail."""
+    yield from rows(count, tables)
+    raise RuntimeError("a row cannot be computed")
+
+
+def test_a_task_that_fails_waits_for_what_is_on_its_way(running: Cluster) -> None:
+    sink = Sink(running, 60_000)
+    process = running.brokers[1].pid
+    assert process is not None
+    goes_on = threading.Event()
+
+    def go_on() -> None:
+        goes_on.set()
+        os.kill(process, signal.SIGCONT)
+
+    os.kill(process, signal.SIGSTOP)
+    later = threading.Timer(2, go_on)
+    later.start()
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        sink.attempt(0, failing(400, tables=4))
+    assert goes_on.is_set()
+    later.join()
+    again = sink.attempt(1, rows(400, tables=4))
+    assert (again.rows, again.there) == (0, 1600)
+    assert set(sink.bodies().values()) == {1}
+
+
+def test_a_broker_that_is_away_at_the_readback_is_waited_for(running: Cluster) -> None:
+    sink = Sink(running, 3000)
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        sink.attempt(0, failing(100))
+    running.brokers[1].stop()
+    with pytest.raises(BrokerAway, match=running.brokers[1].name):
+        sink.attempt(1, rows(100))
+    running.brokers[0].stop()
+    with pytest.raises(BrokerAway, match="in no route"):
+        sink.attempt(1, rows(100))
+    sink.timeout_ms = 60_000
+    starts = [threading.Thread(target=broker.start) for broker in running.brokers]
+    for start in starts:
+        start.start()
+    assert sink.attempt(2, rows(100)).there == 2000
+    for start in starts:
+        start.join()
+    found = sink.bodies()
+    assert len(found) == 2000
+    assert set(found.values()) == {1}
+
+
+def test_what_a_hanging_broker_stores_late_is_read_back(running: Cluster) -> None:
+    sink = Sink(running, 3000)
+    process = running.brokers[1].pid
+    assert process is not None
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(SendTimeout):
+            sink.attempt(0, rows(2000))
+        sink.timeout_ms = 60_000
+        goes_on = threading.Timer(2, os.kill, (process, signal.SIGCONT))
+        goes_on.start()
+        sink.attempt(1, rows(2000))
+    finally:
+        os.kill(process, signal.SIGCONT)
+    found = sink.bodies()
+    assert len(found) == 40_000
+    assert set(found.values()) == {1}
+
+
+def test_a_read_waits_for_a_named_broker_that_registers_later(running: Cluster) -> None:
+    sink = Sink(running, 3000)
+    running.brokers[1].stop()
+    with pytest.raises(BrokerAway, match=running.brokers[1].name):
+        arrow.read(sink.topic, name_server=running.name_server, timeout=1, brokers=["broker-b"])
+    back = threading.Timer(2, running.brokers[1].start)
+    back.start()
+    _, addresses = planned(sink.options())
+    back.join()
+    assert set(addresses) == {broker.name for broker in running.brokers}
+
+
+@pytest.mark.parametrize("column", ["delay", "delayLevel"])
+def test_delays_cannot_be_exactly_once(column: str) -> None:
+    types = StructType([StructField("body", StringType()), StructField(column, IntegerType())])
+    given = {"nameServer": "127.0.0.1:9876", "topic": "T", "delivery": "exactly-once"}
+    with pytest.raises(OptionError, match=f"exactly-once cannot be had with column {column}"):
+        _Writer(given, types, overwrite=False)
