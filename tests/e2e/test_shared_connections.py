@@ -16,6 +16,8 @@ from pyrmq.testing import Cluster, cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+pytestmark = pytest.mark.timeout(180)
+
 GROUPS = 20
 MESSAGES = 40
 
@@ -61,8 +63,14 @@ def make(stack: ExitStack, running: Cluster, group: str, topic: str) -> PullCons
     return consumer
 
 
+def settled(pair: Cluster) -> list[int]:
+    """Wait until the connections of the test before have ended."""
+    await_true(lambda: connections(pair) == [0, 0], 20)
+    return [0, 0]
+
+
 def test_twenty_groups_share_one_connection_to_each_broker(pair: Cluster, topic: str) -> None:
-    before = connections(pair)
+    before = settled(pair)
     with ExitStack() as stack:
         admin = stack.enter_context(Admin(name_server=pair.name_server))
         admin.create_topic(topic, queues=1)
@@ -70,13 +78,13 @@ def test_twenty_groups_share_one_connection_to_each_broker(pair: Cluster, topic:
         first = send(producer, topic, pair, "first")
         consumers = [make(stack, pair, f"shares-{number}", topic) for number in range(GROUPS)]
         read(consumers, first)
-        assert connections(pair) == [count + 1 for count in before]
+        await_true(lambda: connections(pair) == [count + 1 for count in before], 20)
 
         # The end of some leaves the connections to the others.
         for consumer in consumers[:10]:
             consumer.close()
         read(consumers[10:], send(producer, topic, pair, "second"))
-        assert connections(pair) == [count + 1 for count in before]
+        await_true(lambda: connections(pair) == [count + 1 for count in before], 20)
 
         # A connection that breaks is made again for all.
         for broker in pair.brokers:
@@ -92,7 +100,7 @@ def test_twenty_groups_share_one_connection_to_each_broker(pair: Cluster, topic:
 
 
 def test_a_second_member_of_a_group_has_connections_of_its_own(pair: Cluster, topic: str) -> None:
-    before = connections(pair)
+    before = settled(pair)
     with ExitStack() as stack:
         with Admin(name_server=pair.name_server) as admin:
             admin.create_topic(topic, queues=4)
@@ -104,17 +112,17 @@ def test_a_second_member_of_a_group_has_connections_of_its_own(pair: Cluster, to
             return [len(member.assignment()) for member in members] == [4, 4]
 
         await_true(is_shared, 40)
-        assert connections(pair) == [count + 2 for count in before]
+        await_true(lambda: connections(pair) == [count + 2 for count in before], 20)
         # Other groups share the connections of the first of them.
         other = make(stack, pair, "a-third", topic)
         await_true(
             lambda: other.poll(timeout=0.05) is not None and len(other.assignment()) == 8, 40
         )
-        assert connections(pair) == [count + 2 for count in before]
+        await_true(lambda: connections(pair) == [count + 2 for count in before], 20)
 
 
 def test_a_client_with_a_name_of_its_own_shares_nothing(pair: Cluster, topic: str) -> None:
-    before = connections(pair)
+    before = settled(pair)
     with (
         Producer(name_server=pair.name_server, group="named") as one,
         Producer(name_server=pair.name_server, group="named-too", instance_name="apart") as two,
@@ -122,7 +130,7 @@ def test_a_client_with_a_name_of_its_own_shares_nothing(pair: Cluster, topic: st
         one.send(topic, b"x")
         queue = one.send(topic, b"x")
         two.send(topic, b"x", queue=QueueId(topic, queue.broker, queue.queue_id))
-        assert sum(connections(pair)) >= sum(before) + 2
+        await_true(lambda: sum(connections(pair)) >= sum(before) + 2, 20)
 
 
 def test_a_forked_child_has_connections_of_its_own(pair: Cluster, topic: str) -> None:

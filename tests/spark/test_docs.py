@@ -75,7 +75,7 @@ def test_the_programs_of_the_page_run(
     names: dict[str, Any] = {}
     exec(compile(first, "spark.md", "exec"), names)
     shown = capsys.readouterr().out
-    assert " orders|" in shown
+    assert "|orders|" in shown
     names["orders"] = spark.sql("select 'tea' as body, 'hot' as tags, 'c1' as customer")
     exec(compile(second, "spark.md", "exec"), names)
     rows = spark.read.format("rocketmq").option("nameServer", site.name_server).load("orders")
