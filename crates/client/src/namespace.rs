@@ -35,7 +35,7 @@ impl ClientOptions {
         }
     }
 
-    /// The same as a part of the name.
+    /// As [`Self::unwrap_name`], as a slice of the name.
     pub fn inside<'a>(&self, name: &'a str) -> &'a str {
         if self.namespace.is_empty() {
             return name;

@@ -62,7 +62,7 @@ class CallbackThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def repeat(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a function each so many seconds; what it raises is logged."""
+        """Call a function at an interval; what it raises is logged."""
         self._repeated.append((seconds, function))
         self._due.append(monotonic() + seconds)
 

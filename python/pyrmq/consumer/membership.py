@@ -79,7 +79,7 @@ class OffsetFile:
             control.begin_at(self._file.read())
 
     def write_each(self, seconds: float | None, thread: CallbackThread) -> bool:
-        """Write the file each so many seconds. False: there is none to write."""
+        """Write the file at an interval of `seconds`. False: there is none to write."""
         if self._file is None or seconds is None:
             return False
         thread.repeat(seconds, self.write)

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq.codes import ResponseCode
+from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.doctor.network import dial, split
 from pyrmq.errors import RmqError
 
@@ -158,7 +158,7 @@ def two_with_one_identity(facts: Facts) -> Iterator[Values]:
 
 def _is_alive_as(address: str, name: str, number: int, timeout: float) -> bool:
     """Say whether a broker with this name and id answers at an address."""
-    answer = dial(address, 26, timeout).answer  # GET_BROKER_CONFIG
+    answer = dial(address, RequestCode.GET_BROKER_CONFIG, timeout).answer
     lines = (answer.body or b"").decode("utf-8", "replace").splitlines() if answer else []
     return {f"brokerName={name}", f"brokerId={number}"} <= set(lines)
 

@@ -23,7 +23,7 @@ __all__ = ["AGAIN_S", "ROUTE_S", "Route", "Routes"]
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, in seconds."""
 AGAIN_S = 1.0
-"""The same while a broker is away."""
+"""How long a route is used while a broker is away, in seconds."""
 
 _READABLE = 4
 # Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).

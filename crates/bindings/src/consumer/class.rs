@@ -142,7 +142,7 @@ impl PyConsumer {
         received::to_list(py, taken, &self.puller.options().client)
     }
 
-    /// The same as one object.
+    /// As `poll`, with all messages in one object.
     fn poll_batch(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<PyMessageBatch> {
         let taken = self.take(py, max, timeout_ms)?;
         Ok(PyMessageBatch::new(taken, self.puller.options().client.clone()))

@@ -23,7 +23,7 @@ impl Shared {
         }
         let me = self.heartbeat.membership.client_id.as_str();
         let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
-        // Who is not in the list gets nothing: its heartbeat has not been counted yet.
+        // A member that is not in the list gets nothing: the broker has not counted its heartbeat yet.
         let Some(place) = allocate::place(&mut ids, me) else {
             return Ok(Vec::new());
         };

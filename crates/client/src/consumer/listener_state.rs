@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Messages of a queue that are in flight at most where keys keep their order: behind a key that is slow, those of
 /// others can be handed out this far ahead.
 const KEYED_AHEAD: usize = 4096;
-/// Messages behind the first that is not finished at most, finished or not: so many come again after a crash.
+/// How far a queue is handed out beyond its first unfinished message. After a crash, at most this many messages come
+/// again.
 const MAX_SPAN: usize = 65_536;
 /// A lock counts this long after the broker gave it (Apache `REBALANCE_LOCK_MAX_LIVE_TIME`); brokers keep it for 60 s.
 const LOCK_TIME: Duration = Duration::from_secs(30);

@@ -21,7 +21,7 @@ pub(super) enum Verdict {
     Stored(SendResult),
     /// Worth another attempt; true: the message may have been stored by this one.
     Retryable(ClientError, bool),
-    /// The same for one that did store it, though not as safely as it was asked to.
+    /// Worth another attempt, although the message is stored: not as safely as the sender asked.
     StoredBelowLevel(ClientError, SendResult),
     Refused(ClientError, bool),
 }

@@ -150,7 +150,7 @@ impl World {
         *self.route.lock().unwrap() = route(&self.addresses[..brokers]);
     }
 
-    /// A topic is on the first so many brokers only.
+    /// Leaves a topic on the first `brokers` brokers only.
     pub fn restrict(&self, topic: &str, brokers: usize) {
         let own = route(&self.addresses[..brokers]);
         self.own_routes.lock().unwrap().insert(topic.to_owned(), own);

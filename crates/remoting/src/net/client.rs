@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// The same connections, without keeping them open.
+    /// A handle to these connections that does not keep them open.
     pub fn downgrade(&self) -> WeakClient {
         WeakClient {
             links: Arc::downgrade(&self.member.links),

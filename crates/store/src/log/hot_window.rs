@@ -86,7 +86,7 @@ impl HotWindow {
 }
 
 impl ColdReads {
-    /// Ends a round: returns what was not read for longest, beyond so many bytes.
+    /// Ends a round: keeps `most` bytes of what was read last, and returns the rest.
     fn expire(&mut self, most: i64) -> Vec<Range<i64>> {
         self.round += 1;
         let most = usize::try_from(most / BLOCK).unwrap_or(usize::MAX).max(1);

@@ -96,9 +96,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes zeros after the records, so many bytes at a time, once records have come to the end of the last ones. The
-    /// fsyncs that follow find blocks that the file system knows: each would else have it note new ones, which costs a
-    /// write more.
+    /// Writes `bytes` zeros after the records once the records have reached the end of the last zeros. The fsyncs that
+    /// follow find blocks that the file system knows. Otherwise each fsync would have it note new blocks, which costs
+    /// one more write.
     pub(crate) fn write_ahead(&mut self, log: &CommitLog, bytes: u64) {
         if self.position < self.ahead || bytes == 0 {
             return;

@@ -33,7 +33,7 @@ impl<'a> BorrowedPermit<'a> {
         }
     }
 
-    /// The same capacity without the borrow.
+    /// Turns this into a permit that owns its capacity, so it may outlive the borrow.
     pub fn into_owned(mut self) -> Permit {
         let mut owned = Permit::empty(self.back_pressure);
         owned.absorb(&mut self);

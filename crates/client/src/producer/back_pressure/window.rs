@@ -208,7 +208,7 @@ impl Windows {
         if window.allowance == 0 || !is_alone || waiters.wait_for_another(name) {
             return share;
         }
-        // The same part of the bytes as of the messages.
+        // The allowance counts messages; bytes grow in proportion.
         let (messages, bytes) = (capacity.messages - share.messages, capacity.bytes - share.bytes);
         let allowed = bytes.saturating_mul(window.allowance) / messages.max(1);
         Usage {

@@ -6,7 +6,7 @@ use pyrmq_remoting::message::Properties;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// From so many properties on, repeated names are found by hash instead of pair by pair.
+/// With this many properties or more, repeated names are found by hash instead of pair by pair.
 const MANY_PROPERTIES: usize = 16;
 
 #[derive(Debug)]

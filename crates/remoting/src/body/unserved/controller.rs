@@ -13,7 +13,7 @@ body! {
         pub sync_state_set_epoch: i32 => "syncStateSetEpoch",
     }
 
-    /// Who was elected (answer to 1002) (Apache `ElectMasterResponseBody`).
+    /// The elected master (answer to 1002) (Apache `ElectMasterResponseBody`).
     pub struct ElectMasterResponseBody {
         /// The brokers of one name.
         pub broker_member_group: Option<BrokerMemberGroup> => "brokerMemberGroup",

@@ -33,7 +33,7 @@ crate::header! {
         pub invoke_time: Option<i64> => "invokeTime",
     }
 
-    /// Who was elected (Apache `ElectMasterResponseHeader`).
+    /// The elected master (Apache `ElectMasterResponseHeader`).
     pub struct ElectMasterResponseHeader<'a> {
         /// The master's broker id.
         pub master_broker_id: Option<i64> => "masterBrokerId",
