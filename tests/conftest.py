@@ -16,6 +16,10 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+MOST_RERUNS = 5
+"""Tests of one run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options for real RocketMQ versions and for tests too long for the gate."""
     parser.addoption(
@@ -82,3 +86,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             "directory of another disk (tests/unit runs without)",
             returncode=pytest.ExitCode.USAGE_ERROR,
         )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Name the tests that needed a second try; fail a run with more than stalls explain."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    reruns = reporter.stats.get("rerun", [])
+    for report in reruns:
+        reporter.write_line(f"failed once: {report.nodeid}", yellow=True)
+        reporter.write_line(report.longreprtext)
+    if exitstatus == pytest.ExitCode.OK and len(reruns) > MOST_RERUNS:
+        reporter.write_line(f"{len(reruns)} tests failed once, at most {MOST_RERUNS} may", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
