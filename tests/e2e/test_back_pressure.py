@@ -303,11 +303,12 @@ def queue_on(broker: str) -> MessageOptions:
     return {"queue": QueueId("pair", broker, 0)}
 
 
-def produce_while_there_is_room(producer: Producer, broker: str) -> int:
+def produce_while_there_is_room(producer: Producer, broker: str, topic: str = "pair") -> int:
     """How many messages for a broker are taken before it has no room."""
+    queue = queue_on(broker) if topic == "pair" else {}
     for taken in range(2000):
         try:
-            producer.produce("pair", b"x", wait=False, **queue_on(broker))
+            producer.produce(topic, b"x", wait=False, **queue)
         except QueueFull as error:
             return taken if error.broker == broker else -1
     return 2000
@@ -333,6 +334,35 @@ def test_messages_for_a_silent_broker_leave_room_for_the_other(pair: Cluster) ->
             pair.brokers[0].network.heal()
         assert producer.flush(20)
         assert producer.stats().failed == 0
+
+
+def test_a_topic_on_a_silent_broker_alone_leaves_room_for_the_other(pair: Cluster) -> None:
+    stalled, other = (broker.name for broker in pair.brokers)
+    with Admin(name_server=pair.name_server) as admin:
+        admin.create_topic("alone", queues=2, brokers=[stalled])
+    with Producer(name_server=pair.name_server, max_in_flight=100, send_timeout=20) as producer:
+        both_known(producer, [stalled, other])
+        producer.send("alone", b"x")
+        pair.brokers[0].network.silence()
+        try:
+            assert produce_while_there_is_room(producer, stalled, "alone") == 50
+            assert producer.send("pair", b"x", timeout=5, **queue_on(other)).broker == other
+        finally:
+            pair.brokers[0].network.heal()
+        assert producer.flush(20)
+        assert producer.stats().failed == 0
+
+
+def test_threads_beyond_the_window_take_turns(pair: Cluster) -> None:
+    with (
+        pair.brokers[0].network.delay(0.01),
+        Producer(
+            name_server=pair.name_server, max_in_flight=16, linger=0, send_timeout=10
+        ) as producer,
+        ThreadPoolExecutor(64) as pool,
+    ):
+        done = list(pool.map(lambda _: producer.send("pair", b"x"), range(1500)))
+    assert len({result.message_id for result in done}) == 1500
 
 
 def test_the_only_broker_in_use_gets_the_whole_window(pair: Cluster) -> None:

@@ -130,15 +130,16 @@ impl Producer {
     }
 
     /// The brokers that a message may go to, for [`BackPressure::try_acquire_at`]. None of them where there is but one
-    /// broker, where the route is not known yet, and for a message that may go anywhere while no window is narrow or
-    /// full.
+    /// broker, where the route is not known yet, and for a message that may go to several brokers while no window is
+    /// narrow or full.
     pub fn candidates(&self, topic: &str, destination: Destination<'_>) -> Candidates {
         let shared = &self.shared;
         if !shared.routes.has_several_brokers() {
             return Candidates::default();
         }
         shared.back_pressure.share_among_brokers();
-        if matches!(destination, Destination::Any) && !shared.back_pressure.is_guarded() {
+        let is_free = matches!(destination, Destination::Any) && !shared.back_pressure.is_guarded();
+        if is_free && !shared.routes.has_topic_on_one_broker() {
             return Candidates::default();
         }
         let Some(route) = shared.routes.cached(&shared.options.client.wrap(topic)) else {
@@ -146,6 +147,7 @@ impl Producer {
         };
         let queues = &route.published.queues;
         let queue = match destination {
+            Destination::Any if is_free && route.has_several_brokers() => return Candidates::default(),
             Destination::Any => return Candidates::all(route.brokers.clone()),
             Destination::Hash(hash) => {
                 select::by_number(i64::from(hash), queues.len()).and_then(|at| queues.get(at))

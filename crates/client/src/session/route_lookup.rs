@@ -88,6 +88,9 @@ impl Shared {
                         self.several_brokers.store(true, Ordering::Relaxed);
                     }
                 }
+                if route.brokers.len() == 1 {
+                    self.topic_on_one_broker.store(true, Ordering::Relaxed);
+                }
                 let old = known.get(topic);
                 if old.is_none_or(|old| old.route.brokers != route.route.brokers) {
                     self.broker_changes.fetch_add(1, Ordering::Relaxed);

@@ -72,6 +72,8 @@ pub(super) struct Shared {
     // The first broker that a route led to, and whether any has led to another since.
     pub(super) first_broker: OnceLock<Arc<str>>,
     pub(super) several_brokers: AtomicBool,
+    // Whether any route has led to one broker only.
+    pub(super) topic_on_one_broker: AtomicBool,
     // How often a route led to other brokers than before.
     pub(super) broker_changes: AtomicU64,
     closed: AtomicBool,
@@ -102,6 +104,7 @@ impl Routes {
             stale: Mutex::default(),
             first_broker: OnceLock::new(),
             several_brokers: AtomicBool::new(false),
+            topic_on_one_broker: AtomicBool::new(false),
             broker_changes: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         };
@@ -129,6 +132,11 @@ impl Routes {
     /// Whether the routes that were known so far led to more than one broker.
     pub fn has_several_brokers(&self) -> bool {
         self.shared.several_brokers.load(Ordering::Relaxed)
+    }
+
+    /// Whether any of the routes that were known so far led to one broker only.
+    pub fn has_topic_on_one_broker(&self) -> bool {
+        self.shared.topic_on_one_broker.load(Ordering::Relaxed)
     }
 
     /// Topics whose route is known.
