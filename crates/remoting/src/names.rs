@@ -16,6 +16,11 @@ pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Prefix of the topic of POP check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
 pub const REVIVE_TOPIC: &str = "rmq_sys_REVIVE_LOG_";
+/// Group whose offsets say how far check points are done (Apache `PopAckConstants.REVIVE_GROUP`).
+pub const REVIVE_GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
+/// Revive queue in the handles of ordered POP, which has no check points (Apache
+/// `KeyBuilder.POP_ORDER_REVIVE_QUEUE`).
+pub const POP_ORDER_REVIVE_QUEUE: i32 = 999;
 /// Transactional messages that are not yet committed.
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// Which transactional messages were committed or rolled back.
@@ -75,6 +80,21 @@ pub fn is_legal(name: &str) -> bool {
 
 fn is_legal_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-')
+}
+
+/// The retry topic of POP for a topic and group (Apache `KeyBuilder.buildPopRetryTopicV1`).
+pub fn pop_retry_topic(topic: &str, group: &str) -> String {
+    [RETRY_PREFIX, group, "_", topic].concat()
+}
+
+/// As [`pop_retry_topic`], with `enableRetryTopicV2` (Apache `KeyBuilder.buildPopRetryTopicV2`).
+pub fn pop_retry_topic_v2(topic: &str, group: &str) -> String {
+    [RETRY_PREFIX, group, "+", topic].concat()
+}
+
+/// True for a retry topic of POP with `enableRetryTopicV2`: no other name has a `+`.
+pub fn is_pop_retry_v2(topic: &str) -> bool {
+    is_retry(topic) && topic.contains('+')
 }
 
 /// True for a group's retry topic.

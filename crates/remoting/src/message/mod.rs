@@ -6,6 +6,7 @@ pub mod durability;
 pub mod id;
 pub mod java_hash;
 pub mod properties;
+pub mod receipt;
 pub mod record;
 pub mod sys_flag;
 
@@ -15,4 +16,5 @@ mod records;
 pub use batch::BatchItem;
 pub use durability::{DURABILITY, Durability};
 pub use properties::Properties;
+pub use receipt::ReceiptHandle;
 pub use record::{NewRecord, Record};

@@ -3,17 +3,14 @@
 //!
 //! | file | feature |
 //! |---|---|
-//! | `pop` | consumption by pop |
 //! | `auth` | users and access rules |
 //! | `controller` | the controller and elections |
 //! | `static_topic` | static topics |
 
 mod auth;
 mod controller;
-mod pop;
 mod static_topic;
 
 pub use auth::*;
 pub use controller::*;
-pub use pop::*;
 pub use static_topic::*;

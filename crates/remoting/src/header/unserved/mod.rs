@@ -3,7 +3,6 @@
 //!
 //! | file | feature |
 //! |---|---|
-//! | `pop` | consumption by pop |
 //! | `lite` | lite topics |
 //! | `auth` | users and access rules |
 //! | `controller` | the controller and elections |
@@ -14,12 +13,10 @@ mod admin;
 mod auth;
 mod controller;
 mod lite;
-mod pop;
 mod replication;
 
 pub use admin::*;
 pub use auth::*;
 pub use controller::*;
 pub use lite::*;
-pub use pop::*;
 pub use replication::*;

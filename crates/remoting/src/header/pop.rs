@@ -79,7 +79,7 @@ crate::header! {
         pub invisible_time: i64 => "invisibleTime",
         /// Lite topic (5.5).
         pub lite_topic: Option<&'a str> => "liteTopic",
-        /// Wait behind.
+        /// Lite topics only: the message comes back without a new try being counted (5.5).
         pub suspend: bool => "suspend",
     }
 
