@@ -36,7 +36,7 @@ FOLDERS: dict[str, list[str]] = {
         *("registration_thread", "rows", "server"),
     ],
     "store": [
-        *("error", "sync", "format", "options", "delay", "stats", "live", "failure", "fs"),
+        *("error", "format", "options", "delay", "stats", "live", "failure", "fs"),
         *("group_commit", "message", "config_file", "descriptors", "checkpoint"),
         *("log", "queue", "index", "state", "dispatch", "flush", "append", "read", "retention"),
         *("engine", "recovery", "maintenance", "store", "timer"),

@@ -7,10 +7,11 @@
 use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
+use pyrmq_remoting::sync::{try_lock, wait_while};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -46,11 +47,10 @@ struct Ring {
 impl Ring {
     fn lock(&self) -> Option<MutexGuard<'_, VecDeque<Record>>> {
         for _ in 0..TRIES {
-            match self.records.try_lock() {
-                Ok(records) => return Some(records),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            if let Some(records) = try_lock(&self.records) {
+                return Some(records);
             }
+            std::thread::yield_now();
         }
         None
     }
@@ -73,10 +73,7 @@ impl Ring {
             std::thread::sleep(timeout);
             return Vec::new();
         };
-        let (mut records, _) = self
-            .ready
-            .wait_timeout_while(records, timeout, |records| records.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut records = wait_while(&self.ready, records, timeout, |records| records.is_empty());
         let count = records.len().min(most);
         records.drain(..count).collect()
     }

@@ -19,10 +19,11 @@ use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Stats, Tracker,
     UnfinishedFrames, descriptor_limit, raise_descriptor_limit,
 };
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::{Fs, RealFs};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -199,7 +200,7 @@ impl Broker {
     /// learn of a new permission. All other options stay as they are. An error changes nothing.
     pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
         let state = &self.state;
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = lock(&self.applied);
         state.store.reconfigure(&options.store)?;
         // Name servers look at what a broker says only when the version of its topics is another one. The new version
         // comes after the new permission: a registration that runs meanwhile must not use it up for the old one.
@@ -287,7 +288,7 @@ impl Broker {
         self.client.close().await;
         self.state.delays.stop();
         self.state.timers.stop();
-        let threads = std::mem::take(&mut *self.deliverers.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *lock(&self.deliverers));
         let state = self.state.clone();
         let closed = tokio::task::spawn_blocking(move || {
             for thread in threads {
@@ -346,11 +347,7 @@ impl Broker {
             .name(name.to_owned())
             .spawn(move || run(&state));
         match thread {
-            Ok(thread) => self
-                .deliverers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(thread),
+            Ok(thread) => lock(&self.deliverers).push(thread),
             Err(error) => {
                 tracing::error!(name, %error, "cannot start a thread: delayed messages will not be delivered");
             }

@@ -27,12 +27,13 @@ use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SendMessageR
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
 /// everywhere.
@@ -447,7 +448,7 @@ impl State {
     /// could point behind messages that a power loss took: groups would pass the messages that take their places, and a
     /// transaction whose half was stored again would never be asked about.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
-        let file = self.offsets_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = lock(&self.offsets_file);
         if !self.offsets.take_changed() {
             return Ok(());
         }

@@ -13,10 +13,11 @@
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::Arrival;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Answers the end of a queue: one past its newest message.
@@ -198,6 +199,6 @@ impl LongPolling {
     }
 
     fn queues(&self) -> MutexGuard<'_, WaitingPulls> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queues)
     }
 }

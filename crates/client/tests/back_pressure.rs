@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use pyrmq_client::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Condition, Permit};
-use pyrmq_client::session::signal::Signal;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
 
-fn setting(signal: &Arc<Signal>) -> Box<dyn FnOnce() + Send> {
-    let signal = signal.clone();
-    Box::new(move || signal.set())
+fn notifying(wakeup: &Arc<Wakeup>) -> Box<dyn FnOnce() + Send> {
+    let wakeup = wakeup.clone();
+    Box::new(move || wakeup.notify())
 }
 
 #[test]
@@ -25,14 +25,14 @@ fn every_thread_gets_through_a_window_of_two() {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    let signal: Arc<Signal> = Arc::default();
+                    let wakeup: Arc<Wakeup> = Arc::default();
                     let mut place =
-                        back_pressure.enqueue_acquire(1, 1, Candidates::default(), setting(&signal));
+                        back_pressure.enqueue_acquire(1, 1, Candidates::default(), notifying(&wakeup));
                     let permit = loop {
                         if let Some(permit) = place.try_acquire() {
                             break permit;
                         }
-                        assert!(signal.wait(LONG), "a wake-up is lost");
+                        assert!(wakeup.notified_within(LONG), "a wake-up is lost");
                     };
                     drop(place);
                     most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -57,15 +57,15 @@ fn every_thread_gets_through_a_window_of_two() {
 fn a_sender_gets_its_capacity_before_it_wakes_and_nobody_takes_it() {
     let back_pressure = BackPressure::new(1, 100);
     let before = back_pressure.try_acquire(1, 10).unwrap();
-    let signal: Arc<Signal> = Arc::default();
-    let mut place = back_pressure.enqueue_acquire(1, 20, Candidates::default(), setting(&signal));
+    let wakeup: Arc<Wakeup> = Arc::default();
+    let mut place = back_pressure.enqueue_acquire(1, 20, Candidates::default(), notifying(&wakeup));
     assert!(place.try_acquire().is_none());
     drop(before);
     assert!(
         back_pressure.try_acquire(1, 1).is_none(),
         "the room is taken already"
     );
-    assert!(signal.wait(Duration::ZERO));
+    assert!(wakeup.notified_within(Duration::ZERO));
     let permit = place.try_acquire();
     assert!(permit.is_some());
     drop(place);
@@ -76,14 +76,14 @@ fn a_sender_gets_its_capacity_before_it_wakes_and_nobody_takes_it() {
 fn a_sender_that_gets_capacity_and_leaves_passes_it_on() {
     let back_pressure = BackPressure::new(1, 100);
     let before = back_pressure.try_acquire(1, 10).unwrap();
-    let (first, second): (Arc<Signal>, Arc<Signal>) = Default::default();
-    let gone = back_pressure.enqueue_acquire(1, 20, Candidates::default(), setting(&first));
-    let mut next = back_pressure.enqueue_acquire(1, 30, Candidates::default(), setting(&second));
+    let (first, second): (Arc<Wakeup>, Arc<Wakeup>) = Default::default();
+    let gone = back_pressure.enqueue_acquire(1, 20, Candidates::default(), notifying(&first));
+    let mut next = back_pressure.enqueue_acquire(1, 30, Candidates::default(), notifying(&second));
     drop(before);
-    assert!(first.wait(Duration::ZERO));
-    assert!(!second.wait(Duration::ZERO));
+    assert!(first.notified_within(Duration::ZERO));
+    assert!(!second.notified_within(Duration::ZERO));
     drop(gone);
-    assert!(second.wait(Duration::ZERO));
+    assert!(second.notified_within(Duration::ZERO));
     let permit = next.try_acquire();
     assert!(permit.is_some());
     assert_eq!(
@@ -100,9 +100,9 @@ fn a_sender_that_gets_capacity_and_leaves_passes_it_on() {
 fn a_large_entry_that_does_not_fit_holds_up_no_small_one() {
     let back_pressure = BackPressure::new(8, 1000);
     let mut before = back_pressure.try_acquire(7, 70).unwrap();
-    let (large, small): (Arc<Signal>, Arc<Signal>) = Default::default();
-    let mut all = back_pressure.enqueue_acquire(8, 80, Candidates::default(), setting(&large));
-    let mut one = back_pressure.enqueue_acquire(1, 10, Candidates::default(), setting(&small));
+    let (large, small): (Arc<Wakeup>, Arc<Wakeup>) = Default::default();
+    let mut all = back_pressure.enqueue_acquire(8, 80, Candidates::default(), notifying(&large));
+    let mut one = back_pressure.enqueue_acquire(1, 10, Candidates::default(), notifying(&small));
     drop(before.split(2, 20));
     let permit = one.try_acquire();
     assert!(permit.is_some());
@@ -115,19 +115,19 @@ fn a_large_entry_that_does_not_fit_holds_up_no_small_one() {
 fn watches_that_were_dropped_are_not_kept() {
     let back_pressure = BackPressure::new(4, 100);
     let sent = back_pressure.try_acquire(1, 1).unwrap();
-    let signal: Arc<Signal> = Arc::default();
+    let wakeup: Arc<Wakeup> = Arc::default();
     for _ in 0..100 {
-        let watch = back_pressure.watch(Condition::Empty, setting(&signal));
+        let watch = back_pressure.watch(Condition::Empty, notifying(&wakeup));
         assert!(!watch.is_satisfied());
         assert!(!back_pressure.empty(Duration::ZERO));
         assert!(back_pressure.acquire(4, 1, Duration::ZERO).is_none());
     }
     assert_eq!(back_pressure.waiter_count(), 0);
-    assert_eq!(Arc::strong_count(&signal), 1);
-    let watch = back_pressure.watch(Condition::Empty, setting(&signal));
+    assert_eq!(Arc::strong_count(&wakeup), 1);
+    let watch = back_pressure.watch(Condition::Empty, notifying(&wakeup));
     drop(sent);
     assert!(watch.is_satisfied());
-    assert!(signal.wait(Duration::ZERO));
+    assert!(wakeup.notified_within(Duration::ZERO));
 }
 
 #[test]
@@ -146,18 +146,18 @@ fn every_thread_gets_through_the_windows_of_two_brokers() {
                     _ => Candidates::all(brokers.clone()),
                 };
                 for _ in 0..500 {
-                    let signal: Arc<Signal> = Arc::default();
+                    let wakeup: Arc<Wakeup> = Arc::default();
                     let mut place = back_pressure.enqueue_acquire(
                         1 + number % 5,
                         1,
                         candidates.clone(),
-                        setting(&signal),
+                        notifying(&wakeup),
                     );
                     let mut permit = loop {
                         if let Some(permit) = place.try_acquire() {
                             break permit;
                         }
-                        assert!(signal.wait(LONG), "a wake-up is lost");
+                        assert!(wakeup.notified_within(LONG), "a wake-up is lost");
                     };
                     drop(place);
                     permit.dispatch(name);
@@ -253,8 +253,8 @@ fn a_broker_that_others_wait_beside_goes_back_to_its_share() {
     drop(earning);
     let mut busy = fill(&back_pressure, &b0, 1);
     assert_eq!(busy.len(), 64);
-    let signal: Arc<Signal> = Arc::default();
-    let mut other = back_pressure.enqueue_acquire(1, 1, b1.clone(), setting(&signal));
+    let wakeup: Arc<Wakeup> = Arc::default();
+    let mut other = back_pressure.enqueue_acquire(1, 1, b1.clone(), notifying(&wakeup));
     for _ in 0..16 {
         busy.pop();
         assert!(
@@ -262,7 +262,10 @@ fn a_broker_that_others_wait_beside_goes_back_to_its_share() {
             "the other waits"
         );
     }
-    assert!(signal.wait(Duration::ZERO), "a quarter of the capacity is free");
+    assert!(
+        wakeup.notified_within(Duration::ZERO),
+        "a quarter of the capacity is free"
+    );
     let permit = other.try_acquire().unwrap();
     drop(other);
     assert!(

@@ -4,10 +4,11 @@
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Reply};
+use pyrmq_remoting::sync::lock;
 use pyrmq_routing::table::RemovalReason;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Bytes of registrations that may wait; beyond that, they are answered SYSTEM_BUSY.
@@ -48,7 +49,7 @@ impl RegistrationQueue {
     /// Queues a job, or refuses a request if too much waits.
     pub(crate) fn push(&self, job: Job) {
         let size = size(&job);
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = lock(&self.sender);
         let Some(sender) = &*sender else {
             return refuse(job, "the name server is stopping");
         };
@@ -69,13 +70,13 @@ impl RegistrationQueue {
 
     /// Closes the queue to new jobs; the thread ends after the waiting ones.
     pub(crate) fn close(&self) {
-        drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.sender).take());
     }
 
     /// Opens the queue. The receiver gets its jobs; it reports each to [`Self::taken`].
     pub(crate) fn open(&self) -> Receiver<Job> {
         let (sender, jobs) = channel();
-        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *lock(&self.sender) = Some(sender);
         jobs
     }
 

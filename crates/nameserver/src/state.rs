@@ -4,10 +4,11 @@ use crate::notify::Notifier;
 use crate::options::Options;
 use crate::registration_queue::{Job, RegistrationQueue};
 use pyrmq_remoting::net::{CloseReason, Events, Latency, Meter, Peer};
+use pyrmq_remoting::sync::{lock, read, write};
 use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
 
 /// Counters since the start.
@@ -83,16 +84,16 @@ impl State {
     }
 
     pub(crate) fn options(&self) -> RwLockReadGuard<'_, Options> {
-        self.options.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.options)
     }
 
     pub(crate) fn set_options(&self, options: Options) {
         self.table.set_settings(options.table());
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        *write(&self.options) = options;
     }
 
     fn peers(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.peers)
     }
 
     /// Records that a broker registered on this connection. If the connection has already closed, its brokers are

@@ -19,6 +19,7 @@ pub mod names;
 pub mod net;
 mod scan;
 pub mod setting;
+pub mod sync;
 mod text;
 
 pub use command::{Command, Language, SerializeType};

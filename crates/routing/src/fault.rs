@@ -8,8 +8,9 @@
 //! it considers, and takes no lock.
 
 use crate::select::OnBroker;
+use pyrmq_remoting::sync::{read, write};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Latency that a failed attempt counts as, however long it took (Apache: isolation).
 pub const ISOLATION_LATENCY_MS: u64 = 10_000;
@@ -189,12 +190,12 @@ impl LatencyFaultTolerance {
 
     /// Returns a snapshot: one lock for several look-ups.
     pub fn look(&self) -> Look<'_> {
-        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = read(&self.records);
         Look { records }
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Records> {
-        self.records.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.records)
     }
 
     /// Returns the healths of the brokers of a route's queues; keep them as long as the route.

@@ -31,8 +31,9 @@ mod retention;
 mod state;
 pub mod stats;
 pub mod store;
-mod sync;
 pub mod timer;
+
+use pyrmq_remoting::sync;
 
 pub use append::batch::AppendBatch;
 pub use delay::{DEFAULT_LEVELS, parse_levels};
@@ -47,11 +48,11 @@ pub use message::{Arrival, Batch, BatchItem, Message, OnArrival, OnDurable, OnSl
 pub use options::timer::TimerOptions;
 pub use options::{FlushDiskType, Options};
 pub use pyrmq_remoting::message::Durability;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use pyrmq_remoting::sync::schedule_by;
 pub use read::query::{Boundary, Found, Get, GetStatus, Got, QueueEntry, RecordFilter, TagFilter};
 pub use recovery::pop::POPPED;
 pub use stats::{Busy, Health, Stats};
 pub use store::Store;
-#[cfg(debug_assertions)]
-#[doc(hidden)]
-pub use sync::schedule_by;
 pub use timer::{TIMER_QUEUE, TimerProgress, TimerStore, TimerUnit};

@@ -14,7 +14,7 @@
 
 #[path = "../src/group_commit/mod.rs"]
 mod group_commit;
-#[path = "../src/sync/wakeup.rs"]
+#[path = "../../remoting/src/sync/wakeup.rs"]
 mod wakeup;
 
 mod sync {

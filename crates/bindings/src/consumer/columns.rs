@@ -10,9 +10,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyrmq_client::reader::columns::{Block, Buffer, Column};
 use pyrmq_client::reader::{OnBadMessage, Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// One column's buffer.
@@ -176,12 +177,8 @@ impl PyRangeReader {
             .get()
             .client()
             .map_err(|error| error.into_py(py))?;
-        let block: Result<Option<Block>, RangeError> = enter::wait(py, |slice| {
-            self.reader
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .poll(slice)
-        })?;
+        let block: Result<Option<Block>, RangeError> =
+            enter::wait(py, |slice| lock(&self.reader).poll(slice))?;
         match block.map_err(|error| Error::from(error).into_py(py))? {
             Some(block) => block_into_py(py, block).map(Some),
             None => Ok(None),
@@ -194,13 +191,13 @@ impl PyRangeReader {
         reason = "what Python hands over is extracted by value"
     )]
     fn resume(&self, addresses: HashMap<String, String>) {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = lock(&self.reader);
         reader.resume(&addresses);
     }
 
     /// The messages that could not be read since the last call, in words.
     fn take_unreadable(&self) -> Vec<String> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = lock(&self.reader);
         let bad = reader.take_unreadable();
         bad.iter()
             .map(|bad| format!("{}: offset {}: {}", bad.range, bad.offset, bad.cause))
@@ -209,7 +206,7 @@ impl PyRangeReader {
 
     /// What was left out since the last call, in words.
     fn take_lost(&self) -> Vec<String> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = lock(&self.reader);
         let lost = reader.take_lost();
         lost.iter()
             .map(|lost| format!("{}: offsets {} to {}", lost.range, lost.from, lost.to))

@@ -323,7 +323,7 @@ impl PyAccumulator {
             };
             if has_nothing {
                 let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-                wait_for(py, wake_registration.signal(), deadline)?;
+                wait_for(py, wake_registration.wakeup(), deadline)?;
             }
             Thread::Ours
         };

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyrmq_remoting::command::Command;
 use pyrmq_remoting::net::{PythonRequest, Reply, Requests};
-use std::sync::{Arc, Mutex, PoisonError};
+use pyrmq_remoting::sync::lock;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The queue between a server's connections and its Python workers.
@@ -152,7 +153,7 @@ impl Request {
                 .push(key.extract::<&str>()?, value.extract::<&str>()?);
         }
         response.body = body.map(|body| body.to_vec().into());
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reply = lock(&self.reply).take();
         Ok(match reply {
             Some(reply) => {
                 self.requests.meter().add(self.at.elapsed());

@@ -7,8 +7,9 @@ use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyrmq_remoting::net::Tracker;
+use pyrmq_remoting::sync::{lock, wait_while};
 use std::future::Future;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -40,7 +41,7 @@ impl Stop {
         handle: &Handle,
         stop: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) {
-        let mut phase = self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut phase = lock(&self.shared.phase);
         if !matches!(*phase, Phase::NotAsked) {
             return;
         }
@@ -49,7 +50,7 @@ impl Stop {
         let shared = self.shared.clone();
         Tracker::new(handle.clone()).spawn(async move {
             let ended = stop.await;
-            *shared.phase.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Ended(ended.err());
+            *lock(&shared.phase) = Phase::Ended(ended.err());
             shared.changed.notify_all();
         });
     }
@@ -59,12 +60,10 @@ impl Stop {
         let until = Instant::now() + timeout;
         let ended = enter::wait(py, |slice| {
             let left = until.saturating_duration_since(Instant::now());
-            let phase = self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner);
-            let (mut phase, _) = self
-                .shared
-                .changed
-                .wait_timeout_while(phase, slice.min(left), |phase| !matches!(phase, Phase::Ended(_)))
-                .unwrap_or_else(PoisonError::into_inner);
+            let phase = lock(&self.shared.phase);
+            let mut phase = wait_while(&self.shared.changed, phase, slice.min(left), |phase| {
+                !matches!(phase, Phase::Ended(_))
+            });
             match &mut *phase {
                 Phase::Ended(error) => Some(Ok(error.take())),
                 Phase::NotAsked | Phase::Running if left.is_zero() => Some(Err(())),

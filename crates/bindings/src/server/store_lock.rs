@@ -2,10 +2,11 @@
 
 use pyo3::exceptions::{PyBlockingIOError, PyOSError};
 use pyo3::prelude::*;
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::fs::{Fs, LockGuard, RealFs, is_locked_here};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Holds a lock file until it is released or dropped.
 #[pyclass(frozen, module = "pyrmq._core")]
@@ -34,7 +35,7 @@ impl StoreLock {
 
     /// Gives the lock back; it may be given back already.
     fn release(&self) {
-        *self.guard.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.guard) = None;
     }
 }
 

@@ -10,12 +10,13 @@
 //! to there, so it has all copies before that one as well.
 
 use pyrmq_remoting::message::record::{self, body_crc};
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::fs::{File, Fs};
 use pyrmq_store::{Store, StoreError};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "delayProgress";
 const ENTRY: usize = 32;
@@ -74,7 +75,7 @@ impl Delivered {
     }
 
     fn try_note(&self, level: i32, copied: Copied) -> io::Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.file);
         let file = match &mut *file {
             Some(file) => file,
             none => {

@@ -17,9 +17,11 @@ use crate::tables::config_file::ConfigFile;
 use pyrmq_remoting::body::DelayOffsetSerializeWrapper;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::sync::lock;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
@@ -39,9 +41,8 @@ pub struct Delays {
     delivered: Delivered,
     // Guards that an older text is not written over a newer one.
     file: Mutex<ConfigFile>,
-    // Guards whether the thread shall end.
-    stopped: Mutex<bool>,
-    wake: Condvar,
+    // Of the thread that delivers.
+    wakeup: Wakeup,
 }
 
 #[derive(Debug, Default)]
@@ -85,8 +86,7 @@ impl Delays {
                 ..Progress::default()
             }),
             file: Mutex::new(file),
-            stopped: Mutex::new(false),
-            wake: Condvar::new(),
+            wakeup: Wakeup::default(),
         })
     }
 
@@ -108,7 +108,7 @@ impl Delays {
     /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
     /// that the file calls delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = lock(&self.file);
         let body = {
             let mut progress = self.progress();
             if !progress.changed {
@@ -134,12 +134,7 @@ impl Delays {
                     tracing::warn!(level, %error, "cannot deliver delayed messages, will try again");
                 }
             }
-            let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-            let (stopped, _) = self
-                .wake
-                .wait_timeout_while(stopped, TICK, |stopped| !*stopped)
-                .unwrap_or_else(PoisonError::into_inner);
-            if *stopped {
+            if !self.wakeup.sleep(TICK) {
                 return;
             }
         }
@@ -147,8 +142,7 @@ impl Delays {
 
     /// Ends [`Delays::run`].
     pub fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake.notify_all();
+        self.wakeup.stop();
     }
 
     /// Delivers what is due of one level.
@@ -259,7 +253,7 @@ impl Delays {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 }
 

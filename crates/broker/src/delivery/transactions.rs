@@ -19,10 +19,11 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Apache writes to one queue only.
 pub(crate) const QUEUE: i32 = 0;
@@ -65,7 +66,7 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tables)
     }
 
     /// Reads both queues from where they are not done.

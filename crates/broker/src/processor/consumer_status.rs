@@ -13,9 +13,10 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::header::{GetConsumerStatusRequestHeader, ResetOffsetRequestHeader};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::sync::{get_mut, lock};
 use pyrmq_store::Boundary;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long each consumer may take to answer.
@@ -38,8 +39,8 @@ struct Collected {
 
 impl Drop for Collected {
     fn drop(&mut self) {
-        let table = std::mem::take(self.table.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let reply = self.reply.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let table = std::mem::take(get_mut(&mut self.table));
+        let reply = get_mut(&mut self.reply);
         if let Some(reply) = reply.take() {
             reply.send(answer(&GetConsumerStatusBody {
                 consumer_table: table,
@@ -100,7 +101,7 @@ impl Processor for ConsumerStatus {
                     let Some(body) = offsets else {
                         return tracing::warn!(client = id, "a consumer did not say its offsets");
                     };
-                    let mut table = collected.table.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut table = lock(&collected.table);
                     table.insert(id, body.message_queue_table);
                 });
         }

@@ -4,9 +4,10 @@
 pub mod traffic;
 pub mod windows;
 
+use pyrmq_remoting::sync::lock;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use windows::{Growth, Sample, Span, Windows};
 
 /// The windows of a rate, in samples of one second (Apache `StoreStatsService.getPutTps`).
@@ -110,7 +111,7 @@ impl Stats {
             missed: self.pull_missed.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
         };
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut history = lock(&self.history);
         let day = now_ms.div_euclid(DAY_MS);
         if !history.samples.is_empty() && day != history.day {
             history.put_mornings = [history.put_mornings[1], sample.put];
@@ -126,7 +127,7 @@ impl Stats {
     /// Takes the samples of the windows that are due.
     pub fn sample_windows(&self, now_ms: i64, due: &[Span]) {
         let samples = self.totals(now_ms);
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = lock(&self.windows);
         for (windows, sample) in windows.iter_mut().zip(samples) {
             for span in due {
                 windows.push(*span, sample);
@@ -137,7 +138,7 @@ impl Stats {
     /// What was stored and what was sent in a span that ends now.
     pub fn growth(&self, span: Span, now_ms: i64) -> [Growth; 2] {
         let [put, sent] = self.totals(now_ms);
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = lock(&self.windows);
         let [of_put, of_sent] = &*windows;
         [of_put.growth(span, put), of_sent.growth(span, sent)]
     }
@@ -157,7 +158,7 @@ impl Stats {
 
     /// Rates up to the last sample.
     pub fn rates(&self) -> Rates {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = lock(&self.history);
         let mut rates = Rates::default();
         let Some(last) = history.samples.back() else {
             return rates;
@@ -178,7 +179,7 @@ impl Stats {
 
     /// Messages stored and sent, at the start of yesterday and of today.
     pub fn mornings(&self) -> ([u64; 2], [u64; 2]) {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = lock(&self.history);
         (history.put_mornings, history.get_mornings)
     }
 }

@@ -5,8 +5,9 @@
 
 use crate::stats::windows::{Growth, Sample, Span, Windows, unsampled};
 use pyrmq_remoting::hash::NameMap;
+use pyrmq_remoting::sync::{lock, read, write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// A counter of messages with its windows.
 #[derive(Debug, Default, Clone)]
@@ -81,7 +82,7 @@ impl TopicTraffic {
 
     /// The counters of a consumer group, if it has any.
     pub fn group(&self, group: &str) -> Option<Arc<GroupTraffic>> {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = read(&self.groups);
         groups.get(group).cloned()
     }
 
@@ -90,13 +91,13 @@ impl TopicTraffic {
         if let Some(known) = self.group(group) {
             return known;
         }
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = write(&self.groups);
         groups.entry(group.to_owned()).or_default().clone()
     }
 
     /// Forgets a group that was deleted.
     pub fn remove_group(&self, group: &str) {
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = write(&self.groups);
         groups.remove(group);
     }
 
@@ -108,7 +109,7 @@ impl TopicTraffic {
     /// Takes the samples that are due.
     pub fn sample(&self, now_ms: i64, due: &[Span]) {
         sample(&mut lock(&self.windows), self.put_sample(now_ms), due);
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = read(&self.groups);
         for group in groups.values() {
             group.sample(now_ms, due);
         }
@@ -214,8 +215,4 @@ impl GroupTraffic {
             counter.sample(now_ms, due);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,8 +8,9 @@ use crate::tables::subscription::Subscription;
 use pyrmq_remoting::Language;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::sync::{read, write};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Groups of producers that are kept: their names are whatever heartbeats say.
 pub const PRODUCER_GROUPS: usize = 65_536;
@@ -232,11 +233,11 @@ impl Clients {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.tables)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.tables)
     }
 }
 

@@ -8,9 +8,10 @@ use crate::tables::attributes;
 use crate::tables::config_file::ConfigFile;
 use pyrmq_remoting::body::{DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper, UnknownMembers};
 use pyrmq_remoting::clock;
+use pyrmq_remoting::sync::{lock, read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// Groups by name.
 pub type Table = HashMap<String, Arc<SubscriptionGroupConfig>>;
@@ -60,11 +61,7 @@ impl Groups {
 
     /// One group.
     pub fn get(&self, name: &str) -> Option<Arc<SubscriptionGroupConfig>> {
-        self.table
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        read(&self.table).get(name).cloned()
     }
 
     /// One group, made with the defaults when it is missing.
@@ -93,7 +90,7 @@ impl Groups {
 
     /// Every name, sorted.
     pub fn names(&self) -> Vec<String> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = read(&self.table);
         let mut names: Vec<String> = table.keys().cloned().collect();
         names.sort_unstable();
         names
@@ -101,7 +98,7 @@ impl Groups {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).len()
+        read(&self.table).len()
     }
 
     /// Makes or replaces groups, all with one write. Their attributes are changes (`attributes.rs`).
@@ -148,7 +145,7 @@ impl Groups {
         if !self.any_forbidden.load(Ordering::Acquire) {
             return false;
         }
-        let forbidden = self.forbidden.read().unwrap_or_else(PoisonError::into_inner);
+        let forbidden = read(&self.forbidden);
         let bits = forbidden.get(group).and_then(|topics| topics.get(topic));
         bits.is_some_and(|bits| *bits > 0 && bits & FORBIDS_READING != 0)
     }
@@ -173,9 +170,9 @@ impl Groups {
 
     /// The whole table, as the file and the answer to 201 have it.
     pub fn to_body(&self) -> SubscriptionGroupWrapper {
-        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let forbidden = self.forbidden.read().unwrap_or_else(PoisonError::into_inner);
+        let version = lock(&self.version);
+        let table = read(&self.table);
+        let forbidden = read(&self.forbidden);
         self.body(&table, &forbidden, *version)
     }
 
@@ -201,13 +198,9 @@ impl Groups {
     }
 
     fn change_with(&self, edit: impl FnOnce(&mut Table, &mut Forbidden) -> bool) -> Result<bool, Refusal> {
-        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut forbidden = self
-            .forbidden
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let mut version = lock(&self.version);
+        let mut table = read(&self.table).clone();
+        let mut forbidden = read(&self.forbidden).clone();
         if !edit(&mut table, &mut forbidden) {
             return Ok(false);
         }
@@ -215,8 +208,8 @@ impl Groups {
         self.file.write(&self.body(&table, &forbidden, next))?;
         *version = next;
         self.any_forbidden.store(!forbidden.is_empty(), Ordering::Release);
-        *self.forbidden.write().unwrap_or_else(PoisonError::into_inner) = forbidden;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *write(&self.forbidden) = forbidden;
+        *write(&self.table) = table;
         Ok(true)
     }
 }

@@ -5,8 +5,9 @@
 //! `ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`). Time is an argument, so that expiry can be tested without waiting.
 
 use pyrmq_remoting::body::MessageQueue;
+use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// How long clients trust a lock after its last renewal.
 const TRUSTED_MS: i64 = 30_000;
@@ -117,6 +118,6 @@ impl Locks {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }

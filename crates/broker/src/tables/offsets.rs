@@ -3,9 +3,10 @@
 //! In memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop. A
 //! reset keeps an offset until the group's next pull of the queue takes it.
 
+use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Offsets by queue.
 pub type Queues = BTreeMap<i32, i64>;
@@ -202,8 +203,4 @@ fn find<'a>(table: &'a Table, group: &str, topic: &str) -> Option<&'a Queues> {
 
 fn count(table: &Table) -> usize {
     table.values().flat_map(HashMap::values).map(BTreeMap::len).sum()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

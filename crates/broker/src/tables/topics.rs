@@ -10,9 +10,10 @@ use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicConfigSerializeWrapper
 use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
+use pyrmq_remoting::sync::{lock, read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 type Table = NameMap<String, Arc<Topic>>;
 
@@ -93,16 +94,12 @@ impl Topics {
 
     /// One topic.
     pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
-        self.table
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        read(&self.table).get(name).cloned()
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).len()
+        read(&self.table).len()
     }
 
     /// Makes those that are missing, all with one write. Answers false when none was.
@@ -120,8 +117,8 @@ impl Topics {
 
     /// Every topic and the version of the whole, sorted by name.
     pub fn all(&self) -> (Vec<Arc<Topic>>, DataVersion) {
-        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let version = lock(&self.version);
+        let table = read(&self.table);
         let mut topics: Vec<_> = table.values().cloned().collect();
         topics.sort_unstable_by(|a, b| a.topic_name.cmp(&b.topic_name));
         (topics, *version)
@@ -248,8 +245,8 @@ impl Topics {
 
     /// Changes a copy, writes and syncs it, then puts it in place.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
-        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut version = lock(&self.version);
+        let mut table = read(&self.table).clone();
         if !edit(&mut table) {
             return Ok(false);
         }
@@ -260,7 +257,7 @@ impl Topics {
             unknown_members: self.unknown_members.clone(),
         })?;
         *version = next;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *write(&self.table) = table;
         Ok(true)
     }
 }

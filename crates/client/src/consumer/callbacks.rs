@@ -4,8 +4,9 @@
 //! back by its number. Without such a thread every callback fails at once.
 
 use crate::consumer::process_queue::{Chunk, QueueKey};
+use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -66,7 +67,7 @@ pub(crate) struct Callbacks {
 
 impl Callbacks {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Asks, and waits for the answer; `None` when nobody takes callbacks, or none came in time.
@@ -101,10 +102,7 @@ impl Callbacks {
     /// The next callback with its number; waits up to `slice`.
     pub(crate) fn take(&self, slice: Duration) -> Option<(u64, Callback)> {
         let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(self.state(), slice, idle)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = wait_while(&self.changed, self.state(), slice, idle);
         state.waiting.pop_front()
     }
 

@@ -6,8 +6,9 @@ use crate::consumer::offsets::WhichOffset;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::error::{ClientError, Uncommitted};
+use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 use tokio::task::JoinSet;
 
@@ -174,7 +175,7 @@ impl Shared {
     }
 
     fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {
-        self.local_offsets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.local_offsets)
     }
 
     /// Where this member goes on in a queue of a broadcasting group.

@@ -24,9 +24,10 @@ use crate::session::routes::Routes;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{Shutdown, Table, Tracker};
+use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -252,11 +253,7 @@ impl Puller {
 
     /// Where a member of a broadcasting group goes on, as its own store has it.
     pub fn begin_at(&self, offsets: Vec<(QueueKey, i64)>) {
-        let mut kept = self
-            .shared
-            .local_offsets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.shared.local_offsets);
         kept.extend(offsets);
     }
 
@@ -315,11 +312,7 @@ impl Puller {
     /// Waits up to `slice` until something is there, or failed. True: look.
     pub fn wait(&self, slice: Duration) -> bool {
         let state = self.shared.state();
-        let (state, _) = self
-            .shared
-            .arrived
-            .wait_timeout_while(state, slice, |state| !state.is_ready())
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = wait_while(&self.shared.arrived, state, slice, |state| !state.is_ready());
         state.is_ready()
     }
 

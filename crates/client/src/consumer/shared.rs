@@ -11,10 +11,11 @@ use crate::options::{Order, PullerOptions};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
+use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Where a queue starts when nothing else is known.
@@ -156,7 +157,7 @@ impl State {
 
 impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Whether queues must be locked before they are read.

@@ -24,9 +24,10 @@ use pyrmq_remoting::message::properties::Properties as Pairs;
 use pyrmq_remoting::message::properties::names::{
     DELAY, KEYS, TAGS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS,
 };
+use pyrmq_remoting::sync::lock;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -86,7 +87,7 @@ impl Traces {
     }
 
     fn waiting(&self) -> MutexGuard<'_, PendingTraces> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// Traces that were dropped because too many waited.

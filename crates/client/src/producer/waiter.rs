@@ -4,7 +4,8 @@
 //! goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
 //! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is passed over.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use pyrmq_remoting::sync::{get_mut, lock, wait_while};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Where a thread waits for an outcome.
@@ -35,7 +36,7 @@ impl<T> Default for Waiter<T> {
 
 impl<T> Waiter<T> {
     fn slot(&self) -> MutexGuard<'_, Slot<T>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slot)
     }
 
     /// Gives the outcome to the one who waits.
@@ -60,10 +61,7 @@ impl<T> Waiter<T> {
 
     /// Waits at most so long for the outcome.
     pub fn wait(&self, slice: Duration) -> Option<T> {
-        let (mut slot, _) = self
-            .ready
-            .wait_timeout_while(self.slot(), slice, |slot| slot.outcome.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut slot = wait_while(&self.ready, self.slot(), slice, |slot| slot.outcome.is_none());
         let (outcome, next) = (slot.outcome.take(), slot.next.take());
         drop(slot);
         if let Some(next) = next {
@@ -73,7 +71,7 @@ impl<T> Waiter<T> {
     }
 
     fn take_next(&mut self) -> Option<Arc<Self>> {
-        let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let slot = get_mut(&mut self.slot);
         slot.next.take()
     }
 }

@@ -13,7 +13,8 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Properties, Record};
 use pyrmq_remoting::net::{Client, ClientOptions, Resolve, SystemResolver, Table, WeakClient};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use pyrmq_remoting::sync::lock;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use tokio::runtime::Handle;
 
 /// Bytes that may wait to be written to one server. Producers limit theirs themselves (`max_in_flight_bytes`), each of
@@ -191,7 +192,7 @@ impl Connections {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 }
 

@@ -15,9 +15,10 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
+use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -125,20 +126,20 @@ impl Membership {
 
     /// Adds or replaces a subscription.
     pub(crate) fn subscribe(&self, topic: Arc<str>, subscription: Subscription) {
-        let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.subscriptions);
         known.insert(topic, subscription);
         self.is_away.store(false, Ordering::Release);
     }
 
     /// The subscription of a topic.
     pub(crate) fn subscription(&self, topic: &str) -> Option<Subscription> {
-        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.subscriptions);
         known.get(topic).cloned()
     }
 
     /// Drops a subscription. False: there was none. Without the last one the client leaves its group.
     pub(crate) fn unsubscribe(&self, topic: &str) -> bool {
-        let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.subscriptions);
         let was_there = known.remove(topic).is_some();
         if was_there && known.is_empty() {
             self.is_away.store(true, Ordering::Release);
@@ -153,7 +154,7 @@ impl Membership {
 
     /// All subscriptions, as brokers read them.
     pub(crate) fn subscription_data(&self) -> Vec<SubscriptionData> {
-        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.subscriptions);
         known.iter().map(|(topic, wish)| wish.data(topic)).collect()
     }
 
@@ -167,7 +168,7 @@ impl Membership {
 
     /// The topics that are subscribed to.
     pub(crate) fn topics(&self) -> Vec<Arc<str>> {
-        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.subscriptions);
         known.keys().cloned().collect()
     }
 

@@ -8,5 +8,4 @@ pub(crate) mod identity;
 pub mod name_servers;
 mod route_lookup;
 pub mod routes;
-pub mod signal;
 mod topic_route;

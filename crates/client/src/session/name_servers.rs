@@ -11,10 +11,11 @@ use crate::options::ClientOptions;
 use crate::session::address_server::AddressServer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, NetError};
+use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The name servers of a client.
@@ -76,7 +77,7 @@ impl NameServers {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// Makes the list again when it is old.

@@ -6,10 +6,11 @@ use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::sync::write;
 use pyrmq_routing::route::Route;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
@@ -79,7 +80,7 @@ impl Shared {
     }
 
     fn remember(&self, topic: &Arc<str>, found: &RouteResult) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write(&self.known);
         match found {
             Ok(route) => {
                 let mut route = TopicRoute::clone(route);

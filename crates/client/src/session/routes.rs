@@ -8,11 +8,12 @@ use crate::session::name_servers::NameServers;
 pub use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::net::{Shutdown, Tracker};
+use pyrmq_remoting::sync::{lock, read, write};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::MASTER_ID;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -337,7 +338,7 @@ impl Routes {
 
 impl Shared {
     pub(super) fn cached(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.known)
     }
 
     /// Forgets routes that were not used for this many rounds, while more than [`IDLE_KEPT`] are known; returns the
@@ -373,7 +374,7 @@ impl Shared {
             }
         }
         if !forgotten.is_empty() {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = write(&self.known);
             for topic in &forgotten {
                 known.remove(topic);
             }
@@ -382,10 +383,10 @@ impl Shared {
     }
 
     fn stale(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Instant, bool)>> {
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stale)
     }
 
     pub(super) fn lookups(&self) -> MutexGuard<'_, HashMap<Arc<str>, Lookup>> {
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lookups)
     }
 }

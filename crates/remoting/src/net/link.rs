@@ -10,9 +10,10 @@ use super::pending::{Callback, Pending};
 use super::send_queue::{SendQueue, cost_of};
 use super::{CloseReason, NetError, Outbox};
 use crate::command::Command;
+use crate::sync::lock;
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -119,7 +120,7 @@ impl Link {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn address(&self) -> &str {

@@ -11,11 +11,12 @@ use super::server::{Events, next_peer_id};
 use super::{ClientOptions, CloseReason, NetError, Peer, Table, Tracker};
 use crate::command::Command;
 use crate::hash::NameMap;
+use crate::sync::lock;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -103,7 +104,7 @@ impl Links {
     }
 
     pub(super) fn links(&self) -> MutexGuard<'_, NameMap<Box<str>, Arc<Link>>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_address)
     }
 
     fn shut(&self) {

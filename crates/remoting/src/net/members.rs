@@ -3,7 +3,8 @@
 use super::table::unsupported;
 use super::{Peer, Processor, Reply, Table};
 use crate::command::Command;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{read, write};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// One of the clients that share connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,11 +81,11 @@ impl Members {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, List> {
-        self.list.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.list)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, List> {
-        self.list.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.list)
     }
 }
 

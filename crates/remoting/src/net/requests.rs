@@ -2,8 +2,9 @@
 
 use super::{Meter, Peer, Reply};
 use crate::command::Command;
+use crate::sync::{lock, wait_while};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// One request for a Python worker.
@@ -53,7 +54,7 @@ impl Requests {
 
     /// Queues a request, or returns it if the queue is full or closed.
     pub fn push(&self, request: PythonRequest) -> Result<(), Box<PythonRequest>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state.closed || state.queue.len() >= self.capacity {
             return Err(Box::new(request));
         }
@@ -65,22 +66,21 @@ impl Requests {
 
     /// Waits up to `timeout` for a request. `None`: none arrived, or the queue is closed and empty.
     pub fn take(&self, timeout: Duration) -> Option<PythonRequest> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut state, _) = self
-            .ready
-            .wait_timeout_while(state, timeout, |state| state.queue.is_empty() && !state.closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
+        let mut state = wait_while(&self.ready, state, timeout, |state| {
+            state.queue.is_empty() && !state.closed
+        });
         state.queue.pop_front()
     }
 
     /// Returns true once closed. Workers end when it is closed and empty.
     pub fn is_closed(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed
+        lock(&self.state).closed
     }
 
     /// Closes the queue to new requests and wakes every worker.
     pub fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        lock(&self.state).closed = true;
         self.ready.notify_all();
     }
 }

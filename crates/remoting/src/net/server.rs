@@ -11,6 +11,7 @@ use super::memory_budget::MemoryBudget;
 use super::partial_frames::{Halves, UnfinishedFrames};
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
+use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -170,7 +171,7 @@ impl fmt::Debug for Server {
 
 impl Shared {
     fn links(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.links)
     }
 
     fn advance(&self, phase: Phase) {

@@ -4,10 +4,11 @@
 //! owner waits with [`Tracker::wait`] up to a deadline, after which the tracker drops the remaining tasks. This is the
 //! only file that spawns tasks.
 
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -185,7 +186,7 @@ impl Tracker {
 
 impl Tasks {
     fn entries(&self) -> MutexGuard<'_, HashMap<u64, Option<AbortHandle>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Cache of encoded routes with a limit on their bytes. It evicts those first that were not requested since the last
 //! round.
 
-use super::route_view::{BrokerEntries, TopicEntry, lock};
+use super::route_view::{BrokerEntries, TopicEntry};
 use bytes::Bytes;
+use pyrmq_remoting::sync::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -19,7 +19,8 @@ mod view;
 mod writer;
 
 use pyrmq_remoting::body::DataVersion;
-use route_view::{RouteView, lock};
+use pyrmq_remoting::sync::lock;
+use route_view::RouteView;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

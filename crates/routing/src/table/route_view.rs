@@ -20,27 +20,16 @@ use pyrmq_remoting::body::{
     Body, BrokerData, DataVersion, KVTable, QueueData, Style, TopicQueueMappingInfo, TopicRouteData,
 };
 use pyrmq_remoting::names::PERM_WRITE;
+use pyrmq_remoting::sync::{lock, read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SHARDS: usize = 64;
 /// Topics of this kind keep their slaves' synchronisation and are never moved to an acting master (Apache
 /// `TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`).
 const SYNC_BROKER_MEMBER_GROUP_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
-
-pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One broker name as routes show it.
 #[derive(Debug)]

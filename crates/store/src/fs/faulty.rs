@@ -4,10 +4,11 @@
 //! [`RealFs`](super::RealFs) directly and pays nothing.
 
 use crate::fs::{Entry, File, Fs, LockGuard, Space, System};
+use crate::sync::lock;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// All that is wrong with a disk.
@@ -35,7 +36,7 @@ struct Condition {
 
 impl Condition {
     fn faults(&self) -> MutexGuard<'_, DiskFaults> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.faults)
     }
 
     fn now(&self) -> Option<DiskFaults> {

@@ -3,6 +3,7 @@
 //! One file, although it is long: it has all of the crate's unsafe code, which nothing else may contain.
 
 use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, memory, parent};
+use crate::sync::lock;
 #[cfg(target_os = "linux")]
 use rustix::fs::Advice;
 #[cfg(target_os = "linux")]
@@ -17,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::UNIX_EPOCH;
 
 /// The file system of this machine.
@@ -226,7 +227,7 @@ impl Fs for RealFs {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
         // To the end: the file is neither opened nor closed while another thread decides.
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&HELD);
         if FileId::of(path).is_some_and(|id| held.contains(&id)) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -356,7 +357,7 @@ impl FileId {
 
 /// True for a lock file that this process holds. Asking the system instead would take the lock away.
 pub fn is_locked_here(path: &Path) -> bool {
-    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = lock(&HELD);
     FileId::of(path).is_some_and(|id| held.contains(&id))
 }
 
@@ -372,7 +373,7 @@ impl LockGuard for RealLock {}
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&HELD);
         // Closed before another thread may lock it, because closing would release that thread's lock, too. A forked
         // child still has the file open.
         if let Some(file) = self.file.take() {

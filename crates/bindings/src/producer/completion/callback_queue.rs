@@ -10,11 +10,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use pyrmq_remoting::sync::lock;
+use std::sync::Mutex;
 
 /// Reports an error to the loop's exception handler.
 pub(crate) fn call_exception_handler(
@@ -57,7 +54,7 @@ impl CallbackQueue {
         context: Py<PyAny>,
         future: Py<PyAny>,
     ) -> PyResult<()> {
-        let mut due = locked(&slf.get().due);
+        let mut due = lock(&slf.get().due);
         let first = due.is_empty();
         due.push(Due {
             call,
@@ -94,7 +91,7 @@ impl CallbackQueue {
     /// Calls what is due. What becomes due meanwhile is called after the loop's other handles.
     fn run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let due = std::mem::take(&mut *locked(&slf.get().due));
+        let due = std::mem::take(&mut *lock(&slf.get().due));
         let mut due = due.into_iter();
         while let Some(one) = due.next() {
             let context = one.context.bind(py);
@@ -104,7 +101,7 @@ impl CallbackQueue {
             if error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<PySystemExit>(py) {
                 let mut rest: Vec<Due> = due.collect();
                 if !rest.is_empty() {
-                    let mut came = locked(&slf.get().due);
+                    let mut came = lock(&slf.get().due);
                     rest.append(&mut came);
                     *came = rest;
                     drop(came);
@@ -132,7 +129,7 @@ impl CallbackQueue {
     }
 
     fn __clear__(&self) {
-        let due = std::mem::take(&mut *locked(&self.due));
+        let due = std::mem::take(&mut *lock(&self.due));
         drop(due);
     }
 }

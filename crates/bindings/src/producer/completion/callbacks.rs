@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 use pyrmq_client::producer::accumulator::BatchOutcome;
 use pyrmq_client::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Condition, Listener};
-use pyrmq_client::session::signal::Signal;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,9 +30,9 @@ pub(crate) struct Callbacks {
     on_error: OnceLock<Py<PyAny>>,
 }
 
-fn setting(signal: &Arc<Signal>) -> Listener {
-    let signal = signal.clone();
-    Box::new(move || signal.set())
+fn notifying(wakeup: &Arc<Wakeup>) -> Listener {
+    let wakeup = wakeup.clone();
+    Box::new(move || wakeup.notify())
 }
 
 impl Callbacks {
@@ -123,8 +123,8 @@ impl Callbacks {
         deadline: Instant,
     ) -> PyResult<Option<BorrowedPermit<'a>>> {
         let wake_registration = self.completion_queue.register_thread();
-        let signal = wake_registration.signal();
-        let mut place = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), setting(signal));
+        let wakeup = wake_registration.wakeup();
+        let mut place = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), notifying(wakeup));
         loop {
             self.serve(py, back_pressure)?;
             // Once more when the time is over: whoever fits is not refused.
@@ -136,7 +136,7 @@ impl Callbacks {
             }
             let acquired = enter::wait(py, |slice| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let is_set = signal.wait(slice.min(left));
+                let is_set = wakeup.notified_within(slice.min(left));
                 let permit = place.try_acquire();
                 (is_set || permit.is_some() || left <= slice).then_some(permit)
             })?;
@@ -155,8 +155,8 @@ impl Callbacks {
         deadline: Instant,
     ) -> PyResult<bool> {
         let wake_registration = self.completion_queue.register_thread();
-        let signal = wake_registration.signal();
-        let watch = back_pressure.watch(Condition::Empty, setting(signal));
+        let wakeup = wake_registration.wakeup();
+        let watch = back_pressure.watch(Condition::Empty, notifying(wakeup));
         loop {
             self.serve(py, back_pressure)?;
             if watch.is_satisfied() || back_pressure.in_flight() <= apart() {
@@ -165,7 +165,7 @@ impl Callbacks {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            wait_for(py, signal, deadline)?;
+            wait_for(py, wakeup, deadline)?;
         }
     }
 
@@ -182,15 +182,15 @@ impl Callbacks {
             if served > 0 || Instant::now() >= deadline || self.completion_queue.state().closed {
                 return Ok(served);
             }
-            wait_for(py, wake_registration.signal(), deadline)?;
+            wait_for(py, wake_registration.wakeup(), deadline)?;
         }
     }
 }
 
-/// Sleeps until the signal is set, or the time is over.
-pub(crate) fn wait_for(py: Python<'_>, signal: &Signal, deadline: Instant) -> PyResult<()> {
+/// Sleeps until notified, or the time is over.
+pub(crate) fn wait_for(py: Python<'_>, wakeup: &Wakeup, deadline: Instant) -> PyResult<()> {
     enter::wait(py, |slice: Duration| {
         let left = deadline.saturating_duration_since(Instant::now());
-        (signal.wait(slice.min(left)) || left <= slice).then_some(())
+        (wakeup.notified_within(slice.min(left)) || left <= slice).then_some(())
     })
 }

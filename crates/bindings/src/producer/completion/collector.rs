@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use pyrmq_remoting::sync::{lock, wait_while};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Messages of a batch call that were in one frame, each as its place there and its number in the call, and their
@@ -82,7 +83,7 @@ impl BatchCollector {
     }
 
     fn state(&self) -> MutexGuard<'_, Arrived> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn record(&self, part: BatchPart) {
@@ -131,10 +132,7 @@ impl BatchCollector {
 
     pub(crate) fn wait(&self, slice: Duration) -> Option<Vec<BatchPart>> {
         let state = self.state();
-        let (mut state, _) = self
-            .done
-            .wait_timeout_while(state, slice, |state| !state.is_whole())
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = wait_while(&self.done, state, slice, |state| !state.is_whole());
         state.is_whole().then(|| std::mem::take(&mut state.parts))
     }
 }

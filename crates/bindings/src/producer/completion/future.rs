@@ -12,8 +12,9 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+use pyrmq_remoting::sync::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// How a message's future ended.
 #[derive(Debug)]
@@ -44,10 +45,6 @@ struct Waiting {
     more: Vec<(Py<PyAny>, Py<PyAny>)>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SendFuture {
     pub(crate) fn new(soon: Py<CallbackQueue>) -> Self {
         Self {
@@ -69,7 +66,7 @@ impl SendFuture {
         if this.end.set(end).is_err() {
             return Ok(false);
         }
-        let waiting = std::mem::take(&mut *locked(&this.waiting));
+        let waiting = std::mem::take(&mut *lock(&this.waiting));
         for (call, context) in waiting.first.into_iter().chain(waiting.more) {
             CallbackQueue::push(
                 this.soon.bind(slf.py()),
@@ -184,7 +181,7 @@ impl SendFuture {
         };
         let this = slf.get();
         if !this.is_done() {
-            let mut waiting = locked(&this.waiting);
+            let mut waiting = lock(&this.waiting);
             if !this.is_done() {
                 if waiting.first.is_none() && waiting.more.is_empty() {
                     waiting.first = Some((call, context));
@@ -199,7 +196,7 @@ impl SendFuture {
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
         // Comparing runs Python: out of the lock.
-        let all = std::mem::take(&mut *locked(&self.waiting));
+        let all = std::mem::take(&mut *lock(&self.waiting));
         let (mut kept, mut removed) = (Waiting::default(), Vec::new());
         for (other, context) in all.first.into_iter().chain(all.more) {
             if other.bind(py).eq(call)? {
@@ -208,7 +205,7 @@ impl SendFuture {
                 kept.more.push((other, context));
             }
         }
-        let mut waiting = locked(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         kept.more.extend(waiting.first.take());
         kept.more.append(&mut waiting.more);
         *waiting = kept;
@@ -262,7 +259,7 @@ impl SendFuture {
     }
 
     fn __clear__(&self) {
-        let waiting = std::mem::take(&mut *locked(&self.waiting));
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
         drop(waiting);
     }
 }

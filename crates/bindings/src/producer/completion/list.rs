@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use pyrmq_remoting::sync::{lock, wait_while};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// A queue as it comes from Python and goes there: topic, broker name, queue number.
@@ -62,7 +63,7 @@ struct State {
 
 impl SharedCompletions {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn push(&self, token: u64, outcome: Result<Value, ClientError>) {
@@ -81,10 +82,9 @@ impl SharedCompletions {
     /// What is there within the slice, and whether more may come.
     fn wait(&self, slice: Duration) -> (Vec<Reply>, bool) {
         let state = self.state();
-        let (mut state, _) = self
-            .ready
-            .wait_timeout_while(state, slice, |state| state.list.is_empty() && !state.closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = wait_while(&self.ready, state, slice, |state| {
+            state.list.is_empty() && !state.closed
+        });
         (std::mem::take(&mut state.list), !state.closed)
     }
 }

@@ -1,9 +1,10 @@
 //! A pipe that an event loop waits on.
 
 use crate::errors::Error;
+use pyrmq_remoting::sync::lock;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// A byte in a pipe while there is something to look at: what asyncio can wait for.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl PipeSignal {
 
     /// Never blocks: at most one byte is in the pipe.
     pub(crate) fn notify(&self) {
-        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_notified = lock(&self.is_notified);
         if !*is_notified {
             *is_notified = (&self.writer).write_all(&[1]).is_ok();
         }
@@ -38,7 +39,7 @@ impl PipeSignal {
 
     /// Takes the byte out, if it is there.
     pub(crate) fn reset(&self) {
-        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_notified = lock(&self.is_notified);
         if *is_notified {
             *is_notified = (&self.reader).read_exact(&mut [0]).is_err();
         }

@@ -14,9 +14,10 @@ use pyo3::prelude::*;
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
 use pyrmq_client::producer::accumulator::BatchOutcome;
-use pyrmq_client::session::signal::Signal;
+use pyrmq_remoting::sync::lock;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What waits for a message's outcome.
 #[derive(Debug)]
@@ -54,14 +55,14 @@ impl CompletionQueue {
 #[derive(Debug, Default)]
 pub(crate) struct CompletedFrames {
     pub(crate) frames: VecDeque<BatchOutcome<Completion>>,
-    registered: Vec<Arc<Signal>>,
+    registered: Vec<Arc<Wakeup>>,
     pub(crate) closed: bool,
 }
 
 impl CompletedFrames {
     fn wake_all(&self) {
-        for signal in &self.registered {
-            signal.set();
+        for wakeup in &self.registered {
+            wakeup.notify();
         }
     }
 }
@@ -69,26 +70,26 @@ impl CompletedFrames {
 /// A thread that is woken by completions; dropped, it is not any more.
 pub(crate) struct WakeRegistration<'a> {
     completion_queue: &'a CompletionQueue,
-    signal: Arc<Signal>,
+    wakeup: Arc<Wakeup>,
 }
 
 impl WakeRegistration<'_> {
     /// Set when a frame has finished, or the queue was closed.
-    pub(crate) fn signal(&self) -> &Arc<Signal> {
-        &self.signal
+    pub(crate) fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
     }
 }
 
 impl Drop for WakeRegistration<'_> {
     fn drop(&mut self) {
         let mut state = self.completion_queue.state();
-        state.registered.retain(|other| !Arc::ptr_eq(other, &self.signal));
+        state.registered.retain(|other| !Arc::ptr_eq(other, &self.wakeup));
     }
 }
 
 impl CompletionQueue {
     pub(crate) fn state(&self) -> MutexGuard<'_, CompletedFrames> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn push(&self, batch_outcome: BatchOutcome<Completion>) {
@@ -106,11 +107,11 @@ impl CompletionQueue {
 
     /// A thread is woken from now on; what finished before, it sees by itself.
     pub(crate) fn register_thread(&self) -> WakeRegistration<'_> {
-        let signal: Arc<Signal> = Arc::default();
-        self.state().registered.push(signal.clone());
+        let wakeup: Arc<Wakeup> = Arc::default();
+        self.state().registered.push(wakeup.clone());
         WakeRegistration {
             completion_queue: self,
-            signal,
+            wakeup,
         }
     }
 

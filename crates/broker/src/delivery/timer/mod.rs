@@ -23,10 +23,12 @@ pub(crate) use handle::Handle;
 use deliver::Job;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_remoting::sync::lock;
+use pyrmq_remoting::sync::wakeup::{Wakeup, Woken};
 use pyrmq_store::{Durability, Fs, Store, StoreError, TIMER_QUEUE, TimerOptions, TimerProgress, TimerStore};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// How long the thread sleeps when it waits for nothing.
@@ -46,17 +48,10 @@ pub struct Timers {
     options: TimerOptions,
     // Guards the files: held for one batch, never while messages are stored. `None` with `timerWheelEnable=false`.
     files: Option<Mutex<TimerStore>>,
-    // Guards what wakes the thread.
-    wakeup: Mutex<Wakeup>,
-    wake: Condvar,
+    // Of the thread.
+    wakeup: Wakeup,
     /// The thread sleeps longer than a step: a new message has to ring.
     listens: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Wakeup {
-    notified: bool,
-    stopped: bool,
 }
 
 /// What only the thread knows.
@@ -86,37 +81,30 @@ impl Timers {
         Ok(Self {
             options,
             files,
-            wakeup: Mutex::default(),
-            wake: Condvar::new(),
+            wakeup: Wakeup::default(),
             listens: AtomicBool::new(false),
         })
     }
 
     fn files(&self) -> Option<MutexGuard<'_, TimerStore>> {
         let files = self.files.as_ref()?;
-        Some(files.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn wakeup(&self) -> MutexGuard<'_, Wakeup> {
-        self.wakeup.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(lock(files))
     }
 
     /// A timer message became readable.
     pub(crate) fn arrived(&self) {
         if self.listens.swap(false, Ordering::AcqRel) {
-            self.wakeup().notified = true;
-            self.wake.notify_all();
+            self.wakeup.notify();
         }
     }
 
     /// Ends [`Timers::run`].
     pub(crate) fn stop(&self) {
-        self.wakeup().stopped = true;
-        self.wake.notify_all();
+        self.wakeup.stop();
     }
 
     fn is_stopped(&self) -> bool {
-        self.wakeup().stopped
+        self.wakeup.is_stopped()
     }
 
     /// Takes in and delivers until [`Timers::stop`]; runs on a thread of its own.
@@ -195,15 +183,11 @@ impl Timers {
                 self.listens.store(false, Ordering::Release);
             }
             let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
-            let (mut wakeup, _) = self
-                .wake
-                .wait_timeout_while(self.wakeup(), wait, |wakeup| !wakeup.notified && !wakeup.stopped)
-                .unwrap_or_else(PoisonError::into_inner);
-            if wakeup.stopped {
-                return false;
-            }
-            if !std::mem::take(&mut wakeup.notified) {
-                return true;
+            match self.wakeup.wait(wait) {
+                Woken::Stopped => return false,
+                Woken::TimedOut => return true,
+                // The time to wait for may be another now.
+                Woken::Notified => {}
             }
         }
     }
@@ -265,8 +249,4 @@ impl Timers {
     pub(crate) fn checkpoint(&self) -> Option<Vec<u8>> {
         Some(self.files()?.checkpoint_bytes())
     }
-}
-
-fn lock(files: &Mutex<TimerStore>) -> MutexGuard<'_, TimerStore> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,10 +10,11 @@
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A read that took this long was no read from the page cache.
@@ -100,7 +101,7 @@ impl ColdReadPool {
 
 impl Shared {
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.jobs)
     }
 
     fn run(&self, answer: &impl Fn(Job)) {
@@ -113,13 +114,9 @@ impl Shared {
                 continue;
             }
             jobs.idle += 1;
-            let (woken, waited) = self
-                .more
-                .wait_timeout_while(jobs, LINGER, |jobs| jobs.waiting.is_empty())
-                .unwrap_or_else(PoisonError::into_inner);
-            jobs = woken;
+            jobs = wait_while(&self.more, jobs, LINGER, |jobs| jobs.waiting.is_empty());
             jobs.idle -= 1;
-            if waited.timed_out() {
+            if jobs.waiting.is_empty() {
                 jobs.threads -= 1;
                 return;
             }

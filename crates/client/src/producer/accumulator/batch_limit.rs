@@ -4,8 +4,9 @@
 //! and no broker says so: after a while without a refusal the limit doubles, until it is what it was. A batch that is
 //! refused on that way costs one split.
 
+use pyrmq_remoting::sync::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time without a refusal after which a longer batch is tried.
@@ -37,7 +38,7 @@ impl BatchLimit {
     }
 
     fn raise(&self, now: Instant) -> Option<usize> {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = lock(&self.changed);
         let mut bytes = self.bytes.load(Ordering::Relaxed);
         if changed.is_some_and(|at| now >= at + RAISE_AFTER) {
             bytes = bytes.saturating_mul(2).min(self.most);
@@ -49,7 +50,7 @@ impl BatchLimit {
 
     /// A batch of this length was stored, and a longer one refused. True when the limit is lower than before.
     pub(super) fn lower(&self, bytes: usize, now: Instant) -> bool {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = lock(&self.changed);
         *changed = Some(now);
         self.bytes.fetch_min(bytes, Ordering::Relaxed) > bytes
     }

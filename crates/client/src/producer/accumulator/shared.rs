@@ -11,9 +11,10 @@ use crate::producer::batch::IdText;
 use crate::producer::outgoing::EncodedBody;
 use bytes::{Bytes, BytesMut};
 use pyrmq_remoting::hash::NameMap;
+use pyrmq_remoting::sync::lock;
 use pyrmq_routing::route::TopicPublishInfo;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -93,7 +94,7 @@ impl<T> std::fmt::Debug for Accumulator<T> {
 
 impl<T> Accumulator<T> {
     pub(super) fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

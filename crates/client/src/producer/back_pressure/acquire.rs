@@ -5,7 +5,7 @@ use super::permit::BorrowedPermit;
 use super::waiting::{Condition, Listener};
 use super::window::Usage;
 use super::{BackPressure, State};
-use crate::session::signal::Signal;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,14 +137,14 @@ impl BackPressure {
         if let Some(permit) = self.try_acquire_at(messages, bytes, brokers) {
             return Some(permit);
         }
-        let signal: Arc<Signal> = Arc::default();
-        let satisfied = signal.clone();
-        let listener = Box::new(move || satisfied.set());
+        let wakeup: Arc<Wakeup> = Arc::default();
+        let satisfied = wakeup.clone();
+        let listener = Box::new(move || satisfied.notify());
         let mut queued = self.enqueue_acquire(messages, bytes, brokers.clone(), listener);
         if let Some(permit) = queued.try_acquire() {
             return Some(permit);
         }
-        signal.wait(slice);
+        wakeup.notified_within(slice);
         queued.try_acquire()
     }
 
@@ -185,10 +185,10 @@ impl BackPressure {
 
     /// Waits up to `slice` until nothing is on its way.
     pub fn empty(&self, slice: Duration) -> bool {
-        let signal: Arc<Signal> = Arc::default();
-        let satisfied = signal.clone();
-        let watch = self.watch(Condition::Empty, Box::new(move || satisfied.set()));
-        watch.is_satisfied() || signal.wait(slice)
+        let wakeup: Arc<Wakeup> = Arc::default();
+        let satisfied = wakeup.clone();
+        let watch = self.watch(Condition::Empty, Box::new(move || satisfied.notify()));
+        watch.is_satisfied() || wakeup.notified_within(slice)
     }
 
     fn wait_for(&self, condition: Condition, listener: Listener) -> u64 {

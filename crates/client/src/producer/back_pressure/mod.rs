@@ -23,9 +23,10 @@ use crate::error::{BrokerFull, ClientError, WindowFull};
 pub use acquire::{QueuedAcquire, Watch};
 pub use candidates::Candidates;
 pub use permit::{BorrowedPermit, Permit};
+use pyrmq_remoting::sync::lock;
 use state::State;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 pub use waiting::{Condition, Listener};
 use window::{BrokerId, Usage, Window};
@@ -283,6 +284,6 @@ impl BackPressure {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -1,9 +1,15 @@
-//! Locks that go on after a panic of another thread: what they guard is changed in one step or not at all.
+//! Locks, and what threads without a runtime wait on.
+//!
+//! The locks go on after another thread has panicked, because what they guard is changed in one step or not at all.
+//! They are the standard library's: `parking_lot` keeps its waiting threads in a table of the process, which a forked
+//! child may inherit locked.
 
-pub(crate) mod wakeup;
+mod one_shot;
+pub mod wakeup;
 
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+pub use one_shot::OneShot;
+pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
@@ -41,7 +47,7 @@ fn scheduled<G>(_take: impl Fn() -> Option<G>) -> Option<G> {
     None
 }
 
-/// What an attempt gave; nothing where the lock is taken.
+/// The guard of an attempt that succeeded.
 fn taken<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
     match attempt {
         Ok(guard) => Some(guard),
@@ -50,7 +56,8 @@ fn taken<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Takes the lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     if let Some(guard) = scheduled(|| try_lock(mutex)) {
         return guard;
     }
@@ -58,26 +65,33 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The lock, if it is free.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     taken(mutex.try_lock())
 }
 
-pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+/// Takes the lock to read.
+pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     if let Some(guard) = scheduled(|| taken(lock.try_read())) {
         return guard;
     }
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+/// Takes the lock to write.
+pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     if let Some(guard) = scheduled(|| taken(lock.try_write())) {
         return guard;
     }
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the lock guards, which nobody else has.
+pub fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Waits while a condition holds, at most for `longest`.
-pub(crate) fn wait_while<'g, T>(
+pub fn wait_while<'g, T>(
     changed: &Condvar,
     guard: MutexGuard<'g, T>,
     longest: Duration,
