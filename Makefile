@@ -124,8 +124,8 @@ benchdeps: dev
 	$(BIN)/python tools/requirements.py bench > $(VENV)/bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/bench.txt
 
-bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ: the figures of the README
-	$(BIN)/python -m benches.e2e --out benches/results
+bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ, Kafka, NATS: the figures of the README (ROW=produce,lone; QUICK=1: a row of each area)
+	$(BIN)/python -m benches.e2e --out benches/results $(if $(ROW),--rows $(ROW)) $(if $(QUICK),--quick)
 
 micro: dev ## time single calls with pytest-benchmark; saves the run in .benchmarks/
 	$(PYTEST) benches/micro --benchmark-autosave

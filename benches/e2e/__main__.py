@@ -7,11 +7,8 @@ Compare single figures only with each other.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
+import difflib
 import os
-import platform
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -20,15 +17,19 @@ from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver
 
+from benches import report
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.nameserver import name_server_rows
 from benches.e2e.producer import producer_rows
-from benches.e2e.rivals import Duel, rival_rows, rival_table
+from benches.e2e.rivals import rival_rows
+from benches.e2e.rivals.plans import PLANS
 from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
+from benches.results import machine, save
+from benches.row import Row
 from pyrmq import _core
 
 if TYPE_CHECKING:
@@ -44,9 +45,19 @@ SENDS = (
 """Rows of the sending Java client: name, text, threads, messages per send."""
 
 
-def measure(arguments: argparse.Namespace) -> list[rows.Row]:
+KNOWN = (
+    *("start", "import", "codec", "nameserver", "store", *PARTS, "selection", "rivals"),
+    *(plan.name for plan in PLANS),
+    *("producer", "sync", "batch", "drain", "python"),
+)
+"""What `--rows` takes; `rivals` is all of the plans, `store` has parts."""
+
+QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
+
+
+def measure(arguments: argparse.Namespace) -> list[Row]:
     """Run the requested rows."""
-    done: list[rows.Row] = []
+    done: list[Row] = []
     chosen = set(arguments.rows.split(",")) if arguments.rows else None
 
     def wanted(name: str) -> bool:
@@ -78,8 +89,9 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
         )
     if wanted("selection"):
         done += selection_rows(arguments.rounds)
-    if wanted("rivals"):
-        done += rival_rows(arguments.rounds, arguments.scale)
+    duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
+    if duels:
+        done += rival_rows(arguments.rounds, arguments.scale, duels)
     if wanted("producer"):
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -90,7 +102,7 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
             driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
             for name, what, threads, batch in SENDS:
                 if wanted(name):
-                    row = rows.Row(what=what, unit="msg/s", target=">= 1.8 times")
+                    row = Row(what=what, unit="msg/s", target=">= 1.8 times")
                     done.append(
                         rows.java_sends(
                             sides,
@@ -103,7 +115,7 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
                         )
                     )
             if wanted("drain"):
-                row = rows.Row(
+                row = Row(
                     what="Java push consumer draining a backlog",
                     unit="msg/s",
                     target=">= 1.3 times",
@@ -120,21 +132,21 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
     return done
 
 
-def _figure(row: rows.Row, side: str) -> str:
+def _figure(row: Row, side: str) -> str:
     if side not in row.figures:
         return "-"
     median = row.median(side)
     return f"{median:,.4g} {row.unit}" if median < 1000 else f"{median:,.0f} {row.unit}"
 
 
-def table(done: list[rows.Row]) -> str:
+def table(done: list[Row]) -> str:
     """Return the figures as a Markdown table: medians, ratio, server CPU."""
     lines = [
         "| what | ours | Apache | ratio | server CPU per message, ours / Apache | target |",
         "|---|---|---|---|---|---|",
     ]
     for row in done:
-        if isinstance(row, Duel):
+        if row.client_us:
             continue
         cells = [_figure(row, side) for side in ("ours", "apache")]
         ratio = f"{row.ratio():.2f}" if row.ratio() is not None else "-"
@@ -184,41 +196,40 @@ def main() -> int:
     )
     parser.add_argument(
         "--rows",
-        help="comma list of: start,import,codec,nameserver,store,selection,rivals,producer,sync,"
-        f"batch,drain,python (default: all); parts of store: {','.join(PARTS)}",
+        help=f"comma list of: {','.join(KNOWN)} (default: all)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"a row of each area ({QUICK}) in short turns: in less than ten minutes",
     )
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rows = arguments.rows or QUICK
+        arguments.rounds, arguments.scale = min(arguments.rounds, 3), min(arguments.scale, 0.5)
+    unknown = sorted(set((arguments.rows or "").split(",")) - {"", *KNOWN})
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], KNOWN, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"unknown rows: {', '.join(unknown)}{hint}; known: {', '.join(KNOWN)}")
     if _core.BUILD_PROFILE != "release":
         parser.error(f"pyrmq is a {_core.BUILD_PROFILE} build: run `make dev` first")
     if wheel_wanted(arguments.rows) and not list((ROOT / "dist").glob("*.whl")):
         print("left out: the wheel's size; `make wheel` makes one in dist/", file=sys.stderr)
+    found = machine()
+    if found["busy"]:
+        print(
+            f"the machine is busy: its load average is {found['load_at_start']}; these figures are "
+            "not worth citing",
+            file=sys.stderr,
+        )
     with installed():
         done = measure(arguments)
     print(table(done))
-    if any(isinstance(row, Duel) for row in done):
-        print(f"\n{rival_table(done)}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    ).stdout.strip()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(tz=datetime.UTC)
-    raw = {
-        "taken": now.isoformat(timespec="seconds"),
-        "commit": commit,
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "rows": [{**vars(row), "ratio": row.ratio()} for row in done],
-    }
-    path = arguments.out / f"{now:%Y%m%dT%H%M%S}.json"
-    path.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    rivals = {row.name: row for row in done if row.client_us}
+    if rivals:
+        print(f"\n{report.table(list(rivals), rivals)}")
+    path = save(done, arguments.out, machine=found, command=sys.argv[1:])
     print(f"raw figures: {path}", file=sys.stderr)
     return 0
 

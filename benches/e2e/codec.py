@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.interop import artifacts
 
-from benches.e2e.rows import Row
 from benches.e2e.servers import VERSION
+from benches.row import Row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 0.05

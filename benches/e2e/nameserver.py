@@ -20,8 +20,8 @@ from tests.interop.rocketmq import JavaNameServer
 from tests.reference import frame as wire
 
 from benches.e2e.generator import Load, build
-from benches.e2e.rows import Row
 from benches.e2e.servers import VERSION, cpu_seconds, resident_mib
+from benches.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benches.e2e.rows import Row
 from benches.e2e.servers import Side, cpu_seconds
 from benches.loads import LOADS, run
+from benches.row import Row
 
 
 def _rows() -> list[tuple[Row, str]]:

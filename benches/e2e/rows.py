@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
+from benches.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,44 +23,6 @@ WARM_WINDOW_S = 2
 WARM_WINDOWS = 15
 WARM_SHARE = 0.05
 """Two windows agree if they differ by at most this share."""
-
-
-@dataclass(kw_only=True)
-class Row:
-    """One line of the report.
-
-    Attributes:
-        what: text of the row.
-        unit: of the figures.
-        target: text of the target.
-        figures: side name to its figures, in order of measurement.
-        cpu_us: side name to microseconds of server CPU per message.
-        less_is_more: a smaller figure is better.
-    """
-
-    what: str
-    unit: str
-    target: str
-    figures: dict[str, list[float]] = field(default_factory=dict)
-    cpu_us: dict[str, list[float]] = field(default_factory=dict)
-    less_is_more: bool = False
-
-    def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
-        """Add one figure."""
-        self.figures.setdefault(side, []).append(value)
-        if cpu_us is not None:
-            self.cpu_us.setdefault(side, []).append(cpu_us)
-
-    def median(self, side: str) -> float:
-        """Return the median of a side's figures."""
-        return statistics.median(self.figures[side])
-
-    def ratio(self) -> float | None:
-        """Return how many times better our median is; None if one side is missing."""
-        if not {"ours", "apache"} <= self.figures.keys():
-            return None
-        ratio = self.median("ours") / self.median("apache")
-        return 1 / ratio if self.less_is_more else ratio
 
 
 def _with_cpu(
@@ -105,7 +66,7 @@ def java_sends(
         return result["perSecond"], cpu
 
     for side in sides:
-        _warm(lambda side=side: send(side, WARM_WINDOW_S)[0])  # type: ignore[misc]
+        warm(lambda side=side: send(side, WARM_WINDOW_S)[0])  # type: ignore[misc]
     for _ in range(rounds):
         for side in sides:
             # No side should pay for the other side's pages.
@@ -114,7 +75,7 @@ def java_sends(
     return row
 
 
-def _warm(window: Callable[[], float]) -> None:
+def warm(window: Callable[[], float]) -> None:
     """Run a load until two windows agree: a JVM that still compiles is not representative."""
     before = window()
     for _ in range(WARM_WINDOWS):

@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
-from benches.e2e.rows import Row
+from benches.row import Row
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,15 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.interop.driver import Driver, DriverError
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 from benches.e2e.generator import Load, binary, build
-from benches.e2e.rows import Row
 from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION, cpu_seconds
+from benches.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -277,7 +277,11 @@ def _first_send(
     broker.kill()
     shared = MEASURED_STORE if name == "ours" else JAVA_STORE
     settings = {**shared, "listenPort": broker.port}
-    options = {"store_dir": broker.store_dir, "port": broker.port, "properties": settings}
+    options: dict[str, Any] = {
+        "store_dir": broker.store_dir,
+        "port": broker.port,
+        "properties": settings,
+    }
     again = (
         OurBroker(address, **options)
         if name == "ours"
@@ -305,7 +309,8 @@ def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
     clean = _row(f"start of the broker after a clean stop, {size}", "s", "<= 5 s", less=True)
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         store = Path(home) / "store"
-        command = [binary("store_bench"), "--queues", str(queues), "--mb", str(megabytes)]
+        command: list[str | Path] = [binary("store_bench"), "--queues", str(queues)]
+        command += ["--mb", str(megabytes)]
         for turn in range(rounds):
             # The first start fills an empty store, the others add a few messages to each queue.
             with subprocess.Popen(

@@ -97,7 +97,7 @@ def _await_kafka(address: str) -> None:
     """Create the topic of the loads, because the port opens before the node serves."""
     from importlib import import_module
 
-    from benches.e2e.rivals.load import TOPIC
+    from benches.e2e.rivals.common import TOPIC
 
     module = import_module("confluent_kafka.admin")
     admin = module.AdminClient({"bootstrap.servers": address, "log_level": 0})

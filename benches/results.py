@@ -1,0 +1,102 @@
+"""The file that a run of `make bench` leaves: every figure, and what it was measured on."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benches.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FORMAT = 2
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ("pyrmq-rocketmq", "confluent-kafka", "aiokafka", "nats-py", "pyarrow", "pyspark")
+BUSY = 1.0
+"""Load average at the start of a run above which the machine counts as busy."""
+
+
+class ResultsError(ValueError):
+    """A results file cannot be used; the text says why."""
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    load = os.getloadavg()[0]
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_at_start": round(load, 2),
+        "busy": load > BUSY,
+    }
+
+
+def _installed() -> dict[str, str]:
+    found = {}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def save(
+    done: Iterable[Row], directory: Path, *, machine: dict[str, Any], command: list[str]
+) -> Path:
+    """Write the file of a run; return its path."""
+    git = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(
+        git, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+    ).stdout.strip()
+    now = datetime.datetime.now(tz=datetime.UTC)
+    raw = {
+        "format": FORMAT,
+        "taken": now.isoformat(timespec="seconds"),
+        "commit": commit,
+        "command": command,
+        "machine": machine,
+        "versions": _installed(),
+        "rows": [{**vars(row), "name": row.name or row.what, "ratio": row.ratio()} for row in done],
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{now:%Y%m%dT%H%M%S}.json"
+    path.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> dict[str, Row]:
+    """Read the rows of a results file, by name.
+
+    Raises:
+        ResultsError: It is missing, no results file, or of another format.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ResultsError(f"{path} is no JSON: {error}") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
+        raise ResultsError(f"{path} is no results file of `make bench`")
+    if raw.get("format") != FORMAT:
+        raise ResultsError(
+            f"{path} has format {raw.get('format')}, this program reads {FORMAT}: measure again, "
+            "or use the program of the commit that wrote it"
+        )
+    known = {one.name for one in fields(Row)}
+    rows = [
+        Row(**{key: value for key, value in row.items() if key in known}) for row in raw["rows"]
+    ]
+    return {row.name: row for row in rows}

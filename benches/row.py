@@ -1,0 +1,59 @@
+"""One measured row: what `make bench` fills, saves and prints."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+
+@dataclass(kw_only=True)
+class Row:
+    """One line of the report.
+
+    Attributes:
+        name: of the row, for `--rows` and for comparing runs.
+        what: text of the row.
+        unit: of the figures.
+        target: text of the target.
+        rival: name in `figures` of the side that ours is compared with.
+        figures: side name to its figures, in order of measurement.
+        cpu_us: side name to microseconds of server CPU per message.
+        client_us: the same of the client's process.
+        resident_mib: side name to the client's largest resident memory.
+        less_is_more: a smaller figure is better.
+    """
+
+    name: str = ""
+    what: str
+    unit: str
+    target: str
+    rival: str = "apache"
+    figures: dict[str, list[float]] = field(default_factory=dict)
+    cpu_us: dict[str, list[float]] = field(default_factory=dict)
+    client_us: dict[str, list[float]] = field(default_factory=dict)
+    resident_mib: dict[str, list[float]] = field(default_factory=dict)
+    less_is_more: bool = False
+
+    def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
+        """Add one figure."""
+        self.figures.setdefault(side, []).append(value)
+        if cpu_us is not None:
+            self.cpu_us.setdefault(side, []).append(cpu_us)
+
+    def median(self, side: str) -> float:
+        """Return the median of a side's figures."""
+        return statistics.median(self.figures[side])
+
+    def ratio(self) -> float | None:
+        """Return how many times better our median is; None if one side is missing."""
+        if not {"ours", self.rival} <= self.figures.keys():
+            return None
+        return self._better(self.median("ours"), self.median(self.rival))
+
+    def ratios(self) -> list[float]:
+        """Return how many times better ours was, turn by turn."""
+        sides = (self.figures.get(side, []) for side in ("ours", self.rival))
+        return [self._better(*pair) for pair in zip(*sides, strict=False)]
+
+    def _better(self, ours: float, theirs: float) -> float:
+        return theirs / ours if self.less_is_more else ours / theirs
