@@ -66,7 +66,8 @@ def _side(
             names = stack.enter_context(OurNameServer())
             settings: dict[str, object] = {**MEASURED_STORE, **properties}
             broker: OurBroker | JavaBroker = OurBroker(names.address, properties=settings)
-            yield names.address, stack.enter_context(broker)
+            stack.enter_context(broker)
+            yield names.address, broker
             return
         java = stack.enter_context(JavaNameServer(VERSION, quick=False))
         settings = {**JAVA_STORE, **properties}

@@ -51,8 +51,10 @@ def test_a_table_has_the_ratio_of_the_medians_and_its_range(tmp_path: Path) -> N
 
 def test_a_row_that_was_not_measured_is_named_with_its_neighbour(tmp_path: Path) -> None:
     rows = load(saved(tmp_path / "a.json", row("produce", [1], [1])))
-    with pytest.raises(ResultsError, match=r"no row prodce was measured; did you mean produce\?"):
-        report.table(["prodce"], rows)
+    with pytest.raises(
+        ResultsError, match=r"no row produces1 was measured; did you mean produce\?"
+    ):
+        report.table(["produces1"], rows)
 
 
 @pytest.mark.parametrize(
