@@ -5,6 +5,7 @@
 //! functions in its own `register`.
 
 mod command;
+mod completion;
 mod connections;
 mod consumer;
 mod enter;
@@ -12,6 +13,7 @@ mod errors;
 mod json;
 mod log;
 mod producer;
+mod received;
 mod records;
 mod request_many;
 mod routing;
@@ -52,11 +54,11 @@ mod _core {
         crate::server::links::register(module)?;
         crate::log::register(module)?;
         crate::server::nameserver::register(module)?;
-        crate::producer::completion::register(module)?;
+        crate::completion::register(module)?;
         crate::producer::table::register(module)?;
         crate::producer::class::register(module)?;
         crate::producer::base::register(module)?;
-        crate::consumer::received::register(module)?;
+        crate::received::register(module)?;
         crate::records::register(module)?;
         crate::request_many::register(module)?;
         crate::server::requests::register(module)?;

@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 use pyrmq_routing::allocate::{self, AllocateError, Queue};
-use pyrmq_routing::fault::{LatencyFaultTolerance, Schedule};
+use pyrmq_routing::fault::{LatencyFaultTolerance, OnBroker, Schedule};
 use pyrmq_routing::filter::Filter;
-use pyrmq_routing::select::{self, OnBroker, QueueSelector};
+use pyrmq_routing::select::{self, QueueSelector};
 
 /// A queue of Python's: broker name and number.
 struct Named {

@@ -4,15 +4,15 @@
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
 pub mod error;
-mod namespace;
-pub mod options;
 pub mod producer;
 
 pub mod consumer;
 pub mod reader;
 pub mod session;
 
+pub use consumer::options::PullerOptions;
 pub use error::ClientError;
-pub use options::{ClientOptions, Compression, ProducerOptions, PullerOptions};
+pub use producer::options::{Compression, ProducerOptions};
 pub use session::heartbeat::Subscription;
 pub use session::identity::{random, unique_ids};
+pub use session::options::ClientOptions;

@@ -5,7 +5,7 @@ mod common;
 
 use common::consumers::{TOPIC, World, fail, listening, offsets, take, until};
 use pyrmq_client::consumer::listener::Failure;
-use pyrmq_client::options::Order;
+use pyrmq_client::consumer::options::Order;
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody};
 use pyrmq_remoting::codes::request;
 use std::time::Duration;

@@ -169,7 +169,7 @@ impl Command {
 
     /// This command with a header structure's fields.
     #[must_use]
-    pub fn with_header(mut self, header: &impl crate::header::EncodeHeader) -> Self {
+    pub fn with_header(mut self, header: &impl crate::fields::EncodeHeader) -> Self {
         header.encode(&mut self.fields);
         self
     }

@@ -16,7 +16,7 @@
     clippy::string_slice
 )]
 
-use crate::header::Front;
+use crate::chunk::CHUNK;
 use std::cell::RefCell;
 use std::mem;
 
@@ -99,6 +99,41 @@ impl Span {
     fn front(self, text: &[u8]) -> Front<'_> {
         Front::new(text.get(self.start as usize..).unwrap_or_default(), self.length())
     }
+}
+
+/// A text and what follows it in its arena, so that a short one can be moved by a copy of fixed size.
+#[derive(Clone, Copy)]
+pub(crate) struct Front<'a> {
+    bytes: &'a [u8],
+    length: usize,
+}
+
+impl<'a> Front<'a> {
+    /// The first `length` bytes, as far as there are so many.
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8], length: usize) -> Self {
+        let length = length.min(bytes.len());
+        Self { bytes, length }
+    }
+
+    /// The text.
+    #[inline]
+    pub(crate) fn text(self) -> &'a [u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// The text's length, and a chunk that begins with it, if it is short enough.
+    #[inline]
+    pub(crate) fn short(self) -> Option<(&'a [u8; CHUNK], usize)> {
+        let chunk = self.bytes.first_chunk()?;
+        (self.length <= CHUNK).then_some((chunk, self.length))
+    }
+}
+
+/// A header structure that can be written into fields.
+pub trait EncodeHeader {
+    /// Appends this structure's fields; absent options are left out.
+    fn encode(&self, fields: &mut Fields);
 }
 
 impl Fields {

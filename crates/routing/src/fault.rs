@@ -7,10 +7,21 @@
 //! The queues of a route point to their broker's [`Health`]. So selecting a queue reads one number for each queue that
 //! it considers, and takes no lock.
 
-use crate::select::OnBroker;
 use pyrmq_remoting::sync::{read, write};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Something that belongs to a broker, such as a queue.
+pub trait OnBroker {
+    /// The broker's name.
+    fn broker(&self) -> &str;
+}
+
+impl OnBroker for &str {
+    fn broker(&self) -> &str {
+        self
+    }
+}
 
 /// Latency that a failed attempt counts as, however long it took (Apache: isolation).
 pub const ISOLATION_LATENCY_MS: u64 = 10_000;

@@ -1,7 +1,7 @@
 //! A topic's route as a client uses it: which queues may be written to and read from (Apache `TopicRouteData`,
 //! `MQClientInstance.topicRouteData2TopicPublishInfo`).
 
-use crate::select::OnBroker;
+use crate::fault::OnBroker;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, TopicRouteData};
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};

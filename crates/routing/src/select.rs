@@ -1,21 +1,9 @@
 //! Which queue the next message goes to (Apache `TopicPublishInfo.selectOneMessageQueue`, `MQFaultStrategy`,
 //! `SelectMessageQueueByHash`).
 
-use crate::fault::{Health, Healths, LatencyFaultTolerance};
+use crate::fault::{Health, Healths, LatencyFaultTolerance, OnBroker};
 use pyrmq_remoting::message::java_hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Something that belongs to a broker, such as a queue.
-pub trait OnBroker {
-    /// The broker's name.
-    fn broker(&self) -> &str;
-}
-
-impl OnBroker for &str {
-    fn broker(&self) -> &str {
-        self
-    }
-}
 
 /// Selects the queues of one topic in turn. Threads may share it; each call advances it by one.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@
 )]
 
 use crate::consumer::columns::{PyBlock, block_into_py};
-use crate::consumer::received;
 use crate::errors::Error;
+use crate::received;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyrmq_client::ClientOptions;

@@ -1,12 +1,12 @@
 //! The pulling consumer as Python drives it.
 
+use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
 use crate::consumer::batch::PyMessageBatch;
 use crate::consumer::control::{PyControl, key_of, place_of};
-use crate::consumer::received;
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::received;
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::prelude::*;

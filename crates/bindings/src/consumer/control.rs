@@ -1,9 +1,9 @@
 //! What both kinds of consumers have: offsets of many queues, pauses, and callbacks that Python takes.
 
-use crate::consumer::received::PyReceived;
+use crate::completion::{CompletionList, QueueRef, Value};
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::completion::{CompletionList, QueueRef, Value};
+use crate::received::PyReceived;
 use crate::runtime::Owner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

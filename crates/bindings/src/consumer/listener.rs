@@ -1,11 +1,11 @@
 //! The consumer with listeners: Python threads take messages here and say what became of them.
 
+use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
 use crate::consumer::control::{PyControl, place_of};
-use crate::consumer::received;
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::received;
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::exceptions::PyValueError;

@@ -5,5 +5,4 @@ pub(crate) mod class;
 pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod listener;
-pub(crate) mod received;
 pub(crate) mod settings;

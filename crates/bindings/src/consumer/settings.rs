@@ -1,11 +1,11 @@
 //! The settings of a consumer, as Python gives them.
 
 use crate::errors::Error;
-use crate::producer::options::server_of;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
+use pyrmq_client::consumer::options::{Allocation, Order};
 use pyrmq_client::consumer::puller::Start;
-use pyrmq_client::options::{Allocation, Order};
+use pyrmq_client::session::address_server::AddressServer;
 use std::time::Duration;
 
 /// One item for each option of `pyrmq._client.options.ConsumerOptions.native`, where the defaults are.
@@ -46,7 +46,11 @@ impl ConsumerSettings {
     pub(crate) fn options(self) -> Result<(PullerOptions, Start), Error> {
         let mut options = PullerOptions::new(self.name_servers, self.group);
         options.client.instance_name = self.instance_name;
-        options.client.address_server = server_of(self.address_server.as_deref(), &self.unit_name)?;
+        options.client.address_server = self
+            .address_server
+            .as_deref()
+            .map(|text| AddressServer::new(text, &self.unit_name))
+            .transpose()?;
         options.client.unit_name = self.unit_name;
         options.client.namespace = self.namespace;
         options.batch = self.batch;

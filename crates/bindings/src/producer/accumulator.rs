@@ -14,15 +14,15 @@
     reason = "what Python hands over is extracted by value"
 )]
 
+use crate::completion::callbacks::{Callbacks, Thread, wait_for};
+use crate::completion::future::SendFuture;
+use crate::completion::queue::{Completion, CompletionQueue, share};
+use crate::completion::{CallbackQueue, CompletionList, PipeSignal, PySendResult, Value, Waiter};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::{Kind, MessageProperties, QueueAndTime, SendArgs};
 use crate::producer::batch::{self, Plan};
 use crate::producer::class::PyProducer;
-use crate::producer::completion::callbacks::{Callbacks, Thread, wait_for};
-use crate::producer::completion::future::SendFuture;
-use crate::producer::completion::queue::{Completion, CompletionQueue, share};
-use crate::producer::completion::{CallbackQueue, CompletionList, PipeSignal, PySendResult, Value, Waiter};
 use crate::producer::submit::SendMode;
 use crate::producer::way::Way;
 use crate::runtime::Owner;

@@ -5,12 +5,12 @@
 //! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame
 //! of its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
 
+use crate::completion::queue::Completion;
+use crate::completion::{BatchCollector, BatchPart, Unsent, batch_list};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::MessageProperties;
 use crate::producer::class::BodyRef;
-use crate::producer::completion::queue::Completion;
-use crate::producer::completion::{BatchCollector, BatchPart, Unsent, batch_list};
 use crate::producer::way::Way;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;

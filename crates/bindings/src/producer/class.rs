@@ -1,12 +1,12 @@
 //! The producer as Python drives it. Bodies are copied once; no Python object outlives the call that brought it.
 
 use crate::command::body_of;
+use crate::completion::callbacks::Callbacks;
+use crate::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
 use crate::enter;
 use crate::errors::{Error, about};
 use crate::producer::args::{Kind, SendArgs};
 use crate::producer::checks;
-use crate::producer::completion::callbacks::Callbacks;
-use crate::producer::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
 use crate::producer::options::NativeOptions;
 use crate::runtime;
 use crate::runtime::Owner;

@@ -6,7 +6,6 @@ pub(crate) mod base;
 pub(crate) mod batch;
 mod checks;
 pub(crate) mod class;
-pub(crate) mod completion;
 pub(crate) mod options;
 pub(crate) mod request_reply;
 mod submit;

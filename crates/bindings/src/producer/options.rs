@@ -3,7 +3,7 @@
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyrmq_client::session::address_server::AddressServer;
-use pyrmq_client::{ClientError, Compression, ProducerOptions};
+use pyrmq_client::{Compression, ProducerOptions};
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
 use pyrmq_routing::fault::Schedule;
@@ -49,7 +49,11 @@ impl NativeOptions {
         let mut options = ProducerOptions::new(self.name_servers, self.group);
         options.client.instance_name = self.instance_name;
         options.client.namespace = self.namespace;
-        options.client.address_server = server_of(self.address_server.as_deref(), &self.unit_name)?;
+        options.client.address_server = self
+            .address_server
+            .as_deref()
+            .map(|text| AddressServer::new(text, &self.unit_name))
+            .transpose()?;
         options.client.unit_name = self.unit_name;
         options.send_timeout = Duration::from_millis(self.send_timeout_ms);
         options.retries = self.retries;
@@ -84,9 +88,4 @@ impl NativeOptions {
         options.max_in_flight_bytes = self.max_in_flight_bytes;
         Ok(options)
     }
-}
-
-/// The address server that an option names.
-pub(crate) fn server_of(text: Option<&str>, unit_name: &str) -> Result<Option<AddressServer>, ClientError> {
-    text.map(|text| AddressServer::new(text, unit_name)).transpose()
 }

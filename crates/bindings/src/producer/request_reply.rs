@@ -5,12 +5,12 @@
 //! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
 //! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
 //! ```
-use crate::consumer::received::PyReceived;
+use crate::completion::{CompletionList, Outcome, PySendResult, Value};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::{Kind, QueueAndTime, SendArgs};
 use crate::producer::class::{BodyRef, PyProducer, target_of};
-use crate::producer::completion::{CompletionList, Outcome, PySendResult, Value};
+use crate::received::PyReceived;
 use crate::server::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;

@@ -1,10 +1,10 @@
 //! The way of one message from Python into the accumulator: its capacity, its body, its completion.
 
+use crate::completion::queue::Completion;
 use crate::errors::{Error, about};
 use crate::producer::accumulator::PyAccumulator;
 use crate::producer::args::{self, MessageProperties, SendArgs};
 use crate::producer::class::BodyRef;
-use crate::producer::completion::queue::Completion;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::accumulator::{Destination, Item};

@@ -8,11 +8,11 @@
 //! A row that cannot be a message is reported with its number, and the others are sent. The caller waits for the
 //! outcomes with [`TableSend::wait`], so the next table can be encoded while answers come.
 
+use crate::completion::BatchCollector;
+use crate::completion::queue::Completion;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
-use crate::producer::completion::BatchCollector;
-use crate::producer::completion::queue::Completion;
 use crate::producer::way::Way;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

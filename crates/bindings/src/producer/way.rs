@@ -1,9 +1,9 @@
 //! What the messages of a batch call are handed to.
 
+use crate::completion::queue::Completion;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::class::PyProducer;
-use crate::producer::completion::queue::Completion;
 use pyo3::prelude::*;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::Accumulator;

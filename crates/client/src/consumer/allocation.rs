@@ -2,10 +2,10 @@
 //! `AllocateMessageQueueStrategy`).
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
+use crate::consumer::options::Allocation;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
-use crate::options::Allocation;
 use pyrmq_routing::allocate::{self, AllocateError};
 use pyrmq_routing::route::PublishedQueue;
 use std::sync::Arc;

@@ -11,12 +11,12 @@
 //! A queue that is given back, or read from another offset, gets a new generation: outcomes of the old one are ignored.
 
 use crate::consumer::failure_counts::FailureCounts;
+use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
 use crate::consumer::shared::{Shared, State};
 use crate::consumer::unhandled::{Unhandled, requeue};
 use crate::error::ClientError;
-use crate::options::Order;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 
 use crate::consumer::in_flight::InFlight;
 use crate::consumer::key_order::KeyOrder;
+use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Messages, ProcessQueue};
-use crate::options::Order;
 use pyrmq_remoting::clock;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

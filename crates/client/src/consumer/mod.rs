@@ -10,6 +10,7 @@ pub(crate) mod key_order;
 pub mod listener;
 pub(crate) mod listener_state;
 pub mod offsets;
+pub mod options;
 pub(crate) mod orderly;
 pub mod process_queue;
 pub mod puller;

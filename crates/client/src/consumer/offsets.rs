@@ -2,7 +2,7 @@
 
 use crate::consumer::process_queue::QueueKey;
 use crate::error::ClientError;
-use crate::options::ClientOptions;
+use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};

@@ -8,6 +8,7 @@
 use crate::consumer::callbacks::{Callback, CallbackAnswer, Callbacks};
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::offsets::{Offsets, WhichOffset};
+use crate::consumer::options::PullerOptions;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::questions::Questions;
 use crate::consumer::queue_lock::QueueLocks;
@@ -15,7 +16,6 @@ use crate::consumer::rebalance::Assignment;
 use crate::consumer::send_back::SendBack;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
-use crate::options::PullerOptions;
 use crate::producer::outgoing::check_name;
 use crate::session::connections::Role;
 use crate::session::heartbeat::{ConsumerKind, Heartbeat, Membership, Subscription};

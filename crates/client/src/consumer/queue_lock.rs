@@ -2,7 +2,7 @@
 
 use crate::consumer::process_queue::QueueKey;
 use crate::error::ClientError;
-use crate::options::ClientOptions;
+use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use bytes::Bytes;
 use pyrmq_remoting::Command;

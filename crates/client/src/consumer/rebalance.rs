@@ -1,9 +1,9 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
 
+use crate::consumer::options::Order;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::{Shared, Start, State};
 use crate::error::ClientError;
-use crate::options::Order;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};

@@ -2,9 +2,9 @@
 //! `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`).
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
+use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
 use crate::consumer::shared::Shared;
-use crate::options::Order;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{

@@ -7,7 +7,7 @@
 
 use crate::consumer::process_queue::Messages;
 use crate::error::ClientError;
-use crate::options::ClientOptions;
+use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};

@@ -3,11 +3,11 @@
 use crate::consumer::callbacks::Callbacks;
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::offsets::Offsets;
+use crate::consumer::options::{Order, PullerOptions};
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey, Share};
 use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::send_back::SendBack;
 use crate::error::ClientError;
-use crate::options::{Order, PullerOptions};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};

@@ -2,10 +2,10 @@
 //! broker, for a later delivery or as dead letters.
 
 use crate::consumer::listener::{Failure, Work};
+use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::send_back::DEAD_LETTER;
 use crate::consumer::shared::Shared;
-use crate::options::Order;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};

@@ -7,6 +7,7 @@ pub mod accumulator;
 pub mod back_pressure;
 pub mod batch;
 mod end_transaction;
+pub mod options;
 pub mod outgoing;
 pub(crate) mod pending_send;
 pub(crate) mod prober;
@@ -20,9 +21,9 @@ mod verdict;
 pub mod waiter;
 
 use crate::error::{ClientError, SendFailure};
-use crate::options::ProducerOptions;
 use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Permit};
 use crate::producer::batch::COMMON_PROPERTIES;
+use crate::producer::options::ProducerOptions;
 use crate::producer::outgoing::{Destination, EncodedBody, OutgoingMessage, Target, check_topic};
 use crate::producer::pending_send::{BatchCallback, Done, PendingSend};
 pub use crate::producer::result::{SendCallback, SendResult, SendStatus};

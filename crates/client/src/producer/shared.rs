@@ -1,7 +1,7 @@
 //! What a producer shares with its sends under way and its tasks.
 
-use crate::options::ProducerOptions;
 use crate::producer::back_pressure::BackPressure;
+use crate::producer::options::ProducerOptions;
 use crate::producer::trace::Traces;
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;

@@ -13,11 +13,11 @@
 //! way: when the list is full it is dropped and counted, and one that cannot be sent is dropped.
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
 use crate::producer::end_transaction::EndTransaction;
 use crate::producer::outgoing::{OutgoingMessage, Properties, Target};
 use crate::producer::result::{SendResult, SendStatus};
 use crate::producer::shared::Shared;
+use crate::session::options::ClientOptions;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::properties::Properties as Pairs;

@@ -5,7 +5,6 @@
 //! ```
 
 use crate::error::ClientError;
-use crate::options::split_addresses;
 use std::fmt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,6 +15,17 @@ const PORT: u16 = 8080;
 const PATH: &str = "/rocketmq/nsaddr";
 /// A list of name servers is short.
 const ANSWER_BYTES: u64 = 64 * 1024;
+
+/// Reads `host:port;host:port`, each once.
+fn split_addresses(text: &str) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for part in text.split(';').map(str::trim) {
+        if !part.is_empty() && !addresses.iter().any(|known| known == part) {
+            addresses.push(part.to_owned());
+        }
+    }
+    addresses
+}
 
 /// The URL that answers with the list of name servers.
 #[derive(Debug, Clone, PartialEq, Eq)]

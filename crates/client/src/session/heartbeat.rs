@@ -2,8 +2,8 @@
 //! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
 use crate::session::identity;
+use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use bytes::Bytes;
 use pyrmq_remoting::Command;

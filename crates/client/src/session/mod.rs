@@ -6,6 +6,8 @@ pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 pub mod name_servers;
+mod namespace;
+pub mod options;
 mod route_lookup;
 pub mod routes;
 mod topic_route;

@@ -7,8 +7,8 @@
 //! way. What cannot be learned stays as it was.
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
 use crate::session::address_server::AddressServer;
+use crate::session::options::ClientOptions;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::sync::lock;

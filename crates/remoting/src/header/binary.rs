@@ -23,9 +23,9 @@
 
 use crate::command::{CURRENT_VERSION, Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::{self, Entry, Fields, Span};
+use crate::fields::{self, Entry, Fields, Front, Span};
 use crate::header::Head;
-use crate::header::pairs::{Front, PAIR, push_pairs, put};
+use crate::header::pairs::{PAIR, push_pairs, put};
 
 const FIXED: usize = 21;
 

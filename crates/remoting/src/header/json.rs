@@ -19,8 +19,8 @@
 use crate::chunk::first_escaped;
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::{self, Entry, Fields};
-use crate::header::pairs::{Front, PAIR, push_pairs, put};
+use crate::fields::{self, Entry, Fields, Front};
+use crate::header::pairs::{PAIR, push_pairs, put};
 use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
 use std::convert::Infallible;

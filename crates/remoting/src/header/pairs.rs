@@ -10,41 +10,12 @@
 )]
 
 use crate::chunk::CHUNK;
-use crate::fields::Fields;
+use crate::fields::{Fields, Front};
 
 /// What a short pair may take in either form.
 pub(super) const PAIR: usize = 2 * CHUNK + 8;
 /// Pairs that room is made for at once.
 const PAIRS: usize = 16;
-
-/// A text and what follows it in its arena, so that a short one can be moved by a copy of fixed size.
-#[derive(Clone, Copy)]
-pub(crate) struct Front<'a> {
-    bytes: &'a [u8],
-    length: usize,
-}
-
-impl<'a> Front<'a> {
-    /// The first `length` bytes, as far as there are so many.
-    #[inline]
-    pub(crate) fn new(bytes: &'a [u8], length: usize) -> Self {
-        let length = length.min(bytes.len());
-        Self { bytes, length }
-    }
-
-    /// The text.
-    #[inline]
-    pub(super) fn text(self) -> &'a [u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
-
-    /// The text's length, and a chunk that begins with it, if it is short enough.
-    #[inline]
-    pub(super) fn short(self) -> Option<(&'a [u8; CHUNK], usize)> {
-        let chunk = self.bytes.first_chunk()?;
-        (self.length <= CHUNK).then_some((chunk, self.length))
-    }
-}
 
 /// Copies a part of known size to a place in a pair, as far as there is room.
 #[inline]

@@ -4,8 +4,8 @@
 //! what makes room when nobody polls. Each waiting thread has a wake-up of its own, which back pressure sets when
 //! capacity is free, and the completion queue when callbacks are due.
 
+use crate::completion::queue::{CompletionQueue, deliver};
 use crate::enter;
-use crate::producer::completion::queue::{CompletionQueue, deliver};
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 use pyrmq_client::producer::accumulator::BatchOutcome;

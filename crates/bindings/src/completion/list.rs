@@ -1,10 +1,10 @@
 //! A list of outcomes by token, for a thread or an event loop.
 
+use crate::completion::collector::{BatchPart, Unsent, batch_list};
+use crate::completion::pipe_signal::PipeSignal;
+use crate::completion::result::PySendResult;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::completion::collector::{BatchPart, Unsent, batch_list};
-use crate::producer::completion::pipe_signal::PipeSignal;
-use crate::producer::completion::result::PySendResult;
 use crate::runtime::{self, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList};

@@ -6,7 +6,7 @@
 //!
 //! No lock is held while Python runs or while a Python object is dropped.
 
-use crate::producer::completion::callback_queue::{CallbackQueue, call_exception_handler};
+use crate::completion::callback_queue::{CallbackQueue, call_exception_handler};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! The outcomes of a call of many messages, one for each, in the order of the messages.
 
+use crate::completion::result::PySendResult;
 use crate::errors::Error;
-use crate::producer::completion::result::PySendResult;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use pyrmq_client::ClientError;

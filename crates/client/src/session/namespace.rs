@@ -1,6 +1,6 @@
 //! Names of topics and groups in a namespace (Apache `NamespaceUtil`).
 
-use crate::options::ClientOptions;
+use crate::session::options::ClientOptions;
 use pyrmq_remoting::names::{DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS};
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -3,12 +3,12 @@
 //! A finished frame's completions are handed out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.
 
+use crate::completion::Waiter;
+use crate::completion::collector::BatchCollector;
+use crate::completion::future::{End, SendFuture};
+use crate::completion::pipe_signal::PipeSignal;
+use crate::completion::result::PySendResult;
 use crate::errors::Error;
-use crate::producer::completion::Waiter;
-use crate::producer::completion::collector::BatchCollector;
-use crate::producer::completion::future::{End, SendFuture};
-use crate::producer::completion::pipe_signal::PipeSignal;
-use crate::producer::completion::result::PySendResult;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;

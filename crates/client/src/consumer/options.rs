@@ -1,0 +1,111 @@
+//! The settings of a consumer, with Apache's names and defaults (`DefaultMQPushConsumer`, `DefaultLitePullConsumer`).
+
+use crate::error::ClientError;
+use crate::session::options::ClientOptions;
+use std::time::Duration;
+
+/// What listeners may get of a queue while other messages of it are in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Everything.
+    #[default]
+    None,
+    /// Nothing, and only while the broker has locked the queue for this consumer.
+    Queue,
+    /// Messages of other sharding keys, and those without one.
+    Key,
+}
+
+/// How the queues of a topic are shared by the members of a group. All of them must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Allocation {
+    /// A block of neighbouring queues for each (Apache `AllocateMessageQueueAveragely`).
+    #[default]
+    Average,
+    /// A queue in turn for each (Apache `AllocateMessageQueueAveragelyByCircle`).
+    Circle,
+    /// Queues and members on a ring (Apache `AllocateMessageQueueConsistentHash`).
+    ConsistentHash {
+        /// Points of each member on the ring.
+        virtual_nodes: usize,
+    },
+    /// As whoever takes this consumer's callbacks says.
+    Custom,
+}
+
+/// Settings of a puller.
+#[derive(Debug, Clone)]
+pub struct PullerOptions {
+    /// What every client has.
+    pub client: ClientOptions,
+    /// Messages asked for at once. Apache `pullBatchSize`: 32, which is also what its brokers give at most by default;
+    /// ours give up to 1,024.
+    pub batch: i32,
+    /// How long a broker may hold a pull without a message. Apache `brokerSuspendMaxTimeMillis`: 15 s.
+    pub suspend: Duration,
+    /// Bytes fetched ahead for all queues together; each queue has the same share of it. A message that is larger than
+    /// a share is fetched alone. 64 MiB; Apache `pullThresholdSizeForQueue`: 100 MiB for each queue.
+    pub ahead_bytes: usize,
+    /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
+    /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).
+    pub commit_interval: Option<Duration>,
+    /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
+    pub rebalance_interval: Duration,
+    /// How the group shares its queues.
+    pub allocation: Allocation,
+    /// Every member gets every message, and keeps its own offsets (Apache `BROADCASTING`).
+    pub is_broadcasting: bool,
+    /// Threads that call listeners, which operators are shown.
+    pub threads: usize,
+    /// Listeners take the messages (`take_work`), not polls: the group counts as a pushing one.
+    pub is_listening: bool,
+    /// What listeners may get of a queue at the same time.
+    pub order: Order,
+    /// Tries of a message before it is a dead letter. `None`: the group's setting on the broker where messages are
+    /// handed back to it, 16 where keys keep their order, without end for `Order::Queue` (all as Apache).
+    pub max_tries: Option<i32>,
+    /// Pause before a message that was not handled is tried again, where an order is kept (Apache
+    /// `suspendCurrentQueueTimeMillis`: 1 s).
+    pub suspend_pause: Duration,
+}
+
+impl PullerOptions {
+    /// Defaults for these name servers and this group.
+    pub fn new(name_servers: Vec<String>, group: impl Into<String>) -> Self {
+        Self {
+            client: ClientOptions::new(name_servers, group),
+            batch: 1024,
+            suspend: Duration::from_secs(15),
+            ahead_bytes: 64 * 1024 * 1024,
+            commit_interval: Some(Duration::from_secs(5)),
+            rebalance_interval: Duration::from_secs(20),
+            allocation: Allocation::Average,
+            is_broadcasting: false,
+            threads: 0,
+            is_listening: false,
+            order: Order::None,
+            max_tries: None,
+            suspend_pause: Duration::from_secs(1),
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn validate(&self) -> Result<(), ClientError> {
+        self.client.validate()?;
+        if !(1..=65_535).contains(&self.batch) {
+            return Err(ClientError::Option {
+                option: "batch",
+                value: self.batch.to_string(),
+                range: "1 to 65535",
+            });
+        }
+        if self.ahead_bytes == 0 {
+            return Err(ClientError::Option {
+                option: "ahead_bytes",
+                value: "0".to_owned(),
+                range: "at least 1",
+            });
+        }
+        Ok(())
+    }
+}
