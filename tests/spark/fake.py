@@ -10,7 +10,7 @@ from pyrmq.spark.cluster import AbsentBroker, Look
 from pyrmq.spark.offsets import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyrmq.spark.offsets import Bounds, Offsets, Queue
 
@@ -24,6 +24,7 @@ class FakeCluster:
         away: brokers that do not answer.
         made_ms: when a queue was made, 0 unless a test made it again.
         group: what the consumer group has committed.
+        size: stored bytes of a message.
         calls: how often brokers were looked at.
         listings: how often topics were listed.
     """
@@ -32,6 +33,7 @@ class FakeCluster:
     away: set[str] = field(default_factory=set)
     made_ms: dict[Queue, int] = field(default_factory=dict)
     group: dict[Queue, int] = field(default_factory=dict)
+    size: Callable[[Queue, int], int] = lambda queue, at: 100
     calls: int = 0
     listings: int = 0
 
@@ -74,6 +76,14 @@ class FakeCluster:
             for queue, offset in positions.items()
             if self.queues[queue].lowest < offset <= self.queues[queue].highest
         }
+
+    def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
+        """Return the sizes that the test has given."""
+        return {(queue, at): self.size(queue, at) for queue, at in probes}
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """No topic has compaction."""
+        return set()
 
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
         """Return the first offsets stored at or after a time."""

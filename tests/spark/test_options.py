@@ -48,7 +48,16 @@ def test_names_come_in_any_case_and_by_alias() -> None:
             "option kafka.bootstrap.servers: is an option of Kafka's: nameServer names",
         ),
         ({"kafka.security.protocol": "SSL"}, "clients of RocketMQ have no such setting"),
-        ({"includeHeaders": "true"}, "is an option of Kafka's: the column properties has them"),
+        ({"includeHeaders": "true"}, "is for layout=kafka: here the column properties has them"),
+        ({"kafka.fetchOffset": "1"}, "clients of RocketMQ have no such setting"),
+        ({"queues": "orders"}, "option queues: no JSON of the form"),
+        ({"assign": '{"orders":{"b":["x"]}}'}, "broker b: a list of queue numbers is wanted"),
+        ({"queues": "{}"}, "option queues: names no queue"),
+        ({"queues": '{"t":{"b":[0]}}'}, "option topic: excludes queues: give one of them"),
+        ({"layout": "kafak"}, "option layout: rocketmq or kafka is wanted, found: 'kafak'"),
+        ({"sql": "a > 1", "tags": "b"}, "option sql: excludes tags: write TAGS = 'a'"),
+        ({"startingOffsetsByTimestamp": '{"t":{"b":{"0":-1}}}'}, "no time in milliseconds: -1"),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "latest or error is wanted, found: 'x'"),
         ({"zzz": "1"}, "option zzz: unknown, known are: nameServer, topic"),
         ({"minPartitions": "a"}, "option minPartitions: a whole number is wanted, found: 'a'"),
         ({"minPartitions": "-1"}, "option minPartitions: must lie between 0 and 100000, found: -1"),
@@ -70,8 +79,8 @@ def test_names_come_in_any_case_and_by_alias() -> None:
         ({"topic": ""}, "option topic: is missing: name the topic to read"),
         ({"topicPattern": "o.*"}, "option topic: excludes topicPattern: give one of them"),
         ({"subscribe": "orders"}, "option subscribe: given twice: it is another name of topic"),
-        ({"maxBytesPerTrigger": "1"}, "option maxBytesPerTrigger: not built yet"),
-        ({"commitToGroup": "true"}, "option commitToGroup: only a stream commits"),
+        ({"maxBytesPerTrigger": "1"}, "option maxBytesPerTrigger: is for streams"),
+        ({"commitToGroup": "true"}, "option commitToGroup: is for streams"),
         ({"startingOffsets": "latest"}, "option startingOffsets: latest leaves nothing to read"),
         ({"endingOffsets": "earliest"}, "option endingOffsets: earliest leaves nothing to read"),
         ({"startingOffsets": "group"}, "option group: is missing: startingOffsets needs"),
@@ -81,7 +90,7 @@ def test_a_wrong_option_says_which_and_what_is_wanted(given: dict[str, str], tex
     merged = {
         name: value for name, value in GIVEN.items() if name not in {k.lower() for k in given}
     }
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises((OptionError, OffsetError)) as caught:
         Options.parse({**merged, **given}, batch=True)
     assert text in str(caught.value)
     assert isinstance(caught.value, RmqError)
@@ -101,6 +110,30 @@ def test_a_stream_has_no_end_and_no_limit() -> None:
 
 def test_sparks_own_options_and_switches_that_are_off_pass() -> None:
     assert parse(checkpointLocation="/x", tls="false").topics == ("orders",)
+
+
+def test_names_are_in_the_namespace() -> None:
+    options = parse(namespace="shop", group="readers", startingOffsets='{"orders":{"b":{"0":3}}}')
+    assert (options.topics, options.group) == (("shop%orders",), "shop%readers")
+    assert options.starting == {Queue("shop%orders", "b", 0): 3}
+    chosen = Options.parse(
+        {"nameServer": "h:1", "namespace": "shop", "queues": '{"orders":{"b":[1,2]}}'}, batch=True
+    )
+    assert chosen.topics == ("shop%orders",)
+    assert chosen.queues == {Queue("shop%orders", "b", 1), Queue("shop%orders", "b", 2)}
+
+
+def test_name_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "h:1;i:2")
+    assert Options.parse({"path": "orders"}, batch=True).name_server == "h:1;i:2"
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with pytest.raises(OptionError, match="environment variable NAMESRV_ADDR"):
+        Options.parse({"topic": "orders"}, batch=True)
+
+
+def test_a_stream_takes_no_conditions() -> None:
+    with pytest.raises(OptionError, match="filterPushdown: Spark passes conditions to batch reads"):
+        parse(batch=False, filterPushdown="true")
 
 
 def test_offsets_come_as_json() -> None:

@@ -9,7 +9,7 @@ use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};
 use pyrmq_remoting::net::{
     Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ struct Script {
     hold_after: usize,
     /// Number of messages in a record.
     batch: i64,
+    /// The broker has removed older messages of a key: those with tag green.
+    compacted: bool,
     /// Offset of a message whose body does not decompress, and of one without readable fields.
     bad: (i64, i64),
 }
@@ -40,6 +42,7 @@ impl Default for Script {
             asked: Vec::new(),
             hold_after: usize::MAX,
             batch: 1,
+            compacted: false,
             bad: (-1, -1),
         }
     }
@@ -158,7 +161,12 @@ fn answer(script: &mut Script, request: &Command) -> Command {
     if from == script.highest {
         return reply(response::PULL_NOT_FOUND, from);
     }
-    let wanted: Vec<&str> = fields["subscription"].split("||").map(str::trim).collect();
+    let condition = fields["subscription"];
+    let wanted: Vec<&str> = match fields["expressionType"] {
+        "SQL92" => condition.strip_prefix("TAGS = ").into_iter().collect(),
+        _ if script.compacted => vec!["red", "blue"],
+        _ => condition.split("||").map(str::trim).collect(),
+    };
     let (mut body, mut next, mut given) = (Vec::new(), from, 0);
     if script.batch > 1 {
         next -= next % script.batch;
@@ -250,6 +258,8 @@ impl Rig {
         let mut options = ReadOptions {
             group: "readers".to_owned(),
             tags: "*".to_owned(),
+            sql: None,
+            compacted: HashSet::new(),
             columns: vec![Column::QueueId, Column::QueueOffset],
             max_rows: 10_000,
             max_bytes: 1 << 20,
@@ -392,6 +402,36 @@ fn a_tag_filter_leaves_gaps_that_are_no_loss() {
         .flat_map(|queue| (0..100).filter(|o| tag(*o) != "green").map(move |o| (queue, o)))
         .collect();
     assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_sql_condition_is_left_to_the_broker_and_its_gaps_are_no_loss() {
+    let rig = Rig::new(Script::default());
+    let (rows, _) = read(&mut rig.reader(vec![rig.range(0, 0, 1000)], |options| {
+        options.sql = Some("TAGS = blue".to_owned());
+    }))
+    .unwrap();
+    let expected: Vec<i64> = (0..1000).filter(|offset| tag(*offset) == "blue").collect();
+    assert_eq!(offsets(&rows), expected);
+}
+
+#[test]
+fn gaps_of_a_compacted_topic_are_no_loss() {
+    let script = Script {
+        compacted: true,
+        at_once: 10,
+        ..Script::default()
+    };
+    let expected: Vec<i64> = (0..1000).filter(|offset| tag(*offset) != "green").collect();
+    let rig = Rig::new(script.clone());
+    let (rows, _) = read(&mut rig.reader(vec![rig.range(0, 0, 1000)], |options| {
+        options.compacted = HashSet::from(["orders".to_owned()]);
+    }))
+    .unwrap();
+    assert_eq!(offsets(&rows), expected);
+    let rig = Rig::new(script);
+    let lost = read(&mut rig.reader(vec![rig.range(0, 0, 1000)], |_| ())).unwrap_err();
+    assert!(matches!(lost, RangeError::Expired { from: 1, .. }), "{lost:?}");
 }
 
 #[test]

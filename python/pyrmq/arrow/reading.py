@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ import pyarrow as pa
 
 from pyrmq.errors import ConfigError
 from pyrmq.spark.batch import planned
+from pyrmq.spark.option_values import ago
 from pyrmq.spark.options import Options
 from pyrmq.spark.progress import Progress
 from pyrmq.spark.remote import RemoteCluster
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from pyrmq.spark.plan import Range
 
 __all__ = ["follow", "read", "scan"]
-
-_AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def read(
@@ -185,10 +181,7 @@ def _moment(option: str, when: str | datetime | int | None) -> dict[str, str]:
         if when.tzinfo is None:
             raise ConfigError(f"{when!r} has no time zone: give one, such as timezone.utc")
         return {option: str(round(when.timestamp() * 1000))}
-    ago = _AGO.fullmatch(when) if isinstance(when, str) else None
-    if ago is None:
-        return {option: str(when)}
-    return {option: str(time.time_ns() // 1_000_000 - int(ago[1]) * _AGO_MS[ago[2]])}
+    return {option: str(ago(when) if isinstance(when, str) else when)}
 
 
 def _schema(columns: Sequence[str] | None) -> pa.Schema:

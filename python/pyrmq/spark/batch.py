@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq.spark import cluster as clusters
 from pyrmq.spark.errors import OffsetError
+from pyrmq.spark.narrowing import narrowed
 from pyrmq.spark.plan import rows, take
 from pyrmq.spark.remote import RemoteCluster
 from pyrmq.spark.tasks import tasks_of
@@ -13,6 +14,7 @@ from pyrmq.spark.tasks import tasks_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyrmq.spark.narrowing import Narrowing
     from pyrmq.spark.offsets import Bounds, Offsets, Queue
     from pyrmq.spark.options import Options
     from pyrmq.spark.plan import Range
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["planned"]
 
 
-def planned(options: Options) -> tuple[list[list[Range]], dict[str, str]]:
+def planned(
+    options: Options, narrowing: Narrowing | None = None
+) -> tuple[list[list[Range]], dict[str, str]]:
     """Return the tasks of a read, each a list of ranges, and the brokers' addresses by name.
+
+    Args:
+        options: the read's options.
+        narrowing: what the query wants of it.
 
     Raises:
         OffsetError: a queue's start lies behind its end, or its end behind what it holds.
@@ -33,7 +41,10 @@ def planned(options: Options) -> tuple[list[list[Range]], dict[str, str]]:
         bounds = clusters.await_brokers(options, cluster, all_of_route=True).bounds
         start = clusters.starting(options, cluster, bounds)
         end = clusters.ending(options, cluster, bounds)
-        tasks = tasks_of(options, start, _held(options, end, bounds), bounds)
+        end = _held(options, end, bounds)
+        if narrowing is not None:
+            start, end = narrowed(options, narrowing, cluster, bounds, start, end)
+        tasks = tasks_of(options, start, end, bounds, cluster)
         return _limited(options, tasks), cluster.addresses()
     finally:
         cluster.close()
@@ -55,7 +66,7 @@ def _limited(options: Options, tasks: list[list[Range]]) -> list[list[Range]]:
     flat = [part for task in tasks for part in task]
     if not options.limit or rows(flat) <= options.limit:
         return tasks
-    if options.tags != "*":
+    if options.tags != "*" or options.sql is not None or any(part.compacted for part in flat):
         # How many messages a range yields is known only when it is read: one task counts.
         return [flat]
     return [take(flat, options.limit)]

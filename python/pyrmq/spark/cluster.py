@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyrmq.errors import ConnectionLost, RequestTimeout, TopicNotFound
-from pyrmq.spark.errors import BrokerAway, OptionError
+from pyrmq.spark.errors import BrokerAway, OffsetError, OptionError
+from pyrmq.spark.namespace import plain
 from pyrmq.spark.offsets import Bounds, Mark, Offsets, Queue, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyrmq.spark.options import Options, Word
 
@@ -23,6 +24,7 @@ __all__ = [
     "Cluster",
     "Look",
     "await_brokers",
+    "chosen",
     "ending",
     "starting",
     "topics_of",
@@ -100,6 +102,12 @@ class Cluster(Protocol):
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
         """Return the message before each position, where there is one and its broker answers."""
 
+    def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
+        """Return the stored bytes of messages, without those that cannot be had now."""
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics with compaction: offsets without a message are no loss there."""
+
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
         """Return each queue's first offset stored at or after a time; its end if there is none.
 
@@ -130,7 +138,17 @@ def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
         return options.topics
     pattern = re.compile(options.topic_pattern)
     known = cluster.topics(system=options.include_system_topics)
-    return tuple(sorted(topic for topic in known if pattern.fullmatch(topic)))
+    names = {topic: plain(options.namespace, topic) for topic in known}
+    return tuple(sorted(topic for topic, name in names.items() if name and pattern.fullmatch(name)))
+
+
+def chosen(options: Options, look: Look) -> Look:
+    """Leave out the queues that option ``queues`` does not name."""
+    if not options.queues:
+        return look
+    return replace(
+        look, bounds={queue: held for queue, held in look.bounds.items() if queue in options.queues}
+    )
 
 
 def await_brokers(
@@ -160,6 +178,7 @@ def await_brokers(
     if not topics:
         raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
     deadline = clock() + options.timeout_ms / 1000
+    needed = sorted({*options.brokers, *(queue.broker for queue in options.queues)})
     missing: list[str] = []
     while True:
         try:
@@ -168,11 +187,11 @@ def await_brokers(
             )
         except TopicNotFound:
             # No broker of the topic is registered; those that are waited for may be soon.
-            if not options.brokers or clock() >= deadline:
+            if not needed or clock() >= deadline:
                 raise
             sleep(_PAUSE_S)
             continue
-        missing = [name for name in options.brokers if name not in look.brokers]
+        missing = [name for name in needed if name not in look.brokers]
         if not look.away and not missing:
             break
         if clock() >= deadline:
@@ -180,7 +199,10 @@ def await_brokers(
             break
         sleep(_PAUSE_S)
     _log.info("reading %s from: %s", ", ".join(topics), ", ".join(sorted(look.brokers)))
-    return look
+    for queue in sorted(options.queues - look.bounds.keys()):
+        if queue.broker not in look.away:
+            raise OffsetError(f"option queues: does not exist: {queue}")
+    return chosen(options, look)
 
 
 def _check_away(options: Options, look: Look, missing: list[str], *, all_of_route: bool) -> None:
@@ -189,7 +211,7 @@ def _check_away(options: Options, look: Look, missing: list[str], *, all_of_rout
         if broker not in look.away:
             raise BrokerAway(
                 f"broker {broker} is needed and in no route of the topic; {waited}. Start it, or"
-                " correct option brokers if it names it"
+                " correct option brokers or queues if it names it"
             )
     if look.away and (all_of_route or missing or not look.bounds):
         broker, away = sorted(look.away.items())[0]
@@ -208,25 +230,52 @@ def starting(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds])
     Raises:
         OffsetError: offsets that do not fit the queues.
     """
-    wanted, timestamp_ms = options.starting, options.starting_timestamp_ms
-    return _positions("startingOffsets", wanted, timestamp_ms, bounds, cluster)
+    times = _times(options.starting_timestamp_ms, options.starting_times, bounds, "starting")
+    if times is None:
+        return _positions("startingOffsets", options.starting, bounds, cluster)
+    offsets = _by_times(times, bounds, cluster)
+    if options.starting_strategy == "error":
+        for queue, offset in offsets.items():
+            if offset == bounds[queue].highest:
+                raise OffsetError(
+                    f"{queue}: nothing was stored since {times[queue]};"
+                    " startingOffsetsByTimestampStrategy=latest begins at its end"
+                )
+    return offsets
 
 
 def ending(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
     """Find where a batch read ends; raises as `starting`."""
-    wanted, timestamp_ms = options.ending, options.ending_timestamp_ms
-    return _positions("endingOffsets", wanted, timestamp_ms, bounds, cluster)
+    times = _times(options.ending_timestamp_ms, options.ending_times, bounds, "ending")
+    if times is None:
+        return _positions("endingOffsets", options.ending, bounds, cluster)
+    return _by_times(times, bounds, cluster)
+
+
+def _times(
+    one_for_all: int | None, given: Offsets | None, bounds: Mapping[Queue, Bounds], which: str
+) -> Mapping[Queue, int] | None:
+    if one_for_all is not None:
+        return dict.fromkeys(bounds, one_for_all)
+    return None if given is None else resolve(given, bounds, f"{which}OffsetsByTimestamp")
+
+
+def _by_times(
+    times: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], cluster: Cluster
+) -> Offsets:
+    found: Offsets = {}
+    for moment in sorted(set(times.values())):
+        at_once = {queue: held for queue, held in bounds.items() if times[queue] == moment}
+        found.update(cluster.offsets_at(at_once, moment))
+    return dict(sorted(found.items()))
 
 
 def _positions(
     option: str,
     wanted: Word | Offsets,
-    timestamp_ms: int | None,
     bounds: Mapping[Queue, Bounds],
     cluster: Cluster,
 ) -> Offsets:
-    if timestamp_ms is not None:
-        return dict(sorted(cluster.offsets_at(bounds, timestamp_ms).items()))
     if isinstance(wanted, dict):
         return resolve(wanted, bounds, option)
     if wanted == "group":

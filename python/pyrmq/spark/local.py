@@ -67,8 +67,12 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("pyrmq")
+    quiet = dict(_QUIET)
+    if master.startswith("local"):
+        # Its executors certainly have the module.
+        quiet["spark.python.daemon.module"] = "pyrmq.spark.daemon"
     for name, value in (
-        _QUIET | {key.replace("_", "."): value for key, value in conf.items()}
+        quiet | {key.replace("_", "."): value for key, value in conf.items()}
     ).items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()

@@ -36,7 +36,6 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 DELAYS: Final = ("delay", "deliverAt", "delayLevel")
 """The columns that say when a message is delivered; a table has one of them at most."""
 
-_BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
 _KAFKA: Final = {
     "value": "body",
     "key": "keys (to find messages) or shardingKey (to order them)",
@@ -58,11 +57,14 @@ class Encoded:
     queues: tuple[object, ...] | None
 
 
-def check_columns(types: Mapping[str, str]) -> dict[str, str]:
+def check_columns(
+    types: Mapping[str, str], columns: Mapping[str, tuple[str, ...]] = COLUMNS
+) -> dict[str, str]:
     """Check the columns of a table of messages; return each column's name in the table by ours.
 
     Args:
         types: type of each column, spelled as Spark does.
+        columns: every column that there may be, and its types.
 
     Raises:
         ConfigError: a column is missing, unknown, there twice, or of another type.
@@ -72,22 +74,24 @@ def check_columns(types: Mapping[str, str]) -> dict[str, str]:
         {'body': 'BODY', 'tags': 'tags'}
     """
     found: dict[str, str] = {}
+    by_lower = {name.lower(): name for name in columns}
     for written, kind in types.items():
-        name = _BY_LOWER.get(written.lower())
+        name = by_lower.get(written.lower())
         if name is None:
-            raise ConfigError(f"column {written}: unknown, {_hint(written.lower())}")
+            raise ConfigError(f"column {written}: unknown, {_hint(written.lower(), by_lower)}")
         if name in found:
             raise ConfigError(f"column {written}: stands twice")
-        if kind not in COLUMNS[name]:
+        if kind not in columns[name]:
             raise ConfigError(
-                f"column {written}: has type {kind}, {' or '.join(COLUMNS[name])} is wanted: cast"
+                f"column {written}: has type {kind}, {' or '.join(columns[name])} is wanted: cast"
                 " it in a select"
             )
         found[name] = written
-    if "body" not in found:
+    content = "body" if "body" in columns else "value"
+    if content not in found:
         raise ConfigError(
-            f"column body is missing: there are {', '.join(types) or 'none'}; name the message's"
-            " content body (string or binary)"
+            f"column {content} is missing: there are {', '.join(types) or 'none'}; name the"
+            f" message's content {content} (string or binary)"
         )
     delays = [name for name in DELAYS if name in found]
     if len(delays) > 1:
@@ -95,11 +99,15 @@ def check_columns(types: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _hint(lower: str) -> str:
-    if lower in _KAFKA:
+def _hint(lower: str, by_lower: Mapping[str, str]) -> str:
+    if lower in _KAFKA and "body" in by_lower:
         return f"in RocketMQ it is {_KAFKA[lower]}"
-    near = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.5)
-    return f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are: {', '.join(COLUMNS)}"
+    near = difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.5)
+    return (
+        f"did you mean {by_lower[near[0]]}?"
+        if near
+        else f"known are: {', '.join(by_lower.values())}"
+    )
 
 
 def encode(

@@ -40,6 +40,7 @@ __all__ = [
     "Offsets",
     "Position",
     "Queue",
+    "parse_queues",
     "parse_user",
     "parse_version",
     "resolve",
@@ -201,6 +202,40 @@ def parse_user(text: str, option: str) -> Offsets:
     return _flatten(topics, f"option {option}", lowest=EARLIEST)
 
 
+def parse_queues(text: str, option: str) -> list[Queue]:
+    """Read the JSON of ``queues``: a list of queue numbers by topic and broker.
+
+    Raises:
+        OffsetError: no JSON, or another shape.
+
+    Example:
+        >>> parse_queues('{"t": {"b": [0, 1]}}', "queues")[1]
+        Queue(topic='t', broker='b', queue_id=1)
+    """
+    where = f"option {option}"
+    try:
+        written = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OffsetError(
+            f'{where}: no JSON of the form {{"topic":{{"broker":[0,1]}}}}: {text!r}'
+        ) from error
+    found = []
+    for topic, brokers in _members(written, where):
+        for broker, numbers in _members(brokers, f"{where}, topic {topic}"):
+            if not isinstance(numbers, list) or not all(
+                isinstance(number, int) and not isinstance(number, bool) and number >= 0
+                for number in numbers
+            ):
+                raise OffsetError(
+                    f"{where}, topic {topic}, broker {broker}: a list of queue numbers is wanted,"
+                    f" found: {numbers!r}"
+                )
+            found += [Queue(topic, broker, number) for number in numbers]
+    if not found:
+        raise OffsetError(f"{where}: names no queue: {text!r}")
+    return found
+
+
 def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option: str) -> Offsets:
     """Replace -1 and -2 by what the queues hold, and hold the rest against the queues that exist.
 
@@ -223,8 +258,8 @@ def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option:
     missing = sorted(set(bounds) - set(wanted))
     if missing:
         raise OffsetError(
-            f"option {option}: offsets are missing for: {_some(missing)};"
-            " -2 means the earliest, -1 the latest"
+            f"option {option}: missing: {_some(missing)}"
+            + ("" if option.endswith("ByTimestamp") else "; -2 means the earliest, -1 the latest")
         )
     words = {EARLIEST: 0, LATEST: 1}
     return {

@@ -14,6 +14,12 @@ KNOWN: dict[str, tuple[str, str]] = {
         "",
         "regular expression that whole topic names match; alias `subscribePattern`",
     ),
+    "queues": (
+        "",
+        'instead of topic: JSON by topic and broker, as `{"orders":{"broker-a":[0,1]}}`; alias'
+        " `assign`",
+    ),
+    "namespace": ("", "namespace of topics and group; column `topic` is without it"),
     "includeSystemTopics": (
         "false",
         "topicPattern also takes system topics, retry topics and dead letters",
@@ -30,12 +36,31 @@ KNOWN: dict[str, tuple[str, str]] = {
         " queue",
     ),
     "startingTimestamp": ("", "milliseconds or ISO 8601; beats startingOffsets"),
+    "startingOffsetsByTimestamp": (
+        "",
+        "a time in milliseconds for every queue: JSON by topic, broker, queue",
+    ),
+    "startingOffsetsByTimestampStrategy": (
+        "latest",
+        "when nothing was stored since the starting time: latest, the queue's end, or error",
+    ),
     "endingOffsets": ("latest", "batch only: latest, or JSON"),
     "endingTimestamp": ("", "batch only: milliseconds or ISO 8601; beats endingOffsets"),
+    "endingOffsetsByTimestamp": ("", "batch only: as startingOffsetsByTimestamp"),
     "tags": ("*", "`A || B`, filtered by the broker"),
+    "sql": (
+        "",
+        "a SQL92 condition on properties, as `price > 10`, evaluated by the broker, which needs"
+        " `enablePropertyFilter`; excludes tags",
+    ),
     "maxOffsetsPerTrigger": (
         "1000000",
         "rows per micro-batch; 0 for no limit",
+    ),
+    "maxBytesPerTrigger": (
+        "0",
+        "bytes that a micro-batch takes in the brokers' logs, estimated from samples; 0 for no"
+        " limit",
     ),
     "minOffsetsPerTrigger": ("0", "rows to wait for before a batch"),
     "maxTriggerDelay": ("15m", "but no longer than this"),
@@ -46,8 +71,15 @@ KNOWN: dict[str, tuple[str, str]] = {
         "fail",
         "a message that cannot be read: fail, null (its body is NULL) or skip",
     ),
+    "layout": ("rocketmq", "rocketmq, or kafka: the columns of Spark's Kafka source"),
+    "includeHeaders": ("false", "layout=kafka only: also the column headers"),
     "columns": ("", "comma list of columns instead of the default ones"),
     "limit": ("0", "batch only: the most rows to read"),
+    "filterPushdown": (
+        "false",
+        "batch only: conditions on topic, brokerName, queueId, queueOffset, storeTimestamp and"
+        " tags choose what is read",
+    ),
     "maxBatchBytes": ("8388608", "size of an Arrow batch"),
     "maxBatchRows": ("10000", "rows of an Arrow batch"),
     "pullsInFlight": ("8", "pull requests kept open per task"),
@@ -73,6 +105,8 @@ KNOWN: dict[str, tuple[str, str]] = {
 SINK: dict[str, tuple[str, str]] = {
     "nameServer": ("required", "name servers, `host:port;host:port`; without it NAMESRV_ADDR"),
     "topic": ("column `topic`", "topic of all rows; beats the column"),
+    "namespace": ("", "namespace of topics and group"),
+    "layout": ("rocketmq", "rocketmq, or kafka: the columns of Spark's Kafka sink"),
     "delivery": ("at-least-once", "at-least-once or exactly-once"),
     "onBadRow": ("fail", "fail, or a topic that gets the rows that cannot be messages"),
     "group": ("pyrmq-spark", "producer group"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from pyrmq.spark.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LARGEST", "TOPIC_NAME", "OptionValues", "known_only"]
+__all__ = ["LARGEST", "TOPIC_NAME", "OptionValues", "ago", "known_only"]
 
 LARGEST = 2**63 - 1
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
@@ -25,11 +26,6 @@ _KAFKA = {
     "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
     "kafka.group.id": "it is group",
     "groupidprefix": "it is group",
-    "assign": "choosing queues is not built yet; topic takes whole topics",
-    "includeheaders": "the column properties has them",
-    "startingoffsetsbytimestamp": "startingTimestamp gives all queues one time",
-    "endingoffsetsbytimestamp": "endingTimestamp gives all queues one time",
-    "startingoffsetsbytimestampstrategy": "a time behind the last message is the queue's end",
     "fetchoffset.numretries": "timeoutMs says how long is tried",
     "fetchoffset.retryintervalms": "timeoutMs says how long is tried",
     "kafkaconsumer.polltimeoutms": "timeoutMs says how long is tried",
@@ -37,7 +33,22 @@ _KAFKA = {
 """Options of Spark's Kafka source, and what stands for them here."""
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_AGO_MS = {**_DURATION_MS, "d": 86_400_000}
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:;\[\]\s]+):(\d{1,5})")
+
+
+def ago(text: str | None) -> str | None:
+    """Return a time ago (``1h``, ``30m``, ``7d``) in milliseconds since 1970, others as they are.
+
+    Example:
+        >>> ago("2026-11-23T12:00:00Z")
+        '2026-11-23T12:00:00Z'
+    """
+    match = None if text is None else _AGO.fullmatch(text)
+    if match is None:
+        return text
+    return str(time.time_ns() // 1_000_000 - int(match[1]) * _AGO_MS[match[2]])
 
 
 def known_only(
@@ -64,10 +75,7 @@ def known_only(
         if lower in _SPARKS_OWN:
             continue
         if lower in later:
-            if (
-                lower in {"tls", "vipchannel", "filterpushdown"}
-                and value.strip().lower() == "false"
-            ):
+            if lower in {"tls", "vipchannel"} and value.strip().lower() == "false":
                 continue
             raise OptionError(written, f"not built yet: {later[lower]}")
         name = by_lower.get(lower)

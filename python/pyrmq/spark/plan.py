@@ -26,6 +26,9 @@ _LARGEST = 2**63 - 1
 class Range(NamedTuple):
     """Offsets of one queue from `start` up to, not including, `end`.
 
+    Attributes:
+        compacted: the topic has compaction: offsets without a message are no loss.
+
     Example:
         >>> from pyrmq.spark.offsets import Queue
         >>> Range(Queue("orders", "broker-a", 0), 5, 9).rows
@@ -35,6 +38,7 @@ class Range(NamedTuple):
     queue: Queue
     start: int
     end: int
+    compacted: bool = False
 
     @property
     def rows(self) -> int:
@@ -108,7 +112,7 @@ def ranges_between(
         >>> from pyrmq.spark.offsets import Queue
         >>> a = Queue("t", "b", 0)
         >>> ranges_between({a: 2}, {a: 5}, {})
-        [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=2, end=5)]
+        [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=2, end=5, compacted=False)]
     """
     found = []
     for queue, upper in sorted(end.items()):
@@ -189,7 +193,7 @@ def take(ranges: Iterable[Range], limit: int) -> list[Range]:
     Example:
         >>> from pyrmq.spark.offsets import Queue
         >>> take([Range(Queue("t", "b", 0), 0, 10), Range(Queue("t", "b", 1), 0, 10)], 3)
-        [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=0, end=3)]
+        [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=0, end=3, compacted=False)]
     """
     kept = []
     for part in ranges:
@@ -205,6 +209,6 @@ def _cut(part: Range, count: int) -> list[Range]:
     pieces, lower = [], part.start
     for number in range(count):
         upper = lower + size + (number < rest)
-        pieces.append(Range(part.queue, lower, upper))
+        pieces.append(part._replace(start=lower, end=upper))
         lower = upper
     return pieces

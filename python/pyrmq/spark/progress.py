@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.spark import cluster as clusters
+from pyrmq.spark.byte_limit import limit_bytes
 from pyrmq.spark.cluster import NO_ANSWER, Look
 from pyrmq.spark.offsets import Bounds, Mark, Offsets, Position, Queue, parse_version, to_json
 from pyrmq.spark.plan import limit_rows
@@ -79,7 +80,9 @@ class Progress:
     def _beginning(self) -> Position:
         if self._initial is None:
             since_ms = self.options.starting_timestamp_ms
-            if since_ms is None and self.options.starting == "latest":
+            if since_ms is None and self.options.starting_times is not None:
+                since_ms = min(self.options.starting_times.values(), default=None)
+            elif since_ms is None and self.options.starting == "latest":
                 since_ms = self.now_ms()
             look = clusters.await_brokers(
                 self.options,
@@ -102,7 +105,7 @@ class Progress:
                 stands at the end of the last batch that was planned here. Before the first one,
                 such a Spark gets everything.
             limit: rows that the batch may have, 0 for any number.
-            wait_for_more: honour ``minOffsetsPerTrigger``.
+            wait_for_more: honour ``minOffsetsPerTrigger`` and ``maxBytesPerTrigger``.
 
         Raises:
             DataLossError: unread messages are gone and the options say that this is an error.
@@ -124,6 +127,8 @@ class Progress:
             return to_json(position._replace(start=position.offsets))
         self._last_batch_at = self.clock()
         end = limit_rows(standing, end, limit)
+        if wait_for_more:
+            end = limit_bytes(standing, end, self.options.max_bytes_per_trigger, self.cluster.sizes)
         for queue in begun:
             self._watch.settled(queue)
         start_offsets = position.offsets if first else None
@@ -172,7 +177,7 @@ class Progress:
                 stood = f"{queue}: stood at {lower[queue]}"
                 self._lost(f"{stood}, now holds {held.lowest} to {held.highest}")
                 lower[queue] = at
-        return tasks_of(self.options, lower, there, self._seen.bounds)
+        return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
 
     def _latest_untold(self) -> dict[str, Any]:
         """Return the end of all queues, for a Spark that does not tell where the stream stands.
@@ -259,7 +264,8 @@ class Progress:
         if not is_pattern or stale:
             self._topics = clusters.topics_of(self.options, self.cluster)
             self._topics_at = now
-        self._seen = self.cluster.look(self._topics, expected=queues, lenient=True)
+        look = self.cluster.look(self._topics, expected=queues, lenient=True)
+        self._seen = clusters.chosen(self.options, look)
         self._watch.look_at_brokers(self._seen, {queue.broker for queue in queues})
         self._asked_at = self.clock()
 

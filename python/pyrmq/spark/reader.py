@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -9,18 +10,21 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyrmq.spark import worker
 from pyrmq.spark.batch import planned
 from pyrmq.spark.schema import arrow_schema, projection
+from pyrmq.spark.shipping import Shipped
 from pyrmq.spark.worker import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from pyrmq.spark.narrowing import Narrowing
     from pyrmq.spark.options import Options
     from pyrmq.spark.plan import Range
 
-__all__ = ["BatchReader", "RangePartition"]
+__all__ = ["BatchReader", "PushdownReader", "RangePartition"]
 
 
 class RangePartition(InputPartition):
@@ -38,13 +42,14 @@ class RangePartition(InputPartition):
         ]
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Shipped, DataSourceReader):
     """Reads from one position to another, once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        projection(schema)
+        self.narrowing: Narrowing | None = None
+        projection(schema, options.layout)
 
     def partitions(self) -> list[InputPartition]:
         """Find start and end and cut what lies between into tasks.
@@ -54,7 +59,7 @@ class BatchReader(DataSourceReader):
             DataLossError: a part has expired.
             BrokerAway: a broker does not answer.
         """
-        tasks, addresses = planned(self.options)
+        tasks, addresses = planned(self.options, self.narrowing)
         return RangePartition.of(tasks, addresses)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -68,3 +73,18 @@ class BatchReader(DataSourceReader):
             patience_ms=self.options.timeout_ms,
             limit=self.options.limit,
         )
+
+
+class PushdownReader(BatchReader):
+    """Reads only what the query's conditions can want; Spark evaluates all of them again."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of the conditions, and return all."""
+        from pyrmq.spark.pushdown import narrowing_of
+
+        options = self.options
+        self.narrowing = narrowing_of(filters, options.layout)
+        tags = self.narrowing.tags()
+        if tags is not None and options.tags == "*" and options.sql is None:
+            self.options = replace(options, tags=tags)
+        return filters

@@ -32,7 +32,15 @@ from pyrmq.spark.cluster import AbsentBroker, Look
 from pyrmq.spark.offsets import Bounds, Mark, Offsets, Queue
 from pyrmq.spark.routes import Routes
 from pyrmq.spark.times import first_at
-from pyrmq.spark.wire import Fields, group_fields, pull_fields, read_mark, read_stats
+from pyrmq.spark.wire import (
+    Fields,
+    group_fields,
+    pull_fields,
+    read_attributes,
+    read_mark,
+    read_size,
+    read_stats,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,6 +92,7 @@ class RemoteCluster:
     _routes: Routes = field(init=False)
     _away: dict[str, tuple[float, AbsentBroker]] = field(default_factory=dict, init=False)
     _unreadable: set[str] = field(default_factory=set, init=False)
+    _policies: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Prepare to ask; nothing is sent yet."""
@@ -152,6 +161,38 @@ class RemoteCluster:
             return self._peek(before, all_of=False)
         except ConnectionLost:
             return {}
+
+    def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
+        """Return the stored bytes of messages, without those that cannot be had now."""
+        asked = [probe for probe in probes if probe[0].broker not in self._away]
+        try:
+            bodies = self._messages(asked)
+        except ConnectionLost:
+            return {}
+        return {
+            probe: read_size(body)
+            for probe, body in zip(asked, bodies, strict=True)
+            if isinstance(body, bytes)
+        }
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics with compaction; each is asked for once, of one broker."""
+        unknown = [topic for topic in topics if topic not in self._policies]
+        asks = []
+        for topic in unknown:
+            route = self._routes.of(topic)
+            address = next(iter(route.addresses.values()), None) if route is not None else None
+            if address is not None:
+                asks.append(_Ask(topic, "", address, range(0)))
+        fields: list[tuple[Fields, int]] = [({"topic": a.topic}, self._timeout_ms) for a in asks]
+        answers = self._request(RequestCode.GET_TOPIC_CONFIG, asks, fields)
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, _PASSING):
+                continue
+            # Brokers before 5.0 know neither the request nor compaction.
+            known = {} if isinstance(answer, Exception) else read_attributes(answer.body)
+            self._policies[ask.topic] = known.get("cleanup.policy", "DELETE")
+        return {topic for topic in topics if self._policies.get(topic) == "COMPACTION"}
 
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
         """Return each queue's first offset stored at or after a time; its end if there is none.
@@ -321,19 +362,27 @@ class RemoteCluster:
         Raises:
             ConnectionLost: a broker does not answer, and all answers are wanted.
         """
-        queues = list(offsets)
-        fields: list[Fields] = [pull_fields(self.options.group, q, offsets[q]) for q in queues]
         found: dict[Queue, Mark] = {}
-        answers = self._ask_all(RequestCode.PULL_MESSAGE, queues, fields)
-        for queue, answer in zip(queues, answers, strict=True):
-            if isinstance(answer, _PASSING) and all_of:
-                raise answer
-            if isinstance(answer, Exception) or not answer.body:
-                continue
-            mark = read_mark(answer.body, offsets[queue])
+        probes = list(offsets.items())
+        for (queue, offset), body in zip(probes, self._messages(probes), strict=True):
+            if isinstance(body, _PASSING) and all_of:
+                raise body
+            mark = read_mark(body, offset) if isinstance(body, bytes) else None
             if mark is not None:
                 found[queue] = mark
         return found
+
+    def _messages(self, probes: Sequence[tuple[Queue, int]]) -> list[bytes | Exception | None]:
+        """Pull one message at each place, as it is stored; None where there is none.
+
+        Raises:
+            ConnectionLost: a broker is in no route.
+        """
+        fields: list[Fields] = [pull_fields(self.options.group, q, offset) for q, offset in probes]
+        answers = self._ask_all(RequestCode.PULL_MESSAGE, [q for q, _ in probes], fields)
+        return [
+            answer if isinstance(answer, Exception) else answer.body or None for answer in answers
+        ]
 
     def _ask_all(
         self, code: RequestCode, queues: Sequence[Queue], fields: Sequence[Fields]

@@ -11,7 +11,7 @@ This file imports neither pyspark nor pyarrow until one of them is needed.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from pyrmq.spark.errors import SchemaError
 
@@ -19,9 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["ALSO", "COLUMNS", "DEFAULT", "arrow_schema", "arrow_type", "ddl", "known", "projection"]
+__all__ = [
+    "ALSO",
+    "COLUMNS",
+    "DEFAULT",
+    "KAFKA",
+    "LAYOUTS",
+    "Layout",
+    "arrow_schema",
+    "arrow_type",
+    "ddl",
+    "default",
+    "known",
+    "projection",
+]
+
+Layout: TypeAlias = Literal["rocketmq", "kafka"]
+LAYOUTS: Final[tuple[str, ...]] = get_args(Layout)
 
 COLUMNS: Final[dict[str, str]] = {
     "topic": "string",
@@ -51,10 +67,34 @@ ALSO: Final[dict[str, str]] = {"body": "string", "keys": "array<string>"}
 DEFAULT: Final[tuple[str, ...]] = tuple(COLUMNS)[:11]
 """The columns of a read that asks for none: all but hosts, flags, retries and log position."""
 
-_BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
+KAFKA: Final[dict[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "brokerName": "string",
+}
+"""Every column of option ``layout=kafka`` and its Spark type; `kafka.py` says what they hold."""
+
+_TYPES: Final[dict[Layout, dict[str, str]]] = {"rocketmq": COLUMNS, "kafka": KAFKA}
+_DEFAULTS: Final[dict[Layout, tuple[str, ...]]] = {"rocketmq": DEFAULT, "kafka": tuple(KAFKA)[:7]}
 
 
-def known(name: str) -> str:
+def default(layout: Layout) -> tuple[str, ...]:
+    """Return the columns of a read that asks for none.
+
+    Example:
+        >>> default("kafka")[:2]
+        ('key', 'value')
+    """
+    return _DEFAULTS[layout]
+
+
+def known(name: str, layout: Layout = "rocketmq") -> str:
     """Return a column's own spelling.
 
     Raises:
@@ -64,29 +104,39 @@ def known(name: str) -> str:
         >>> known("QUEUEID")
         'queueId'
     """
-    found = _BY_LOWER.get(name.lower())
+    by_lower = {column.lower(): column for column in _TYPES[layout]}
+    found = by_lower.get(name.lower())
     if found is None:
-        near = difflib.get_close_matches(name.lower(), _BY_LOWER, n=1, cutoff=0.5)
-        hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are: {', '.join(COLUMNS)}"
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+        hint = (
+            f"did you mean {by_lower[near[0]]}?"
+            if near
+            else f"known are: {', '.join(_TYPES[layout])}"
+        )
+        for other, types in _TYPES.items():
+            if other != layout and name.lower() in {column.lower() for column in types}:
+                hint = f"it is a column of layout={other}, and option layout is {layout}"
         raise SchemaError(f"column {name}: unknown, {hint}")
     return found
 
 
-def ddl(columns: Sequence[str] = ()) -> str:
+def ddl(columns: Sequence[str] = (), layout: Layout = "rocketmq") -> str:
     """Write the schema of these columns, or of the default ones, as Spark reads it.
 
     Example:
         >>> ddl(["body", "queueOffset"])
         'body binary, queueOffset bigint'
     """
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in (columns or DEFAULT))
+    types = _TYPES[layout]
+    return ", ".join(f"{name} {types[name]}" for name in (columns or default(layout)))
 
 
-def projection(schema: StructType) -> tuple[str, ...]:
+def projection(schema: StructType, layout: Layout = "rocketmq") -> tuple[str, ...]:
     """Return which columns a schema asks for, in its order.
 
     Args:
         schema: ours or the user's; names in any case.
+        layout: whose columns they are.
 
     Raises:
         SchemaError: an unknown column, one that stands twice, or one with another type than ours.
@@ -95,14 +145,14 @@ def projection(schema: StructType) -> tuple[str, ...]:
         raise SchemaError("the schema has no column: name at least one")
     names: list[str] = []
     for field in schema.fields:
-        name = known(field.name)
+        name = known(field.name, layout)
         if name in names:
             raise SchemaError(f"column {field.name}: stands twice in the schema")
         found = field.dataType.simpleString()
-        if found not in {COLUMNS[name], ALSO.get(name)}:
-            also = f" or {ALSO[name]}" if name in ALSO else ""
+        kinds = [_TYPES[layout][name], *([ALSO[name]] if name in ALSO else [])]
+        if found not in kinds:
             raise SchemaError(
-                f"column {field.name}: has type {COLUMNS[name]}{also}, the schema says {found};"
+                f"column {field.name}: has type {' or '.join(kinds)}, the schema says {found};"
                 " read it as it is and cast it in a select"
             )
         names.append(name)
@@ -143,9 +193,22 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         if isinstance(kind, MapType):
             value = pa.field("value", pa.string(), nullable=kind.valueContainsNull)
             arrow = pa.map_(pa.string(), value)
+        elif isinstance(kind, ArrayType) and kind.simpleString() == KAFKA["headers"]:
+            arrow = _headers(kind)
         elif isinstance(kind, ArrayType):
             arrow = pa.list_(pa.field("element", pa.string(), nullable=kind.containsNull))
         else:
             arrow = arrow_type(kind.simpleString())
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)
+
+
+def _headers(kind: ArrayType) -> pa.DataType:
+    import pyarrow as pa
+
+    pair = kind.elementType
+    fields = [
+        pa.field("key", pa.string(), nullable=pair["key"].nullable),  # type: ignore[index]
+        pa.field("value", pa.binary(), nullable=pair["value"].nullable),  # type: ignore[index]
+    ]
+    return pa.list_(pa.field("element", pa.struct(fields), nullable=kind.containsNull))

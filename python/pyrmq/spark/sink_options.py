@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyrmq.spark.errors import OptionError
+from pyrmq.spark.namespace import wrapped
 from pyrmq.spark.option_table import SINK
 from pyrmq.spark.option_values import TOPIC_NAME, OptionValues, known_only
 
@@ -28,11 +29,23 @@ class SinkOptions:
 
     name_server: str
     topic: str | None
+    namespace: str
+    kafka_layout: bool
     exactly_once: bool
     bad_row_topic: str | None
     group: str
     timeout_ms: int
     checkpoint: str | None
+
+    @staticmethod
+    def is_kafka(given: Mapping[str, str]) -> bool:
+        """Read only option ``layout``: the columns are checked before the other options.
+
+        Raises:
+            OptionError: an unknown option or layout.
+        """
+        parser = OptionValues(known_only(given, SINK, {}, _LATER), SINK)
+        return parser.choice("layout", "rocketmq", "kafka") == "kafka"
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, has_topic_column: bool) -> SinkOptions:
@@ -42,7 +55,7 @@ class SinkOptions:
             OptionError: an unknown, missing, contradictory or ill-formed option.
         """
         parser = OptionValues(known_only(given, SINK, {}, _LATER), SINK)
-        topic = parser.text("topic")
+        topic, namespace = parser.text("topic"), parser.text("namespace")
         exactly_once = parser.choice("delivery", "at-least-once", "exactly-once") == "exactly-once"
         if not topic and not has_topic_column:
             raise OptionError("topic", "is missing: name the topic, or give the rows such a column")
@@ -58,10 +71,12 @@ class SinkOptions:
         checkpoint = {name.lower(): value for name, value in given.items()}
         return cls(
             name_server=parser.addresses("nameServer"),
-            topic=topic or None,
+            topic=wrapped(namespace, topic) if topic else None,
+            namespace=namespace,
+            kafka_layout=cls.is_kafka(given),
             exactly_once=exactly_once,
-            bad_row_topic=bad_row_topic,
-            group=parser.value("group"),
+            bad_row_topic=bad_row_topic and wrapped(namespace, bad_row_topic),
+            group=wrapped(namespace, parser.value("group")),
             timeout_ms=parser.number("timeoutMs", 100, 3_600_000),
             checkpoint=checkpoint.get("checkpointlocation"),
         )

@@ -35,13 +35,16 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of option ``columns``, or the default ones."""
-        return columns.ddl(Options.column_names(self.options))
+        given = self.options
+        return columns.ddl(Options.column_names(given), Options.layout_of(given))
 
     def reader(self, schema: StructType) -> BatchReader:
         """Open a batch read of the schema's columns."""
-        from pyrmq.spark.reader import BatchReader
+        from pyrmq.spark.reader import BatchReader, PushdownReader
 
-        return BatchReader(Options.parse(self.options, batch=True), schema)
+        options = Options.parse(self.options, batch=True)
+        # Spark refuses every read whose reader takes conditions while its setting is off.
+        return (PushdownReader if options.filter_pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Open a stream of the schema's columns."""
@@ -63,12 +66,15 @@ class RocketMQDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rocketmq")`` known to a session.
+    """Make ``format("rocketmq")`` and the table function ``rocketmq(...)`` known to a session.
 
-    Needed only where automatic registration cannot work: Spark looks for installed modules named
-    ``pyspark_*`` once, and one broken module among them hides all.
+    The format needs it only where automatic registration cannot work: Spark looks for installed
+    modules named ``pyspark_*`` once, and one broken module among them hides all.
 
     Example:
         >>> register(spark)  # doctest: +SKIP
     """
+    from pyrmq.spark.table_function import register_function
+
     spark.dataSource.register(RocketMQDataSource)
+    register_function(spark)

@@ -9,9 +9,11 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from pyrmq.spark import worker
 from pyrmq.spark.offsets import parse_version
+from pyrmq.spark.option_values import LARGEST
 from pyrmq.spark.progress import Progress
 from pyrmq.spark.reader import RangePartition
 from pyrmq.spark.schema import arrow_schema, projection
+from pyrmq.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,7 @@ __all__ = ["StreamReader"]
 _log = logging.getLogger("pyrmq.spark")
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics batch by batch, from a position that Spark's checkpoint keeps."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -49,9 +51,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self._progress: Progress | None = None
         self._cluster: RemoteCluster | None = None
-        projection(schema)
+        projection(schema, options.layout)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def shipped(self) -> dict[str, Any]:
         """Leave connections and progress on the driver: executors only read."""
         return {**self.__dict__, "_progress": None, "_cluster": None}
 
@@ -70,8 +72,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().latest(start, limit=rows, wait_for_more=not unlimited)
 
     def getDefaultReadLimit(self) -> ReadAllAvailable | ReadMaxRows:
-        """Return the limit of ``maxOffsetsPerTrigger``."""
+        """Return the limit of ``maxOffsetsPerTrigger``; ``maxBytesPerTrigger`` holds beside it."""
         rows = self.options.max_offsets_per_trigger
+        if not rows and self.options.max_bytes_per_trigger:
+            # "All that is there" is what Trigger.Once asks for, and no limit holds then.
+            rows = LARGEST
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

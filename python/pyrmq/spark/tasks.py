@@ -11,6 +11,7 @@ from pyrmq.spark.plan import Range, pack, ranges_between, split
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyrmq.spark.cluster import Cluster
     from pyrmq.spark.offsets import Bounds, Offsets, Queue
     from pyrmq.spark.options import Options
 
@@ -20,7 +21,11 @@ _log = logging.getLogger("pyrmq.spark")
 
 
 def tasks_of(
-    options: Options, start: Offsets, end: Offsets, bounds: Mapping[Queue, Bounds]
+    options: Options,
+    start: Offsets,
+    end: Offsets,
+    bounds: Mapping[Queue, Bounds],
+    cluster: Cluster,
 ) -> list[list[Range]]:
     """Cut what lies between two positions into tasks, as the options want them.
 
@@ -28,6 +33,8 @@ def tasks_of(
         DataLossError: a part has expired and the options say that this is an error.
     """
     ranges = available(options, ranges_between(start, end, bounds), bounds)
+    compacted = cluster.compacted(sorted({part.queue.topic for part in ranges}))
+    ranges = [part._replace(compacted=part.queue.topic in compacted) for part in ranges]
     cut = {
         "min_partitions": options.min_partitions,
         "max_records": options.max_records_per_partition,

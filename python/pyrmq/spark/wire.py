@@ -12,7 +12,15 @@ from pyrmq.spark.offsets import Bounds, Mark
 if TYPE_CHECKING:
     from pyrmq.spark.offsets import Queue
 
-__all__ = ["Fields", "group_fields", "pull_fields", "read_mark", "read_stats"]
+__all__ = [
+    "Fields",
+    "group_fields",
+    "pull_fields",
+    "read_attributes",
+    "read_mark",
+    "read_size",
+    "read_stats",
+]
 
 Fields: TypeAlias = dict[str, str | int | bool | None]
 """The header fields of a request."""
@@ -72,3 +80,15 @@ def read_mark(record: bytes, wanted: int) -> Mark | None:
         return None
     at = _HEAD.size + (20 if flags & _BORN_V6 else 8)
     return Mark(max(0, log_position), max(0, _TIME.unpack_from(record, at)[0]))
+
+
+def read_size(record: bytes) -> int:
+    """Read how many bytes a stored message takes."""
+    return int.from_bytes(record[:4], "big")
+
+
+def read_attributes(body: bytes | None) -> dict[str, str]:
+    """Read the attributes of a topic's configuration, which brokers since 5.0 keep."""
+    found = _core.parse_json(body or b"{}")
+    attributes = found.get("attributes") if isinstance(found, dict) else None
+    return {} if attributes is None else {str(name): str(text) for name, text in attributes.items()}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
+import socket
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +23,7 @@ from pyrmq.spark.routes import Routes
 from pyrmq.spark.schema import known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -78,22 +80,53 @@ def batches(
     """
     if not parts:
         return
-    from pyrmq._client.arrow import batch
-
-    reader = _open(options, [known(name) for name in schema.names], parts)
+    wanted, convert = _conversion(options, schema)
+    reader = _open(options, [known(name) for name in wanted.names], parts)
     left = limit or None
     while (block := _next_block(reader, options, parts, patience_ms)) is not None:
         for lost in reader.take_lost():
             _log.warning("messages are gone and left out: %s", lost)
         for bad in reader.take_unreadable():
             _log.warning("a message cannot be read (onBadMessage=%s): %s", options.on_bad, bad)
-        rows = batch(block, schema)
+        rows = convert(block)
         if left is not None:
             rows = rows.slice(0, left)
             left -= rows.num_rows
         yield rows
         if left == 0:
             return
+
+
+def _conversion(
+    options: Options, schema: pa.Schema
+) -> tuple[pa.Schema, Callable[[Block], pa.RecordBatch]]:
+    """Return the columns to read, and how a block of them becomes a batch of the schema."""
+    from pyrmq._client.arrow import batch
+
+    if options.layout == "kafka":
+        from pyrmq.spark import kafka
+
+        names = [known(name, "kafka") for name in schema.names]
+        wanted = kafka.sources(names)
+
+        def convert(block: Block) -> pa.RecordBatch:
+            return kafka.from_messages(_plain_topics(batch(block, wanted), options), names, schema)
+
+        return wanted, convert
+    return schema, lambda block: _plain_topics(batch(block, schema), options)
+
+
+def _plain_topics(rows: pa.RecordBatch, options: Options) -> pa.RecordBatch:
+    """Show topics without their namespace."""
+    names = [name.lower() for name in rows.schema.names]
+    if not options.namespace or "topic" not in names:
+        return rows
+    import pyarrow.compute as pc
+
+    at = names.index("topic")
+    inside = f"^(%RETRY%|%DLQ%)?{re.escape(options.namespace)}%"
+    plain = pc.replace_substring_regex(rows.column(at), inside, r"\1")
+    return rows.set_column(at, rows.schema.field(at), plain)
 
 
 def _next_block(
@@ -108,8 +141,10 @@ def _next_block(
             waited = time.monotonic() - since
             if 0 < patience_ms <= waited * 1000:
                 raise BrokerAway(
-                    f"{error}; waited {waited:.0f} s. Nothing is lost: start the broker and read"
-                    " again"
+                    f"{error}; waited {waited:.0f} s on executor {socket.gethostname()}. Nothing is"
+                    " lost: start the broker and read again. If this host cannot reach that"
+                    " address, set brokerIP1 of the broker to one that it can (`pyrmq spark doctor`"
+                    " tries every address from every executor)"
                 ) from error
             reader.resume(_addresses_now(options, parts))
         except ProtocolError as error:
@@ -147,6 +182,8 @@ def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> Ran
         list(wanted),
         group=options.group,
         tags=options.tags,
+        sql=options.sql,
+        compacted={part.range.queue.topic for part in parts if part.range.compacted},
         max_rows=options.max_batch_rows,
         max_bytes=options.max_batch_bytes,
         pulls_in_flight=options.pulls_in_flight,

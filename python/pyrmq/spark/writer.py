@@ -25,11 +25,13 @@ from pyspark.sql.datasource import (
 
 from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
+from pyrmq.spark import kafka
 from pyrmq.spark.errors import OptionError, SchemaError
 from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.messages import DELAYS, check_columns
+from pyrmq.spark.messages import COLUMNS, DELAYS, check_columns
 from pyrmq.spark.readback import names_in_topic, topic_ends
 from pyrmq.spark.sender import BadRow, TableSender
+from pyrmq.spark.shipping import Shipped
 from pyrmq.spark.sink_options import SinkOptions
 from pyrmq.spark.stamps import PROPERTY, Stamps, missing
 
@@ -71,7 +73,7 @@ class _Task:
     attempt: int
 
 
-class _Writer:
+class _Writer(Shipped):
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
@@ -79,8 +81,9 @@ class _Writer:
                 "a topic cannot be overwritten: use mode append (a stream: outputMode append)",
             )
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        layout = kafka.SINK if SinkOptions.is_kafka(given) else COLUMNS
         try:
-            self.names = check_columns(types)
+            self.names = check_columns(types, layout)
         except ConfigError as error:
             raise SchemaError(str(error)) from error
         self.options = SinkOptions.parse(given, has_topic_column="topic" in self.names)
@@ -96,7 +99,7 @@ class _Writer:
         self, rows: Iterator[pa.RecordBatch], task: _Task, begun: Begun | None
     ) -> WriterCommitMessage:
         sender = TableSender(
-            _producer(self.options), self.names, self.options.topic, self.options.timeout_ms
+            _producer(self.options), self._names_sent(), self.options.topic, self.options.timeout_ms
         )
         stamps = None if begun is None else Stamps(f"{task.query}.{task.batch}.{task.partition}")
         there: set[str] = set()
@@ -107,13 +110,30 @@ class _Writer:
         try:
             for table in rows:
                 if table.num_rows:
-                    self._send_table(sender, table, stamps, there, sent)
+                    self._send_table(sender, self._messages(table), stamps, there, sent)
             self._set_apart(sender.flush(), sent)
         except Exception:
             # What is stored after the next attempt has read back would be sent twice.
             sender.settle()
             raise
         return sent
+
+    def _names_sent(self) -> dict[str, str]:
+        if not self.options.kafka_layout:
+            return self.names
+        return {name: name for name in kafka.sent_columns(self.names)}
+
+    def _messages(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.options.kafka_layout:
+            return table
+        try:
+            return kafka.to_messages(table, self.names)
+        except pa.ArrowInvalid as error:
+            raise MessageError(
+                f"layout=kafka: a key or a header is no UTF-8, which properties of a message are:"
+                f" {error}; encode it, as with base64()",
+                topic=self.options.topic or "",
+            ) from error
 
     def _send_table(
         self,
@@ -240,11 +260,13 @@ def _context() -> TaskContext:
 
 def _producer(options: SinkOptions) -> Producer:
     """Return this process's producer: a worker is forked, and its parent's is not its own."""
+    # The group is in the namespace.
     key = (os.getpid(), options.name_server, options.group, options.exactly_once)
     if key not in _producers:
         producer = Producer(
             name_server=options.name_server,
             group=options.group,
+            namespace=options.namespace,
             send_timeout=options.timeout_ms / 1000,
             # A retry could store a message a second time. The task's next attempt reads back first.
             retries=0 if options.exactly_once else _RETRIES,

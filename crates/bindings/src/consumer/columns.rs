@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyrmq_client::reader::columns::{Block, Buffer, Column};
 use pyrmq_client::reader::{OnBadMessage, Range, RangeError, RangeReader, ReadOptions};
 use pyrmq_remoting::sync::lock;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -115,7 +115,7 @@ struct PyRangeReader {
 #[pymethods]
 impl PyRangeReader {
     #[new]
-    #[pyo3(signature = (connections, ranges, columns, *, group, tags, max_rows, max_bytes, pulls_in_flight, timeout_ms, skip_lost, on_bad="fail", unreachable_ms=None))]
+    #[pyo3(signature = (connections, ranges, columns, *, group, tags, max_rows, max_bytes, pulls_in_flight, timeout_ms, skip_lost, on_bad="fail", unreachable_ms=None, sql=None, compacted=HashSet::new()))]
     #[expect(clippy::too_many_arguments, reason = "one for each option of a read")]
     fn new(
         py: Python<'_>,
@@ -131,6 +131,8 @@ impl PyRangeReader {
         skip_lost: bool,
         on_bad: &str,
         unreachable_ms: Option<u64>,
+        sql: Option<String>,
+        compacted: HashSet<String>,
     ) -> PyResult<Self> {
         let on_bad = on_bad_message(on_bad).map_err(|error| error.into_py(py))?;
         let columns = columns.into_iter().map(|name| {
@@ -155,6 +157,8 @@ impl PyRangeReader {
         let options = ReadOptions {
             group,
             tags,
+            sql,
+            compacted,
             columns,
             max_rows,
             max_bytes,

@@ -7,7 +7,7 @@
 //! ```
 //! Queue offsets are dense, so the next asks need not wait for an answer. How much a broker gives at once differs
 //! (Apache's gives 32 messages from memory and 8 from disk, whatever is asked: `DefaultMessageStore.getMessage`), so
-//! the step follows what comes. With a tag filter the broker walks on over what does not match; then a queue has one
+//! the step follows what comes. With a filter the broker walks on over what does not match; then a queue has one
 //! ask at a time, and other queues fill the window.
 //!
 //! A failure that may pass (no connection, busy broker, a queue that is shorter than it was because its broker has
@@ -29,7 +29,7 @@ use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{Hop, hop};
 use pyrmq_remoting::net::{Call, Client, NetError};
 use pyrmq_remoting::{Command, WireError};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +63,10 @@ pub struct ReadOptions {
     pub group: String,
     /// `*`, or tags separated by `||`.
     pub tags: String,
+    /// A SQL92 condition that the broker evaluates; `tags` is `*` then.
+    pub sql: Option<String>,
+    /// Topics with compaction: the broker removes older messages of a key, so that gaps are no loss.
+    pub compacted: HashSet<String>,
     /// The columns, in order.
     pub columns: Vec<Column>,
     /// A block ends at so many rows,
@@ -141,7 +145,11 @@ impl RangeReader {
             },
             next: (0, ranges.first().map_or(0, |range| range.start)),
             ranges: ranges.into_iter().map(Arc::new).collect(),
-            step: if tags.is_empty() { None } else { Some(PROBE) },
+            step: if tags.is_empty() && options.sql.is_none() {
+                None
+            } else {
+                Some(PROBE)
+            },
             client,
             options,
             tags,
@@ -227,7 +235,12 @@ impl RangeReader {
     }
 
     fn is_filtered(&self) -> bool {
-        !self.tags.is_empty()
+        !self.tags.is_empty() || self.options.sql.is_some()
+    }
+
+    /// Whether offsets without a message are what is expected of a range.
+    fn has_gaps(&self, range: &Range) -> bool {
+        self.is_filtered() || self.options.compacted.contains(&range.topic)
     }
 
     fn fill(&mut self) {
@@ -263,12 +276,12 @@ impl RangeReader {
     fn send_pull(&self, index: usize, from: i64, to: i64) -> Option<PendingPull> {
         let range = self.ranges.get(index)?;
         let count = (to - from).min(MAX_STEP);
-        let tags = if self.is_filtered() {
-            self.options.tags.as_str()
-        } else {
-            "*"
+        let filter = match &self.options.sql {
+            Some(condition) => pull::Filter::Sql(condition),
+            None if self.is_filtered() => pull::Filter::Tags(&self.options.tags),
+            None => pull::Filter::Tags("*"),
         };
-        let command = pull::request(range, &self.options.group, tags, from, count);
+        let command = pull::request(range, &self.options.group, filter, from, count);
         let timeout = self.options.timeout.min(REQUEST_TIMEOUT);
         Some(PendingPull {
             range: index,
@@ -378,7 +391,7 @@ impl RangeReader {
             return self.expired(range, position.lowest, position);
         }
         if position.next_begin > from && code != response::PULL_OFFSET_MOVED {
-            if !self.is_filtered() {
+            if !self.has_gaps(range) {
                 return self.expired(range, position.next_begin, position);
             }
             self.retry = None;
@@ -490,7 +503,7 @@ impl RangeReader {
             if offset >= open.to {
                 break;
             }
-            if offset > open.position && !self.is_filtered() {
+            if offset > open.position && !self.has_gaps(&range) {
                 self.gap(&range, &open, offset)?;
             }
             if self.wants(&record) {
@@ -530,7 +543,7 @@ impl RangeReader {
         let mut next = open.position;
         if open.next_begin > next && next < open.to {
             next = open.next_begin.min(open.to);
-            if !self.is_filtered() {
+            if !self.has_gaps(range) {
                 self.gap(range, open, next)?;
             }
         }
@@ -593,7 +606,7 @@ impl RangeReader {
 
     /// The broker compares hashes of tags; two tags may have one.
     fn wants(&self, record: &Record<'_>) -> bool {
-        !self.is_filtered()
+        self.tags.is_empty()
             || record
                 .properties
                 .get(names::TAGS)

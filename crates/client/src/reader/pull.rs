@@ -9,8 +9,21 @@ use pyrmq_remoting::header::FieldValue;
 use pyrmq_remoting::header::pull::PullMessageRequestHeader;
 use std::sync::Arc;
 
+/// Which messages the broker selects.
+#[derive(Clone, Copy)]
+pub(super) enum Filter<'a> {
+    /// `*`, or tags separated by `||`.
+    Tags(&'a str),
+    /// A SQL92 condition on properties.
+    Sql(&'a str),
+}
+
 /// Asks for up to `count` messages from an offset on. Nothing is committed, and the broker does not hold the request.
-pub(super) fn request(range: &Range, group: &str, tags: &str, from: i64, count: i64) -> Command {
+pub(super) fn request(range: &Range, group: &str, filter: Filter<'_>, from: i64, count: i64) -> Command {
+    let (expression_type, subscription) = match filter {
+        Filter::Tags(tags) => ("TAG", tags),
+        Filter::Sql(condition) => ("SQL92", condition),
+    };
     let header = PullMessageRequestHeader {
         consumer_group: group,
         topic: &range.topic,
@@ -18,8 +31,8 @@ pub(super) fn request(range: &Range, group: &str, tags: &str, from: i64, count: 
         queue_offset: from,
         max_msg_nums: i32::try_from(count).unwrap_or(i32::MAX),
         sys_flag: WITH_SUBSCRIPTION,
-        subscription: Some(tags),
-        expression_type: Some("TAG"),
+        subscription: Some(subscription),
+        expression_type: Some(expression_type),
         ..PullMessageRequestHeader::default()
     };
     Command::request(request::PULL_MESSAGE).with_header(&header)

@@ -1,0 +1,77 @@
+"""What travels to executors says there what is missing, and workers start with their modules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import pyrmq
+from pyrmq.spark.options import Options
+from pyrmq.spark.reader import BatchReader
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = """
+import sys
+from pyspark import cloudpickle
+{before}
+reader = cloudpickle.loads(sys.stdin.buffer.read())
+print(type(reader).__name__, reader.options.topics)
+"""
+
+
+def opened(before: str) -> subprocess.CompletedProcess[bytes]:
+    """Open a reader in another process, after some lines that change what that process has."""
+    options = Options.parse({"nameServer": "h:1", "topic": "orders"}, batch=True)
+    reader = BatchReader(options, StructType([StructField("body", BinaryType())]))
+    return subprocess.run(
+        [sys.executable, "-c", OPEN.format(before=before)],
+        input=cloudpickle.dumps(reader),  # type: ignore[no-untyped-call]
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        timeout=25,
+        check=False,
+    )
+
+
+def test_a_reader_opens_where_everything_is_there() -> None:
+    assert opened("").stdout == b"BatchReader ('orders',)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ("sys.modules['pyrmq'] = None", "format rocketmq cannot be used"),
+        ("sys.modules['pyarrow'] = None", "format rocketmq cannot be used"),
+        ("import pyrmq; pyrmq.__version__ = '0.0.1'", "has pyrmq 0.0.1, the driver has"),
+    ],
+)
+def test_an_executor_that_lacks_something_says_so(before: str, text: str) -> None:
+    done = opened(before)
+    said = done.stderr.decode()
+    assert done.returncode == 1
+    assert text in said
+    assert f"executor {os.uname().nodename} ({sys.executable})" in said
+    assert f"install pyrmq-rocketmq[spark]=={pyrmq.__version__} there" in said
+
+
+def test_the_daemon_has_imported_what_workers_use() -> None:
+    code = "from pyrmq.spark import daemon; daemon.preload(); import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=True,
+    )
+    wanted = {"pyspark.worker", "pyarrow", "pandas", "pyrmq.spark.stream", "pyrmq.spark.writer"}
+    assert wanted <= set(done.stdout.split())
