@@ -10,10 +10,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyrmq.spark.checks import examine_executors
+    from pyrmq.spark.json_bodies import infer, json
+    from pyrmq.spark.lag import Lag, lag
+    from pyrmq.spark.listener import Listener, listen
     from pyrmq.spark.local import session
     from pyrmq.spark.source import RocketMQDataSource, register
 
-__all__ = ["RocketMQDataSource", "register", "session"]
+_HOMES = {
+    "Lag": "lag",
+    "Listener": "listener",
+    "RocketMQDataSource": "source",
+    "examine_executors": "checks",
+    "infer": "json_bodies",
+    "json": "json_bodies",
+    "lag": "lag",
+    "listen": "listener",
+    "register": "source",
+    "session": "local",
+}
+__all__ = [
+    "Lag",
+    "Listener",
+    "RocketMQDataSource",
+    "examine_executors",
+    "infer",
+    "json",
+    "lag",
+    "listen",
+    "register",
+    "session",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -21,5 +48,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "local" if name == "session" else "source"
-    return getattr(import_module(f"pyrmq.spark.{home}"), name)
+    return getattr(import_module(f"pyrmq.spark.{_HOMES[name]}"), name)

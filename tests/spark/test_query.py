@@ -1,0 +1,147 @@
+"""SQL over topics, JSON bodies, and what executors can use."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyrmq.spark
+from pyrmq.cli.main import main
+from pyrmq.errors import ConfigError
+from pyrmq.spark.checks import examine_executors
+from pyrmq.spark.errors import SchemaError
+from pyrmq.spark.query import sql, used_columns
+from tests.spark.topic import Sent, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Site
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture
+def orders(topic: Topic) -> Topic:
+    """A topic with bodies that fit a schema and some that do not."""
+    bodies = [b'{"id":1,"total":2.5}', b'{"id":2}', b'{"total":1}', b'{"id":"x"}', b"no", b"\xff"]
+    topic.send(0, [Sent(body, tags="ab"[n % 2], keys=f"k{n}") for n, body in enumerate(bodies)])
+    return topic
+
+
+def test_a_query_reads_only_the_columns_that_it_uses(spark: SparkSession, orders: Topic) -> None:
+    options = {"nameServer": orders.name_server}
+    name = orders.name
+
+    def answer(text: str) -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
+        frame = sql(spark, text, options)
+        columns = used_columns(frame, [name])[name]
+        assert set(columns) == set(spark.table(name).columns)
+        return sorted(map(tuple, frame.collect()), key=str), columns
+
+    by_tag = f"SELECT tags, count(*) FROM {name} GROUP BY tags"
+    assert answer(by_tag) == ([("a", 3), ("b", 3)], ("tags",))
+    assert answer(f"SELECT count(*) FROM {name}") == ([(6,)], ("queueId",))
+    one = f"SELECT a.keys FROM {name} a JOIN {name} b ON a.keys = b.tags OR b.queueOffset = 5"
+    assert answer(one)[1] == ("queueOffset", "keys", "tags")
+    both = f"SELECT tags FROM {name} UNION ALL SELECT keys FROM {name}"
+    assert len(answer(both)[0]) == 12
+    rows, columns = answer(f"SELECT * FROM {name} WHERE tags = 'a'")
+    assert (len(rows), len(columns)) == (3, 17)
+    with pytest.raises(ConfigError, match="names no topic of"):
+        sql(spark, "SELECT * FROM nowhere", options)
+
+
+def test_a_query_on_the_command_line(orders: Topic, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"SELECT keys, body FROM {orders.name} ORDER BY queueOffset"
+    common = ["query", text, "-n", orders.name_server]
+    assert main([*common, "--limit", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines() == [
+        "keys  body",
+        'k0    {"id":1,"total":2.5}',
+        "... the first 1 rows; --limit 0 shows all",
+    ]
+    assert main([*common, "--since", "1h", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["keys"] for line in lines] == [f"k{n}" for n in range(6)]
+    assert lines[5]["body"] == "\\xff"
+    assert main(["query", text, "-n", orders.name_server, "--since", "soon"]) == 2
+    assert "`soon` is no time" in capsys.readouterr().err
+
+
+def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic) -> None:
+    messages = orders.read(spark)
+    rows, bad = pyrmq.spark.json(messages, "id BIGINT NOT NULL, total DOUBLE, tags STRING")
+    assert [tuple(r) for r in rows.select("id", "total", "tags", "keys").collect()] == [
+        (1, 2.5, None, "k0"),
+        (2, None, None, "k1"),
+    ]
+    found = {row.queueOffset: row.reason for row in bad.collect()}
+    assert found == {
+        2: "id is missing or null",
+        3: "no JSON object of id:bigint, total:double, tags:string",
+        4: "no JSON object of id:bigint, total:double, tags:string",
+        5: "the body is no UTF-8",
+    }
+    assert bad.columns[:5] == ["reason", "topic", "brokerName", "queueId", "queueOffset"]
+    with pytest.raises(SchemaError, match="the schema 'id BIGNT' cannot be read"):
+        pyrmq.spark.json(messages, "id BIGNT")
+    with pytest.raises(SchemaError, match="column body is missing: there are tags"):
+        pyrmq.spark.json(messages.select("tags"), "id BIGINT")
+
+
+def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> None:
+    fitting = orders.read(spark).where("queueOffset < 3")
+    assert pyrmq.spark.infer(fitting) == "`id` BIGINT, `total` DOUBLE"
+    rows, bad = pyrmq.spark.json(fitting, pyrmq.spark.infer(fitting))
+    assert (rows.count(), bad.count()) == (3, 0)
+    with pytest.raises(ConfigError, match="no body of the first 1000 messages is a JSON object"):
+        pyrmq.spark.infer(orders.read(spark).where("queueOffset = 4"))
+    with pytest.raises(ConfigError, match="a schema is found from a batch read"):
+        pyrmq.spark.infer(orders.stream(spark).load())
+
+
+def test_the_doctor_asks_every_executor(
+    spark: SparkSession,
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reports = examine_executors(spark, site.name_server)
+    assert [report.role for report in reports] == ["driver", "executor"]
+    assert [report.problems for report in reports] == [[], []]
+    assert site.broker in reports[1].reached
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setattr(
+            "pyrmq.spark.checks._advertised", lambda *_: ({address: "broker-x"}, [])
+        )
+        assert main(["spark", "doctor", "-n", site.name_server]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count(f"error: broker broker-x at {address} cannot be reached: ") == 2
+    assert "set brokerIP1 of the broker" in shown
+
+
+def test_the_table_function_reads_a_topic(
+    spark: SparkSession, new_topic: Callable[..., Topic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1)
+    topic.send(0, ["a", "b"])
+    monkeypatch.setenv("NAMESRV_ADDR", topic.name_server)
+    pyrmq.spark.register(spark)
+    text = f"SELECT cast(body AS string) FROM rocketmq('{topic.name}', since => '1h')"
+    assert sorted(row[0] for row in spark.sql(text).collect()) == ["a", "b"]
+    assert spark.sql(f"SELECT * FROM rocketmq('{topic.name}', lines => 1)").count() == 1
