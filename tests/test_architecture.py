@@ -33,7 +33,8 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "broker": [
         *("error", "admission", "options", "stats", "tables", "message", "delivery"),
-        *("long_polling", "announcements", "context", "processor", "registration", "ports"),
+        *("long_polling", "announcements", "context", "processor", "figures"),
+        *("retention", "registration", "ports"),
         "broker",
     ],
     "client": ["error", "session", "producer", "consumer", "reader"],
@@ -42,7 +43,7 @@ FOLDERS: dict[str, list[str]] = {
         *("registration_thread", "rows", "server"),
     ],
     "remoting": [
-        *("error", "clock", "codes", "hash", "names", "setting", "sync", "chunk", "text"),
+        *("error", "clock", "codes", "hash", "names", "setting", "sync", "meter", "chunk", "text"),
         *("fields", "scan", "command", "header", "frame", "message", "body", "net"),
     ],
     "routing": ["fault", "select", "route", "allocate", "filter", "table"],

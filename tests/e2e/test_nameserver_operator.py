@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import sys
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -234,21 +233,6 @@ def test_orchestrators_are_told_live_and_ready(tmp_path: Path) -> None:
         assert get(server, "/else")[0] == 404
     with pytest.raises(urllib.error.URLError):
         get(server, "/live")
-
-
-def test_a_metrics_port_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    server = NameServer(
-        listen_port=0,
-        bind_address=HOST,
-        kv_config_path=tmp_path / "kv.json",
-        metrics_port=free_port(),
-    )
-    with pytest.raises(ConfigError, match=r"pip install pyrmq-rocketmq\[metrics\]"):
-        server.start()
-    assert server.health()["status"] == "stopped"
 
 
 def test_a_taken_metrics_port_stops_the_start_and_leaves_nothing(tmp_path: Path) -> None:

@@ -40,7 +40,14 @@ NAME_SERVER = Role(
     },
 )
 BROKER = Role(
-    BrokerOptions, _core.broker_keys, _core.broker_check, {"logLevel": "the log is Python's"}
+    BrokerOptions,
+    _core.broker_keys,
+    _core.broker_check,
+    {
+        "logLevel": "the log is Python's",
+        "metricsPort": "the HTTP port is Python's",
+        "metricsTop": "what the port lists is Python's",
+    },
 )
 ROLES = pytest.mark.parametrize("role", [NAME_SERVER, BROKER], ids=["name server", "broker"])
 

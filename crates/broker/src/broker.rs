@@ -11,6 +11,7 @@ use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
+use crate::retention;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::clock;
@@ -328,6 +329,8 @@ impl Broker {
             .spawn(write_files(self.state.clone(), self.background.clone()));
         self.tasks
             .spawn(check_transactions(self.state.clone(), self.background.clone()));
+        self.tasks
+            .spawn(retention::watch(self.state.clone(), self.background.clone()));
         for (at, address) in self.name_servers.iter().enumerate() {
             self.tasks.spawn(registration::keep_registered(
                 self.state.clone(),

@@ -466,6 +466,19 @@ impl State {
         written
     }
 
+    /// When the oldest message in the log was stored; -1 without any (Apache `getEarliestMessageTime`).
+    pub fn earliest_ms(&self) -> i64 {
+        let health = self.store.health();
+        let min = health.min_physical_offset;
+        if min >= health.max_physical_offset {
+            return -1;
+        }
+        let record = self.store.record_at(min).ok().flatten();
+        record
+            .and_then(|record| pyrmq_remoting::message::record::store_timestamp_of(&record))
+            .unwrap_or(-1)
+    }
+
     /// Tells the members of a consumer group that the membership changed (40).
     pub(crate) fn notify(&self, group: &str, members: &[Peer]) {
         if !self.live.notify_consumer_ids_changed_enable() || members.is_empty() {

@@ -6,12 +6,14 @@ pub mod broker;
 pub mod context;
 pub mod delivery;
 pub mod error;
+pub mod figures;
 pub mod long_polling;
 mod message;
 pub mod options;
 mod ports;
 mod processor;
 pub mod registration;
+mod retention;
 pub mod stats;
 pub mod tables;
 

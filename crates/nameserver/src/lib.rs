@@ -13,7 +13,7 @@ mod state;
 
 pub use error::NameServerError;
 pub use options::{Options, Setting};
-pub use pyrmq_remoting::net::Latency;
+pub use pyrmq_remoting::meter::Latency;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub use server::{Health, NameServer};

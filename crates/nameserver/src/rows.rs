@@ -3,8 +3,9 @@
 use crate::processor::{Function, Native, Register, Unregister, liveness, registration, route};
 use crate::state::{Meters, State};
 use pyrmq_remoting::codes::request;
+use pyrmq_remoting::meter::Meter;
 use pyrmq_remoting::net::table::{Kind, RowInfo};
-use pyrmq_remoting::net::{Meter, Processor, Requests, Table};
+use pyrmq_remoting::net::{Processor, Requests, Table};
 use std::sync::Arc;
 
 /// Answered at once on the connection's task: code, function, meter, note.

@@ -3,7 +3,8 @@
 use crate::notify::Notifier;
 use crate::options::Options;
 use crate::registration_queue::{Job, RegistrationQueue};
-use pyrmq_remoting::net::{CloseReason, Events, Latency, Meter, Peer};
+use pyrmq_remoting::meter::{Latency, Meter};
+use pyrmq_remoting::net::{CloseReason, Events, Peer};
 use pyrmq_remoting::sync::{lock, read, write};
 use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
 use std::collections::HashMap;

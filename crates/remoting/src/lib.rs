@@ -14,6 +14,7 @@ pub mod frame;
 pub mod hash;
 pub mod header;
 pub mod message;
+pub mod meter;
 pub mod names;
 #[cfg(feature = "net")]
 pub mod net;

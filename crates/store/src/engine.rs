@@ -27,6 +27,7 @@ use crate::state::shared::Shared;
 use crate::stats::{Health, Stats};
 use crate::sync::wakeup::Wakeup;
 use crate::sync::{lock, try_lock};
+use pyrmq_remoting::meter::Latency;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -107,12 +108,20 @@ impl Engine {
             messages_put: count(&self.appender.counts.messages),
             bytes_put: count(&self.appender.counts.bytes),
             writes: count(&self.appender.counts.writes),
-            flushes: count(&self.flusher.flushes),
+            flushes: self.flusher.sync_times.count(),
             messages_got: count(&self.reader.got_messages),
             bytes_got: count(&self.reader.got_bytes),
             keys_indexed: self.indexing.index.as_ref().map_or(0, KeyIndex::added),
             files_deleted: count(&self.retention.deleted_files),
         }
+    }
+
+    /// How long fsyncs took: those of the log, and those of all consume queues.
+    pub(crate) fn flush_times(&self) -> [Latency; 2] {
+        [
+            self.flusher.sync_times.read("commit log"),
+            self.queue_maintenance.sync_times.read("consume queues"),
+        ]
     }
 
     pub(crate) fn health(&self) -> Health {

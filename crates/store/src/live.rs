@@ -56,6 +56,7 @@ live! {
     disk_enough_bytes: AtomicU64 => u64;
     disk_min_free_bytes: AtomicU64 => u64;
     hot_log_bytes: AtomicU64 => u64;
+    store_max_bytes: AtomicU64 => u64;
     clean_interval_ms: AtomicU64 => u64;
     max_query_count: AtomicUsize => usize;
     max_transfer_count: AtomicUsize => usize;

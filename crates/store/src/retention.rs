@@ -3,7 +3,7 @@
 //! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is
 //! `fileReservedTime` since the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At
 //! most ten go in a round, the last one never. Queues and index follow the log's start. That ratio does not count while
-//! `diskSpaceEnoughBytes` are free.
+//! `diskSpaceEnoughBytes` are free. Above `storeMaxBytes` (ours) the oldest segments go at any hour and age.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -74,8 +74,13 @@ impl Retention {
             || used > self.live.disk_max_used_percent()
             || self.live.deletes_at(crate::fs::local_hour(now_ms));
         let mut deleted = 0;
-        let result = if is_time {
-            self.delete_segments(now_ms, forcibly, &mut deleted)
+        let result = if is_time || self.is_above_limit(self.log.start()) {
+            let keep_ms = match (is_time, forcibly) {
+                (false, _) => None,
+                (true, false) => Some(i64::from(self.live.file_reserved_hours()) * 3_600_000),
+                (true, true) => Some(0),
+            };
+            self.delete_segments(now_ms, keep_ms, &mut deleted)
         } else {
             Ok(())
         };
@@ -93,9 +98,23 @@ impl Retention {
         result.map(|()| deleted)
     }
 
-    /// Deletes old segments and counts them; an error is what kept the next one from going.
-    fn delete_segments(&self, now_ms: i64, forcibly: bool, gone: &mut u64) -> Result<(), StoreError> {
-        let keep_ms = i64::from(self.live.file_reserved_hours()) * 3_600_000;
+    /// True while a log that begins here is larger than `storeMaxBytes`.
+    fn is_above_limit(&self, start: i64) -> bool {
+        let limit = self.live.store_max_bytes();
+        limit > 0 && (self.log.appended() - start).unsigned_abs() > limit
+    }
+
+    /// Up to where of the log segments go once another tenth of `storeMaxBytes` is stored; `None` without that limit.
+    pub(crate) fn goes_soon(&self) -> Option<i64> {
+        let limit = i64::try_from(self.live.store_max_bytes()).ok()?;
+        let keeps_from = self.log.appended() - (limit - limit / 10);
+        let segment = self.log.segment_bytes();
+        (limit > 0).then(|| (keeps_from + segment - 1).div_euclid(segment) * segment)
+    }
+
+    /// Deletes segments above the limit, and those that were not written for `keep_ms` if it is given. Counts them; an
+    /// error is what kept the next one from going.
+    fn delete_segments(&self, now_ms: i64, keep_ms: Option<i64>, gone: &mut u64) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
         // Not what the log has flushed: with SYNC_FLUSH that moves a moment before units of it reach their queues.
@@ -111,7 +130,8 @@ impl Retention {
                 .iter()
                 .find(|file| is_it(&file.name))
                 .map_or(now_ms, |file| file.modified_ms);
-            if !forcibly && modified + keep_ms > now_ms {
+            let is_old = keep_ms.is_some_and(|keep_ms| keep_ms == 0 || modified + keep_ms <= now_ms);
+            if !is_old && !self.is_above_limit(segment.base) {
                 break;
             }
             // What was not fsynced yet is not old.

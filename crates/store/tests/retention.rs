@@ -232,3 +232,40 @@ fn a_clock_that_goes_back_loses_no_queue_after_a_kill() {
     assert_eq!(bodies(&site.store, "Late", 0), [b"late"]);
     assert_eq!(bodies(&site.store, "T", 1).len(), 140);
 }
+
+#[test]
+fn above_its_limit_the_log_loses_its_oldest_segments_at_any_age() {
+    let site = Site::new(|_| {});
+    site.fill(0);
+    site.fill(140);
+    let size = |site: &Site| {
+        let health = site.store.health();
+        (health.max_physical_offset - health.min_physical_offset).unsigned_abs()
+    };
+    let (before, segment) = (size(&site), site.options.segment_bytes);
+    assert_eq!(site.clean(), 0, "no limit, no hour, no age");
+    assert_eq!(site.store.goes_soon(), None);
+
+    let limited = Options {
+        store_max_bytes: before - 1,
+        ..site.options.clone()
+    };
+    site.store.reconfigure(&limited).unwrap();
+    let soon = site.store.goes_soon().unwrap().unsigned_abs();
+    assert!(soon >= segment && soon.is_multiple_of(segment));
+    assert_eq!(site.clean().unsigned_abs(), segment, "one segment is enough");
+    assert!(size(&site) < before);
+    assert_eq!(get(&site.store, "T", 0, 0).status, GetStatus::OffsetTooSmall);
+
+    let tiny = Options {
+        store_max_bytes: 1,
+        ..site.options.clone()
+    };
+    site.store.reconfigure(&tiny).unwrap();
+    site.clean();
+    let last = site.store.health();
+    assert!(
+        last.min_physical_offset < last.max_physical_offset,
+        "the last segment stays"
+    );
+}

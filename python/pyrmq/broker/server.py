@@ -14,11 +14,15 @@ from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from pyrmq.broker.metrics import Figures
+    from pyrmq.server.metrics import Family
 
 _FAMILIES = (config, status)
 _STORE = "~/store"
+_OF_PYTHON = ("logLevel", "metricsPort", "metricsTop")
 _LOOK_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0
 """How long a start waits for a name server that is silent; one that refuses delays nothing."""
@@ -52,6 +56,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         super().__init__(options, **values)
         self.changes = 0
         self.began = monotonic()
+        self.start_seconds = 0.0
+        self._figures: Figures | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -122,6 +128,37 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             self._apply(before)
             raise
 
+    def figures(self) -> Iterable[Family]:
+        """Every metric with its current values, as the metrics port shows them.
+
+        Raises:
+            ClosedError: it is not running.
+
+        Example:
+            >>> next(iter(broker.figures())).name  # doctest: +SKIP
+            'pyrmq_broker_ready'
+        """
+        from pyrmq.broker.metrics import Figures
+
+        if self._figures is None:
+            self._figures = Figures(self)
+        return self._figures.read()
+
+    def ready(self) -> bool:
+        """Whether clients may be sent here: it serves, stores, and a name server knows it.
+
+        Example:
+            >>> Broker(listen_port=0).ready()
+            False
+        """
+        try:
+            health = self.health()
+        except RmqError:
+            return False
+        if health["status"] != "running" or health["store"]["read_only"] is not None:
+            return False
+        return bool(health["registered"] > 0 or health["name_servers"] == 0)
+
     def await_registration(self, timeout: float = 10.0) -> None:
         """Wait until a name server knows this broker, so that clients find it.
 
@@ -144,8 +181,10 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
     def _start(self) -> None:
         if self._options.log_level is not None:
             log.set_level(self._options.log_level)
+        begin = monotonic()
         super()._start()
         self.began = monotonic()
+        self.start_seconds = self.began - begin
         core = self.core
         try:
             # As in Apache's broker: a program that creates a topic right after the start finds it.
@@ -153,6 +192,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         except BaseException:
             self._stop(core, 0)
             raise
+        self._figures = None
+        self._open_metrics(self._options.bind_address, self._options.metrics_port)
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
@@ -161,9 +202,10 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         return _core.Broker.start(self._pairs(self._options), self.processors.codes)
 
     def _pairs(self, options: BrokerOptions) -> list[tuple[str, str]]:
-        """The options for the core: all but the log level, which is Python's."""
+        """The options for the core: all but those that are Python's."""
         pairs = {**options.to_properties(), "storePathRootDir": self._root()}
-        pairs.pop("logLevel", None)
+        for key in _OF_PYTHON:
+            pairs.pop(key, None)
         directory = options.store_path_commit_log
         if directory is not None:
             pairs["storePathCommitLog"] = _expanded(directory)

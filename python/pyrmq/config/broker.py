@@ -447,6 +447,14 @@ class BrokerOptions(Options):
         maximum=2**63 - 1,
         live=True,
     )
+    store_max_bytes: int = option(
+        default=0,
+        text="size of the commit log above which the oldest segments are deleted at any age; 0: no "
+        "limit (pyrmq only)",
+        unit="bytes",
+        maximum=2**63 - 1,
+        live=True,
+    )
     clean_resource_interval: int = option(
         default=10_000,
         text="how often the store looks for segments to delete",
@@ -474,6 +482,18 @@ class BrokerOptions(Options):
         default=True,
         text="whether recovery verifies the checksums of bodies",
         apache="checkCRCOnRecover",
+    )
+    metrics_port: int = option(
+        default=0,
+        text="port of /metrics (Prometheus), /live and /ready; 0 for none (pyrmq only)",
+        maximum=PORT_MAX,
+    )
+    metrics_top: int = option(
+        default=250,
+        text="topics, and groups on topics, that /metrics lists by name; it adds up the others "
+        "(pyrmq only)",
+        maximum=100_000,
+        live=True,
     )
     log_level: str | None = option(
         default=None,

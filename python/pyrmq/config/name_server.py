@@ -123,7 +123,6 @@ class NameServerOptions(Options):
     )
     metrics_port: int = option(
         default=0,
-        text="port of /metrics (Prometheus), /live and /ready; 0 for none; "
-        "it needs the extra pyrmq-rocketmq[metrics]",
+        text="port of /metrics (Prometheus), /live and /ready; 0 for none",
         maximum=PORT_MAX,
     )

@@ -15,10 +15,10 @@ from pyrmq.server.lifecycle import Server
 
 # Modules that a start does not need are imported where they are used: a start takes milliseconds.
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pyrmq.nameserver.metrics import MetricsServer
     from pyrmq.nameserver.views import LiveBroker, Route
+    from pyrmq.server.metrics import Family
 
 _FAMILIES = (brokers, config, kv, status, topics)
 _KV_CONFIG = "~/namesrv/kvConfig.json"
@@ -51,7 +51,6 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         self.kv_config: KvConfig
         # Apache's options without effect that were set; None until they are requested.
         self._idle: dict[str, str] | None = None
-        self._metrics: MetricsServer | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -108,6 +107,21 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
         body = self.core.route(topic)
         return None if body is None else route(topic, body)
+
+    def figures(self) -> Iterable[Family]:
+        """Every metric with its current values, as the metrics port shows them.
+
+        Raises:
+            ClosedError: it is not running.
+
+        Example:
+            >>> with NameServer(listen_port=0) as server:
+            ...     next(iter(server.figures())).name
+            'pyrmq_nameserver_ready'
+        """
+        from pyrmq.nameserver.metrics import figures
+
+        return figures(self)
 
     def ready(self) -> bool:
         """Whether clients may be sent here: it serves, and no longer waits for its brokers.
@@ -212,24 +226,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
     def _start(self) -> None:
         super()._start()
-        if not self._options.metrics_port:
-            return
-        from pyrmq.nameserver.metrics import MetricsServer
-
-        try:
-            host, port = self._options.bind_address, self._options.metrics_port
-            self._metrics = MetricsServer(self, host, port)
-        except BaseException:
-            self._stop(self.core, 0)
-            raise
-
-    def _stop(self, core: _core.NameServer, wait_ms: int) -> None:
-        try:
-            super()._stop(core, wait_ms)
-        finally:
-            if self._metrics is not None:
-                self._metrics.close()
-                self._metrics = None
+        self._open_metrics(self._options.bind_address, self._options.metrics_port)
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.name_server_rows() if kind == "native"]

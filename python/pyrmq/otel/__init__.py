@@ -24,5 +24,6 @@ except ImportError as _cause:
 from pyrmq.otel.consume import ConsumeTelemetry as ConsumeTelemetry
 from pyrmq.otel.consume import context_of as context_of
 from pyrmq.otel.send import Telemetry as Telemetry
+from pyrmq.otel.server import export_server as export_server
 
-__all__ = ["ConsumeTelemetry", "Telemetry", "context_of"]
+__all__ = ["ConsumeTelemetry", "Telemetry", "context_of", "export_server"]

@@ -20,7 +20,10 @@ from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
+
+    from pyrmq.server.metrics import Family, MetricsServer
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 CoreT = TypeVar("CoreT", bound=Any)
@@ -53,6 +56,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self.processors = Processors(self.kind.role, native=self._native_rows())
         self._core: CoreT | None = None
         self._workers: Workers | None = None
+        self._metrics: MetricsServer | None = None
         self._pid = os.getpid()
         # Guards start and stop; `_busy` is the thread that is in one of them. A signal handler may
         # interrupt either at any step: a lock that is not reentrant would deadlock.
@@ -214,6 +218,18 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self._workers.start()
         atexit.register(self.stop)
 
+    def _open_metrics(self, host: str | None, port: int) -> None:
+        """Open the metrics port, if there is to be one; stop the server where that fails."""
+        if not port:
+            return
+        from pyrmq.server.metrics import MetricsServer
+
+        try:
+            self._metrics = MetricsServer(self, host, port)
+        except BaseException:
+            self._stop(self._running(), 0)
+            raise
+
     def _stop(self, core: CoreT, wait_ms: int) -> None:
         from pyrmq._client import log
 
@@ -231,6 +247,9 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 break
             core.hurry()
             wait_ms = 1000
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
         if self._workers is not None:
             self._workers.stop(_WORKER_JOIN_SECONDS)
         self._workers = self._core = None
@@ -269,6 +288,14 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 f"the {self.kind.role} was started in process {self._pid} and cannot be used in "
                 f"its forked child {os.getpid()}: start a new one there"
             )
+
+    @abstractmethod
+    def figures(self) -> Iterable[Family]:
+        """Every metric with its current values, as the metrics port shows them."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether clients may be sent here."""
 
     @abstractmethod
     def _native_rows(self) -> list[int]:

@@ -3,6 +3,7 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
+use crate::server::figures;
 use crate::server::requests::RequestQueue;
 use crate::server::stop::Stop;
 use pyo3::prelude::*;
@@ -155,6 +156,19 @@ impl Broker {
         all.set_item("waiting_pulls", health.waiting_pulls)?;
         all.set_item("store", store)?;
         Ok(all)
+    }
+
+    /// What the metrics port reads: figures by kind.
+    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check(py)?;
+        figures::read(py, self.inner.state())
+    }
+
+    /// For how long the oldest message that waits for each (group, topic) has been stored, ms.
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn lag_ms(&self, py: Python<'_>, pairs: Vec<(String, String)>) -> PyResult<Vec<i64>> {
+        self.check(py)?;
+        enter::compute(py, || Ok::<_, Error>(figures::lag_ms(self.inner.state(), &pairs)))
     }
 
     /// Begins the stop; returns at once.

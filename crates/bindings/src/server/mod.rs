@@ -1,6 +1,7 @@
 //! Name servers and brokers run from Python.
 
 pub(crate) mod broker;
+pub(crate) mod figures;
 pub(crate) mod links;
 pub(crate) mod nameserver;
 pub(crate) mod requests;

@@ -69,6 +69,11 @@ impl Transactions {
         lock(&self.tables)
     }
 
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        self.tables().open.len()
+    }
+
     /// Reads both queues from where they are not done.
     pub(crate) fn load(
         store: &Store,

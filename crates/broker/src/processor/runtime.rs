@@ -169,10 +169,7 @@ fn store(state: &State, rows: &mut Rows) {
             readable(free)
         ),
     );
-    rows.add(
-        "earliestMessageTimeStamp",
-        &earliest(state, health.min_physical_offset, health.max_physical_offset),
-    );
+    rows.add("earliestMessageTimeStamp", &state.earliest_ms());
 }
 
 #[expect(
@@ -183,17 +180,6 @@ fn store(state: &State, rows: &mut Rows) {
 fn total_of(used: f64, free: i64) -> String {
     let share = (1.0 - used).max(0.001);
     readable((free as f64 / share) as i64)
-}
-
-/// When the oldest message in the log was stored; -1 without any (Apache `getEarliestMessageTime`).
-fn earliest(state: &State, min: i64, max: i64) -> i64 {
-    if min >= max {
-        return -1;
-    }
-    let record = state.store.record_at(min).ok().flatten();
-    record
-        .and_then(|record| pyrmq_remoting::message::record::store_timestamp_of(&record))
-        .unwrap_or(-1)
 }
 
 /// Apache `MixAll.humanReadableByteCount` with powers of 1024.

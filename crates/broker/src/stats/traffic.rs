@@ -101,6 +101,20 @@ impl TopicTraffic {
         groups.remove(group);
     }
 
+    /// Messages and bytes put since the start.
+    pub fn put_totals(&self) -> (u64, u64) {
+        (
+            self.messages.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The groups that have counters.
+    pub fn groups(&self) -> Vec<String> {
+        let groups = read(&self.groups);
+        groups.keys().cloned().collect()
+    }
+
     /// What was put in a span that ends now; `None` where nothing ever was.
     pub fn puts(&self, span: Span, now_ms: i64) -> Option<Growth> {
         growth(lock(&self.windows).as_deref(), span, self.put_sample(now_ms))
@@ -130,6 +144,19 @@ impl TopicTraffic {
 pub struct GroupTraffic {
     // Guards the counters. Held for additions.
     counters: Mutex<GroupCounters>,
+}
+
+/// What was counted of a group on a topic since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupTotals {
+    /// Messages sent to its consumers.
+    pub messages_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Messages that came back to be tried again.
+    pub sent_back: u64,
+    /// Messages that went to the dead-letter topic.
+    pub dead_letters: u64,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +198,17 @@ impl GroupTraffic {
             counters.dead_letters.add(1, bytes);
         } else {
             counters.send_backs.add(1, bytes);
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn totals(&self) -> GroupTotals {
+        let counters = lock(&self.counters);
+        GroupTotals {
+            messages_out: counters.gets.messages,
+            bytes_out: counters.gets.bytes,
+            sent_back: counters.send_backs.messages,
+            dead_letters: counters.dead_letters.messages,
         }
     }
 

@@ -10,7 +10,8 @@ use crate::error::Refusal;
 use crate::registration_queue::{Job, QueuedRegistration};
 use crate::state::{Meters, State};
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Meter, Peer, Processor, Reply};
+use pyrmq_remoting::meter::Meter;
+use pyrmq_remoting::net::{Peer, Processor, Reply};
 use std::sync::Arc;
 use std::time::Instant;
 

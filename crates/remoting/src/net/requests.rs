@@ -1,7 +1,8 @@
 //! The queue between the transport and the Python workers. Rust never calls Python: workers pull.
 
-use super::{Meter, Peer, Reply};
+use super::{Peer, Reply};
 use crate::command::Command;
+use crate::meter::Meter;
 use crate::sync::{lock, wait_while};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};

@@ -13,8 +13,10 @@ use crate::state::StoreState;
 use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
+use pyrmq_remoting::meter::Meter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Keeps the queues' files and the notes about them.
 pub(crate) struct QueueMaintenance {
@@ -31,6 +33,8 @@ pub(crate) struct QueueMaintenance {
     pub(crate) deleted: Mutex<DeletedTopics>,
     /// A reader met a unit that points to no record.
     pub(crate) is_damaged: AtomicBool,
+    /// How often all queues were fsynced, and how long that took.
+    pub(crate) sync_times: Meter,
 }
 
 impl QueueMaintenance {
@@ -46,6 +50,7 @@ impl QueueMaintenance {
             manifest: Mutex::new(manifest),
             deleted: Mutex::new(deleted),
             is_damaged: AtomicBool::new(false),
+            sync_times: Meter::default(),
         }
     }
 
@@ -70,7 +75,9 @@ impl QueueMaintenance {
     /// Fsyncs the queues and saves that in the checkpoint. With `is_end`, it notes exactly how far each queue reaches.
     /// A failure turns the store read-only or is retried.
     pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
+        let begin = Instant::now();
         let done = self.try_sync_queues(is_end);
+        self.sync_times.add(begin.elapsed());
         self.state
             .note_failure("cannot flush consume queues", done.clone());
         done

@@ -27,7 +27,8 @@ use crate::state::listeners::Listeners;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use crate::sync::wakeup::Wakeup;
-use std::sync::atomic::{AtomicU64, Ordering};
+use pyrmq_remoting::meter::Meter;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,8 @@ pub(crate) struct Flusher {
     /// Fsyncs of threads that committed an append batch.
     pub(crate) watchdog: FlushWatchdog,
     pub(crate) timeout_wakeup: Wakeup,
-    pub(crate) flushes: AtomicU64,
+    /// How many fsyncs there were, and how long each took.
+    pub(crate) sync_times: Meter,
 }
 
 impl Log for Flusher {
@@ -96,7 +98,7 @@ impl Log for Flusher {
             }
         })?;
         let took = begin.elapsed();
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.sync_times.add(took);
         self.publish_durable();
         self.state.readable.store(target, Ordering::Release);
         self.checkpoint.update(|times| {
@@ -160,7 +162,7 @@ impl Flusher {
             group_commit: Arc::clone(&shared.group_commit),
             watchdog: FlushWatchdog::default(),
             timeout_wakeup: Wakeup::default(),
-            flushes: AtomicU64::new(0),
+            sync_times: Meter::default(),
         }
     }
 

@@ -75,6 +75,9 @@ pub struct Options {
     /// `hotLogBytes` (ours): how much of the log stays in the page cache; 1 GiB, and an eighth of the memory at most; 0:
     /// the system decides.
     pub hot_log_bytes: u64,
+    /// `storeMaxBytes` (ours): bytes of the commit log above which the oldest segments go, whatever their age; 0: no
+    /// limit.
+    pub store_max_bytes: u64,
     /// `cleanResourceInterval`: 10,000 ms.
     pub clean_interval_ms: u64,
     /// `messageIndexEnable`: true.
@@ -139,6 +142,7 @@ impl Options {
             disk_enough_bytes: 16 << 30,
             disk_min_free_bytes: 256 << 20,
             hot_log_bytes: 1 << 30,
+            store_max_bytes: 0,
             clean_interval_ms: 10_000,
             index: true,
             index_slots: 5_000_000,
@@ -178,6 +182,7 @@ impl Options {
         "diskSpaceEnoughBytes",
         "diskSpaceMinFreeBytes",
         "hotLogBytes",
+        "storeMaxBytes",
         "cleanResourceInterval",
         "messageIndexEnable",
         "maxHashSlotNum",
@@ -232,6 +237,7 @@ impl Options {
             "diskSpaceEnoughBytes" => self.disk_enough_bytes = number(key, value)?,
             "diskSpaceMinFreeBytes" => self.disk_min_free_bytes = number(key, value)?,
             "hotLogBytes" => self.hot_log_bytes = number(key, value)?,
+            "storeMaxBytes" => self.store_max_bytes = number(key, value)?,
             "cleanResourceInterval" => self.clean_interval_ms = number(key, value)?,
             "messageIndexEnable" => self.index = flag(key, value)?,
             "maxHashSlotNum" => self.index_slots = number(key, value)?,
@@ -281,7 +287,7 @@ impl Options {
     }
 
     /// Key, value, least and most of the settings that are numbers. A table, so it is longer than other functions.
-    fn ranges(&self) -> [(&'static str, u64, u64, u64); 21] {
+    fn ranges(&self) -> [(&'static str, u64, u64, u64); 22] {
         const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
         [
             (
@@ -340,6 +346,7 @@ impl Options {
                 i64::MAX.unsigned_abs(),
             ),
             ("hotLogBytes", self.hot_log_bytes, 0, i64::MAX.unsigned_abs()),
+            ("storeMaxBytes", self.store_max_bytes, 0, i64::MAX.unsigned_abs()),
             ("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000),
             ("maxIndexNum", self.index_entries.into(), 2, 100_000_000),
             ("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000),

@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::recovery::open::open;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
+use pyrmq_remoting::meter::Latency;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -110,6 +111,11 @@ impl Store {
         self.engine.retention.clean(true)
     }
 
+    /// Up to where of the log segments go once another tenth of `storeMaxBytes` is stored; `None` without that limit.
+    pub fn goes_soon(&self) -> Option<i64> {
+        self.engine.retention.goes_soon()
+    }
+
     /// The settings at the start; [`Store::live`] has the values of those that may have changed since.
     pub fn options(&self) -> &Options {
         &self.engine.shared.options
@@ -131,6 +137,11 @@ impl Store {
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
+    }
+
+    /// How long fsyncs took: those of the log, and those of all consume queues.
+    pub fn flush_times(&self) -> [Latency; 2] {
+        self.engine.flush_times()
     }
 
     /// Descriptors that the rest of the process must leave to the store: for what it keeps open but has not opened yet,

@@ -1,4 +1,4 @@
-//! Meters of one kind of request: how many were answered, and how long each took from its arrival to its answer.
+//! Meters of how long something of one kind takes: a request from its arrival to its answer, or an fsync.
 //!
 //! ```text
 //! buckets   up to 1, 2, 4, 8 ... 2^23 microseconds, then everything longer
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Buckets with an upper bound; one more counts longer times.
 const BOUNDED: usize = 24;
 
-/// Counts and durations of one kind of request.
+/// Counts and durations of one kind of request or call.
 #[derive(Debug, Default)]
 pub struct Meter {
     buckets: [AtomicU64; BOUNDED + 1],
@@ -18,12 +18,20 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts a request that took this long.
+    /// Counts a request or call that took this long.
     pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
         self.buckets[at.min(BOUNDED)].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// Returns how many it has counted.
+    pub fn count(&self) -> u64 {
+        self.buckets
+            .iter()
+            .map(|bucket| bucket.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Returns its current values under this name.

@@ -1,0 +1,180 @@
+//! What the metrics port reads: all counters and states of the broker at one moment, by topic and by consumer group.
+//!
+//! Nothing is read from the disk here but the store times of the oldest messages that wait, and only for the groups
+//! that are asked for: a scrape must not cost more than what it shows.
+
+use crate::context::State;
+use crate::processor::topic::ends;
+use crate::stats::traffic::GroupTotals;
+use crate::tables::topics::Topic;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::names::{SCHEDULE_TOPIC, TRANSACTION_GROUP};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+/// A topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicFigures {
+    /// Its name.
+    pub topic: String,
+    /// True for a topic of the broker's own.
+    pub is_system: bool,
+    /// Messages stored since the start.
+    pub messages_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// First and next offset of each queue.
+    pub queues: Vec<(i64, i64)>,
+}
+
+/// A consumer group on a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFigures {
+    /// Its name.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// What was counted since the start.
+    pub totals: GroupTotals,
+    /// Messages stored and not consumed, by queue.
+    pub lag: Vec<i64>,
+    /// Messages sent to consumers and not consumed, of all queues.
+    pub in_flight: i64,
+}
+
+/// Reads every topic.
+pub fn topics(state: &State) -> Vec<TopicFigures> {
+    let (topics, _) = state.topics.all();
+    let figures = topics.iter().map(|topic| {
+        let name = &topic.topic_name;
+        let (messages_in, bytes_in) = topic.traffic.put_totals();
+        TopicFigures {
+            topic: name.clone(),
+            is_system: state.topics.is_system(name),
+            messages_in,
+            bytes_in,
+            queues: (0..topic.queue_nums())
+                .map(|queue_id| ends(state, name, queue_id))
+                .collect(),
+        }
+    });
+    figures.collect()
+}
+
+/// Reads every group on every topic that it has committed offsets for, or has pulled from since the start.
+pub fn groups(state: &State) -> Vec<GroupFigures> {
+    let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for key in state.offsets.rows().into_keys() {
+        if let Some((topic, group)) = key.split_once('@') {
+            let groups = committed.entry(topic.to_owned()).or_default();
+            groups.insert(group.to_owned());
+        }
+    }
+    let (topics, _) = state.topics.all();
+    let mut figures = Vec::new();
+    for topic in &topics {
+        let mut groups = committed.remove(&topic.topic_name).unwrap_or_default();
+        groups.extend(topic.traffic.groups());
+        groups.remove(TRANSACTION_GROUP);
+        figures.extend(groups.into_iter().map(|group| on_topic(state, group, topic)));
+    }
+    figures
+}
+
+fn on_topic(state: &State, group: String, topic: &Topic) -> GroupFigures {
+    let name = &topic.topic_name;
+    let committed = state.offsets.of_topic(&group, name);
+    let traffic = topic.traffic.group(&group);
+    let mut lag = Vec::new();
+    let mut in_flight = 0;
+    for queue_id in 0..topic.queue_nums() {
+        let (min, max) = ends(state, name, queue_id);
+        let consumed = committed.get(&queue_id).copied();
+        // Without a commit, everything there is waits.
+        lag.push((max - consumed.unwrap_or(min).max(min)).max(0));
+        let pulled = traffic.as_ref().and_then(|traffic| traffic.pulled_to(queue_id));
+        if let (Some(pulled), Some(consumed)) = (pulled, consumed) {
+            in_flight += (pulled - consumed).max(0);
+        }
+    }
+    GroupFigures {
+        totals: traffic.map(|traffic| traffic.totals()).unwrap_or_default(),
+        group,
+        topic: name.clone(),
+        lag,
+        in_flight,
+    }
+}
+
+/// For how long the oldest message that waits for a group on a topic has been stored, ms; 0 when none waits.
+pub fn lag_ms(state: &State, group: &str, topic: &str) -> i64 {
+    let Some(topic) = state.topics.get(topic) else {
+        return 0;
+    };
+    let name = &topic.topic_name;
+    let committed = state.offsets.of_topic(group, name);
+    let waits = (0..topic.queue_nums()).filter_map(|queue_id| {
+        let (min, max) = ends(state, name, queue_id);
+        let next = committed.get(&queue_id).copied().unwrap_or(min).max(min);
+        // A message whose file retention deletes this moment waits for nobody.
+        let stored = (next < max).then(|| state.store.store_time(name, queue_id, next).ok().flatten());
+        stored.flatten()
+    });
+    waits.min().map_or(0, |oldest| (clock::now_ms() - oldest).max(0))
+}
+
+/// Connected consumers by group.
+pub fn consumers(state: &State) -> Vec<(String, usize)> {
+    let names = state.groups.names().into_iter();
+    let connected = names.filter_map(|group| {
+        let members = state
+            .clients
+            .consumers(&group, |consumers| consumers.members.len())?;
+        Some((group, members))
+    });
+    connected.collect()
+}
+
+/// Counters of the whole broker since its start, by name.
+pub fn counters(state: &State) -> Vec<(&'static str, u64)> {
+    let stats = &state.stats;
+    let store = state.store.stats();
+    let busy = state.store.health().busy;
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    vec![
+        ("messages_in", load(&stats.put)),
+        ("bytes_in", load(&stats.put_bytes)),
+        ("messages_out", load(&stats.sent)),
+        ("bytes_out", load(&stats.sent_bytes)),
+        ("puts_failed", load(&stats.put_failed)),
+        ("pulls_found", load(&stats.pull_found)),
+        ("pulls_missed", load(&stats.pull_missed)),
+        ("sent_back", load(&stats.sent_back)),
+        ("dead_letters", load(&stats.dead)),
+        ("log_writes", store.writes),
+        ("keys_indexed", store.keys_indexed),
+        ("files_deleted", store.files_deleted),
+        ("busy_held", busy.held),
+        ("busy_waited", busy.waited),
+        ("busy_overload", busy.overload),
+    ]
+}
+
+/// Messages that the broker itself holds, by name: what a drained broker has none of.
+pub fn held(state: &State) -> Vec<(&'static str, i64)> {
+    let delivered = state.delays.offsets();
+    let delayed = (1..=state.delays.levels().count()).map(|level| {
+        let (min, max) = ends(state, SCHEDULE_TOPIC, level - 1);
+        (max - delivered.get(&level).copied().unwrap_or(0).max(min)).max(0)
+    });
+    let [timer_late_s, timer_unread, timer_waiting] = state.timers.figures(&state.store);
+    vec![
+        ("delayed", delayed.sum()),
+        ("timer", timer_unread + timer_waiting),
+        ("timer_late_seconds", timer_late_s),
+        (
+            "half",
+            i64::try_from(state.transactions.open()).unwrap_or(i64::MAX),
+        ),
+    ]
+}

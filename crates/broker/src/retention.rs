@@ -1,0 +1,56 @@
+//! Warns before `storeMaxBytes` deletes messages that a consumer group has not consumed.
+
+use crate::context::State;
+use crate::figures;
+use pyrmq_remoting::net::Shutdown;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A group and a topic of which messages go before they are consumed.
+type Endangered = BTreeSet<(String, String)>;
+
+/// Looks as often as the store deletes, and logs each group and topic once until it has caught up.
+pub(crate) async fn watch(state: Arc<State>, shutdown: Shutdown) {
+    let mut warned = Endangered::new();
+    let period = || Duration::from_millis(state.store.live().clean_interval_ms());
+    while !shutdown.sleep_or_stop(period()).await {
+        let looking = state.clone();
+        // Places in the log are read from queue files, which may block.
+        let found = tokio::task::spawn_blocking(move || endangered(&looking)).await;
+        let found = found.unwrap_or_default();
+        for (group, topic) in found.difference(&warned) {
+            tracing::warn!(
+                group,
+                topic,
+                "messages that the group has not consumed will be deleted soon: the log is near `storeMaxBytes`; \
+                 let the group catch up, or raise the option"
+            );
+        }
+        warned = found;
+    }
+}
+
+/// The groups whose next message lies in a segment that goes soon.
+pub(crate) fn endangered(state: &State) -> Endangered {
+    let Some(goes_to) = state.store.goes_soon() else {
+        return Endangered::new();
+    };
+    if goes_to <= state.store.health().min_physical_offset {
+        return Endangered::new();
+    }
+    let waiting = figures::groups(state).into_iter().filter(|of| {
+        let queues = (0_i32..).zip(&of.lag);
+        queues.filter(|(_, lag)| **lag > 0).any(|(queue_id, lag)| {
+            let next = state.store.max_offset(&of.topic, queue_id) - lag;
+            let entries = state.store.queue_entries(&of.topic, queue_id, next, 1);
+            // A queue that cannot be read has its own error when its consumers pull.
+            let entry = entries
+                .ok()
+                .flatten()
+                .and_then(|entries| entries.first().copied());
+            entry.is_some_and(|entry| entry.position < goes_to)
+        })
+    });
+    waiting.map(|of| (of.group, of.topic)).collect()
+}
