@@ -46,6 +46,7 @@ BROKER = Role(
     {
         "logLevel": "the log is Python's",
         "metricsPort": "the HTTP port is Python's",
+        "configBlackList": "request code 25 is a Python row",
         "metricsTop": "what the port lists is Python's",
     },
 )

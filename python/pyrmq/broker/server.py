@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FAMILIES = (config, status)
 _STORE = "~/store"
-_OF_PYTHON = ("logLevel", "metricsPort", "metricsTop")
+_OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop")
 _LOOK_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0
 """How long a start waits for a name server that is silent; one that refuses delays nothing."""

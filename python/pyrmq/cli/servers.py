@@ -36,10 +36,11 @@ def run(verb: str, words: list[str]) -> int:
         from pyrmq.cli import status
 
         return status.run(words[1:])
-    if verb == "broker" and words[:1] == ["status"]:
-        from pyrmq.cli import broker_status
+    if verb == "broker" and words[:1] in (["status"], ["config"], ["drain"]):
+        from importlib import import_module
 
-        return broker_status.run(words[1:])
+        status_of: int = import_module(f"pyrmq.cli.broker_{words[0]}").run(words[1:])
+        return status_of
     given = _parser(verb).parse_args(words)
     _log(given)
     return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)

@@ -483,6 +483,10 @@ class BrokerOptions(Options):
         text="whether recovery verifies the checksums of bodies",
         apache="checkCRCOnRecover",
     )
+    config_black_list: str = option(
+        default="configBlackList;brokerConfigPath",
+        text="options that request code 25 may not change, by `;`",
+    )
     metrics_port: int = option(
         default=0,
         text="port of /metrics (Prometheus), /live and /ready; 0 for none (pyrmq only)",

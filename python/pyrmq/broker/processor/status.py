@@ -20,7 +20,8 @@ def rows(server: Broker) -> dict[int, Handler]:
 
     def status(request: _core.Request) -> Response:
         del request
-        return Response(body=as_json(report(server)))
+        held = dict(server.core.figures()["held"])
+        return Response(body=as_json({**report(server), "held": held}))
 
     return {BROKER_STATUS: status}
 
