@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 NUMBERS = itertools.count(1)
-BODY = StructType([StructField("body", StringType())])
+BODY = StructType([StructField(name, StringType()) for name in ("body", "shardingKey")])
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,15 @@ class Sink:
 
 
 def rows(count: int, tables: int = 20) -> Iterator[pa.RecordBatch]:
-    """Return tables of so many rows."""
+    """Return tables of so many rows; their keys spread each table over both brokers."""
     for table in range(tables):
-        yield pa.RecordBatch.from_pydict({"body": [f"{table}-{row}" for row in range(count)]})
+        numbers = range(count)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "body": [f"{table}-{row}" for row in numbers],
+                "shardingKey": [str(row) for row in numbers],
+            }
+        )
 
 
 def failing(count: int, tables: int = 20) -> Iterator[pa.RecordBatch]:
