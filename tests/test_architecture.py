@@ -80,10 +80,11 @@ PYTHON: dict[str, set[str]] = {
     "aio": DATA | CLIENTS | {"_request_reply"},
     "spark": DATA | CLIENTS,
     "arrow": DATA | CLIENTS | {"spark"},
+    "pipeline": DATA | CLIENTS | {"spark"},
     "testing": DATA | CLIENTS | {"server", "nameserver", "broker", "spark"},
     "cli": DATA
     | CLIENTS
-    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor"},
+    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor", "pipeline"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60

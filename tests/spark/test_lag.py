@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyrmq.spark.lag import Lag, figures_of, lag
+import pyrmq.pipeline
+import pyrmq.spark
+from pyrmq.spark.figures import Lag, figures_of, lag
 from pyrmq.spark.listener import listen
 from pyrmq.spark.offsets import Mark, Position, Queue, to_json
 
@@ -60,6 +62,12 @@ def test_a_line_says_what_a_batch_did_and_what_waits() -> None:
     growing = figures_of(progress(end, Position({A: 1600, B: 20})), found, now=101.0)
     assert growing is not None
     assert growing.seconds_left is None
+
+
+def test_the_package_has_functions_where_modules_have_other_names() -> None:
+    for package in (pyrmq.spark, pyrmq.pipeline):
+        for name in package.__all__:
+            assert callable(getattr(package, name)), name
 
 
 def test_without_ends_the_lag_is_unknown_and_other_sources_are_left_out() -> None:

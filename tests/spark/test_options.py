@@ -109,7 +109,7 @@ def test_a_stream_has_no_end_and_no_limit() -> None:
 
 
 def test_sparks_own_options_and_switches_that_are_off_pass() -> None:
-    assert parse(checkpointLocation="/x", tls="false").topics == ("orders",)
+    assert parse(checkpointLocation="/x", queryName="q", tls="false").topics == ("orders",)
 
 
 def test_names_are_in_the_namespace() -> None:

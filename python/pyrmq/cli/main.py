@@ -32,6 +32,7 @@ _VERBS = {
     "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
     "export": ("tables", "write a topic to a Parquet, Arrow, CSV or JSON lines file"),
     "import": ("tables", "send the rows of such a file"),
+    "pipeline": ("pipeline", "write, check, run and watch a pipeline of one file"),
     "query": ("spark", "run SQL over topics"),
     "spark": ("spark", "doctor: what every Spark executor can use and reach"),
     "log": ("log", "look into a store directory: inspect, verify, export, repair"),

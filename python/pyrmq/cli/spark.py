@@ -34,7 +34,7 @@ def _session(given: argparse.Namespace) -> SparkSession:
     from pyrmq.spark.local import session
 
     conf = dict(_pair(text) for text in given.conf)
-    return session(given.master, **{name.replace(".", "_"): value for name, value in conf.items()})
+    return session(given.master, **conf)
 
 
 def _pair(text: str) -> tuple[str, str]:

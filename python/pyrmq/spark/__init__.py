@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyrmq.spark.checks import examine_executors
+    from pyrmq.spark.figures import Lag, lag
     from pyrmq.spark.json_bodies import infer, json
-    from pyrmq.spark.lag import Lag, lag
     from pyrmq.spark.listener import Listener, listen
     from pyrmq.spark.local import session
     from pyrmq.spark.source import RocketMQDataSource, register
 
 _HOMES = {
-    "Lag": "lag",
+    "Lag": "figures",
     "Listener": "listener",
     "RocketMQDataSource": "source",
     "examine_executors": "checks",
     "infer": "json_bodies",
     "json": "json_bodies",
-    "lag": "lag",
+    "lag": "figures",
     "listen": "listener",
     "register": "source",
     "session": "local",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Parsed", "infer", "json", "with_reason"]
+__all__ = ["REASON", "Parsed", "infer", "json", "unfolded", "with_reason"]
 
 _ORIGIN = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "storeTimestamp", "body")
 _PARSED, _CORRUPT, REASON = "__parsed", "__corrupt", "reason"
@@ -54,7 +54,7 @@ def json(frame: DataFrame, schema: str | StructType) -> Parsed:
     origin = [name for name in _ORIGIN if name in frame.columns]
     fits = checked.where(F.col(REASON).isNull()).drop(REASON, "body")
     bad = checked.where(F.col(REASON).isNotNull()).select(REASON, *origin)
-    return Parsed(_unfolded(fits, schema), bad)
+    return Parsed(unfolded(fits, schema), bad)
 
 
 def with_reason(frame: DataFrame, schema: str | StructType) -> DataFrame:
@@ -86,7 +86,8 @@ def _reason(text: Column, wanted: StructType) -> Column:
     return reason
 
 
-def _unfolded(checked: DataFrame, schema: str | StructType) -> DataFrame:
+def unfolded(checked: DataFrame, schema: str | StructType) -> DataFrame:
+    """Replace the parsed body by its columns."""
     names = [field.name for field in _schema(schema).fields]
     lower = {name.lower() for name in names}
     others = [c for c in checked.columns if c != _PARSED and c.lower() not in lower]

@@ -50,7 +50,8 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
     Args:
         master: ``local[*]`` for all cores, ``local[2]`` for two.
-        conf: further settings, with ``_`` for ``.``: ``spark_driver_memory="4g"``.
+        conf: further settings; a name without dots has ``_`` for them:
+            ``spark_driver_memory="4g"``, ``**{"spark.driver.memory": "4g"}``.
 
     Raises:
         ConfigError: Java or a package is missing.
@@ -72,7 +73,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
         # Its executors certainly have the module.
         quiet["spark.python.daemon.module"] = "pyrmq.spark.daemon"
     for name, value in (
-        quiet | {key.replace("_", "."): value for key, value in conf.items()}
+        quiet | {key if "." in key else key.replace("_", "."): value for key, value in conf.items()}
     ).items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()

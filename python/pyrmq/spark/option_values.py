@@ -21,7 +21,7 @@ __all__ = ["LARGEST", "TOPIC_NAME", "OptionValues", "ago", "known_only"]
 
 LARGEST = 2**63 - 1
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-_SPARKS_OWN = {"checkpointlocation"}
+_SPARKS_OWN = {"checkpointlocation", "queryname"}
 _KAFKA = {
     "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
     "kafka.group.id": "it is group",

@@ -1,0 +1,132 @@
+"""`pyrmq pipeline`: write, check, run and watch a pipeline that stands in one file.
+
+Exit status: 0 done, 1 it failed, 2 the file or an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.arguments import parser
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from pyrmq.pipeline import Pipeline
+    from pyrmq.spark.figures import BatchFigures
+
+
+def run(verb: str, words: list[str]) -> int:
+    """Run `pyrmq pipeline` with these arguments."""
+    del verb
+    given = _parser().parse_args(words)
+    if given.action == "init":
+        return _init(given.file)
+    from pyrmq.pipeline import load
+
+    pipeline = load(given.file)
+    if given.action == "status":
+        return _status(pipeline, as_json=given.json)
+    if given.action == "check":
+        return _check(pipeline, given.master)
+    return _run(pipeline, given)
+
+
+def _init(kind: str) -> int:
+    from pyrmq.pipeline.templates import TEMPLATES
+
+    if kind not in TEMPLATES:
+        raise ConfigError(f"`{kind}`: one of {', '.join(TEMPLATES)} is wanted")
+    print(TEMPLATES[kind], end="")
+    return 0
+
+
+def _status(pipeline: Pipeline, *, as_json: bool) -> int:
+    from pyrmq.pipeline import status
+
+    found = status(pipeline)
+    if as_json:
+        values = {key: value for key, value in asdict(found).items() if key != "lag"}
+        lag = None if found.lag is None else found.lag.rows
+        print(json.dumps({**values, "lag": lag}))
+    else:
+        print(found)
+    return 1 if found.error or found.away else 0
+
+
+def _check(pipeline: Pipeline, master: str | None) -> int:
+    from pyrmq.pipeline import check
+
+    for line in check(_session(pipeline, master), pipeline):
+        print(line)
+    print(f"{pipeline.file.name}: nothing wrong")
+    return 0
+
+
+def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
+    from pyrmq.pipeline import run as run_pipeline
+
+    spark = _session(pipeline, given.master)
+    report = run_pipeline(spark, pipeline, every=given.every, on_batch=_teller(as_json=given.json))
+    if given.json:
+        values = {key: value for key, value in report.as_json().items() if key != "batches"}
+        print(json.dumps(values))
+    else:
+        print(report)
+        if "://" not in str(pipeline.checkpoint):
+            print(f"report: {pipeline.checkpoint}/report/report.html")
+    return 1 if report.error else 0
+
+
+def _teller(*, as_json: bool) -> Callable[[BatchFigures], None]:
+    """Show each batch: a line, on a terminal always the same one."""
+    is_terminal = sys.stderr.isatty() and not as_json
+
+    def tell(figures: BatchFigures) -> None:
+        text = json.dumps(figures.as_json()) if as_json else str(figures)
+        begin, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
+        print(f"{begin}{text}", end=end, file=sys.stdout if as_json else sys.stderr, flush=True)
+
+    return tell
+
+
+def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
+    from pyrmq.spark.local import session
+
+    conf = dict(pipeline.spark)
+    chosen = master or conf.pop("master", "local[*]")
+    conf.pop("master", None)
+    return session(chosen, **conf)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("pipeline", "Write, check, run and watch a pipeline that stands in one file.")
+    actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
+    init = actions.add_parser("init", help="print a file to begin with")
+    init.add_argument(
+        "file",
+        metavar="KIND",
+        help="lake, trace, replay, backfill, mirror, quality or dedupe",
+    )
+    check = actions.add_parser("check", help="plan it and read a row; nothing is written")
+    run_ = actions.add_parser("run", help="run it over what is there, or again and again")
+    status = actions.add_parser("status", help="compare its checkpoint with the brokers; no Spark")
+    for action in (check, run_, status):
+        action.add_argument("file", metavar="FILE.toml", help="the pipeline")
+    for action in (check, run_):
+        action.add_argument("--master", help="Spark's master, instead of the file's")
+    for action in (run_, status):
+        action.add_argument("--json", action="store_true", help="one JSON object a line")
+    when = run_.add_mutually_exclusive_group()
+    when.add_argument(
+        "--once", action="store_true", help="end when what is there is done (the default)"
+    )
+    when.add_argument("--every", metavar="10s", help="run without end, a batch so often")
+    return made

@@ -1,0 +1,115 @@
+"""How far a pipeline is, from its checkpoint and the brokers. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.spark.figures import Lag
+from pyrmq.spark.offsets import Position, parse_version
+from pyrmq.spark.options import Options
+from pyrmq.spark.remote import RemoteCluster
+
+if TYPE_CHECKING:
+    from pyrmq.pipeline.file import Pipeline
+
+__all__ = ["PipelineStatus", "status"]
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """How far a pipeline is.
+
+    Attributes:
+        name: its name.
+        batch: the last batch that is done; None before the first.
+        seconds_ago: how long ago that was.
+        lag: what waits now; None before the first batch.
+        away: brokers that do not answer, so that their queues are not in the lag.
+        error: why the last run failed; None if it did not.
+    """
+
+    name: str
+    batch: int | None
+    seconds_ago: float | None
+    lag: Lag | None
+    away: tuple[str, ...]
+    error: str | None
+
+    def __str__(self) -> str:
+        """Spell it out in one line."""
+        if self.batch is None or self.lag is None:
+            text = f"{self.name}: has not finished a batch"
+        else:
+            ago = f", {self.seconds_ago:,.0f} s ago" if self.seconds_ago is not None else ""
+            text = f"{self.name}: batch {self.batch} done{ago}, {self.lag}"
+        if self.away:
+            text += f"; without brokers that do not answer: {', '.join(self.away)}"
+        return text + (f"; the last run failed: {self.error}" if self.error else "")
+
+
+def status(pipeline: Pipeline) -> PipelineStatus:
+    """Compare a pipeline's checkpoint with what its brokers hold now.
+
+    Raises:
+        RmqError: no name server answers.
+
+    Example:
+        >>> str(status(load("orders.toml")))  # doctest: +SKIP
+        'orders: batch 7 done, 12 s ago, no lag'
+    """
+    if "://" in str(pipeline.checkpoint):
+        pipeline.fail("sink", "checkpoint", "the status needs a checkpoint on this machine")
+    folder = Path(str(pipeline.checkpoint))
+    batch = _newest(folder / "main" / "commits")
+    error = _last_error(folder / "report" / "report.json")
+    if batch is None:
+        return PipelineStatus(pipeline.name, None, None, None, (), error)
+    done = folder / "main" / "commits" / str(batch)
+    position = _position(folder / "main" / "offsets" / str(batch))
+    lag, away = _lag(pipeline, position)
+    return PipelineStatus(
+        pipeline.name, batch, time.time() - done.stat().st_mtime, lag, away, error
+    )
+
+
+def _lag(pipeline: Pipeline, position: Position) -> tuple[Lag, tuple[str, ...]]:
+    cluster = RemoteCluster(Options.parse(pipeline.source, batch=False))
+    try:
+        topics = {queue.topic for queue in position.offsets}
+        look = cluster.look(sorted(topics), expected=position.offsets, lenient=True)
+    finally:
+        cluster.close()
+    queues = {
+        queue: held.highest - position.offsets[queue]
+        for queue, held in look.bounds.items()
+        if queue in position.offsets and held.highest > position.offsets[queue]
+    }
+    stored = [position.marks[queue].stored_ms for queue in queues if queue in position.marks]
+    oldest = max(0.0, time.time() - min(stored) / 1000) if stored else None
+    return Lag(rows=sum(queues.values()), queues=queues, oldest_s=oldest), tuple(sorted(look.away))
+
+
+def _newest(folder: Path) -> int | None:
+    if not folder.is_dir():
+        return None
+    numbers = [int(file.name) for file in folder.iterdir() if file.name.isdecimal()]
+    return max(numbers, default=None)
+
+
+def _position(file: Path) -> Position:
+    """Read Spark's log of offsets: a version, metadata, then a line for each source."""
+    line = file.read_text(encoding="utf-8").splitlines()[2]
+    return parse_version(json.loads(line))
+
+
+def _last_error(file: Path) -> str | None:
+    try:
+        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    error: str | None = report.get("error")
+    return error

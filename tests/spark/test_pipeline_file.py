@@ -1,0 +1,155 @@
+"""Pipeline files: what they may say, and errors with line and key. Without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq.cli.main import main
+from pyrmq.pipeline import PipelineError, load
+from pyrmq.pipeline.lines import find_lines
+from pyrmq.pipeline.report import Report, write_report
+from pyrmq.pipeline.templates import TEMPLATES
+from pyrmq.spark.figures import BatchFigures, Lag
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """\
+name = "shop"
+[source]
+nameServer = "h:1"
+topic = "orders"
+maxOffsetsPerTrigger = 10
+json = "id BIGINT"
+
+[[step]]
+sql = '''
+SELECT *,
+  id + 1 AS next = 2
+FROM input'''
+[[step]]
+python = "shop.steps:enrich"
+args = { factor = 2 }
+
+[quality]
+where = "id > 0"
+reject = "orders-rejected"
+[sink]
+format = "parquet"
+path = "lake/orders"
+partitionBy = ["id"]
+[spark]
+master = "local[2]"
+"spark.sql.shuffle.partitions" = 4
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "p.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
+    made = load(written(tmp_path, GOOD))
+    assert made.source == {
+        "nameServer": "h:1",
+        "topic": "orders",
+        "maxOffsetsPerTrigger": "10",
+        "startingOffsets": "earliest",
+    }
+    assert (made.name, made.json, made.where) == ("shop", "id BIGINT", "id > 0")
+    assert made.steps[1].args == {"factor": 2}
+    assert made.sink["path"] == str(tmp_path / "lake/orders")
+    assert made.checkpoint == tmp_path / "shop.checkpoint"
+    assert made.spark["spark.sql.shuffle.partitions"] == "4"
+
+
+def test_lines_of_texts_of_several_lines_are_no_keys() -> None:
+    found = find_lines(GOOD)
+    assert found["step", 0, "sql"] == 9
+    assert found["step", 1, "python"] == 14
+    assert found["spark", 0, "spark.sql.shuffle.partitions"] == 26
+    assert ("step", 0, "id") not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (('topic = "orders"', 'topik = "orders"'), "line 4, key source.topik: unknown, did you"),
+        (('topic = "orders"', 'topic = "a b"'), "line 4, key source.topic: no topic name: 'a b'"),
+        (("= 10", '= "ten"'), "line 5, key source.maxOffsetsPerTrigger: a whole number is wanted"),
+        (('json = "id BIGINT"', "json = 3"), "line 6, key source.json: a text is wanted, found: 3"),
+        (('python = "', 'sql = "x"\npython = "'), "line 13, key step 2: one of sql and python"),
+        (("shop.steps:enrich", "shop.steps"), "line 14, key step 2.python: MODULE:FUNCTION"),
+        (("orders-rejected", "a b"), "line 19, key quality.reject: drop, fail or a topic"),
+        (('format = "parquet"', 'format = "parket"'), "line 21, key sink.format: format: one of"),
+        (('path = "lake/orders"\n', ""), "line 20, key sink: path is missing: format parquet"),
+        (("[quality]", "[qualities]"), "line 17, key qualities: unknown, did you mean quality?"),
+        (("[sink]", "[sink"), "p.toml: no TOML: "),
+        (('"h:1"', '"h"'), "line 3, key source.nameServer: host:port is wanted, found: 'h'"),
+        (('name = "shop"', "names = 1"), "line 1, key names: unknown, did you mean name?"),
+    ],
+)
+def test_an_error_names_line_and_key(tmp_path: Path, change: tuple[str, str], text: str) -> None:
+    assert change[0] in GOOD
+    with pytest.raises(PipelineError) as caught:
+        load(written(tmp_path, GOOD.replace(*change)))
+    assert text in str(caught.value)
+    assert str(caught.value).startswith("p.toml")
+
+
+def test_a_file_that_is_missing_or_lacks_a_table(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"nowhere.toml: cannot be read: No such file"):
+        load(tmp_path / "nowhere.toml")
+    with pytest.raises(PipelineError, match=r"table \[sink\] is missing"):
+        load(written(tmp_path, '[source]\nnameServer = "h:1"\ntopic = "x"\n'))
+
+
+@pytest.mark.parametrize("kind", [*TEMPLATES])
+def test_every_template_is_a_pipeline(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "init", kind]) == 0
+    text = capsys.readouterr().out
+    if kind == "backfill":
+        text = text.replace('path = "/data/store"', 'nameServer = "h:1"')
+    assert load(written(tmp_path, text)).sink["format"] in {"parquet", "topic", "console"}
+
+
+def test_wrong_arguments_end_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "init", "lakes"]) == 2
+    assert main(["pipeline", "status", str(tmp_path / "no.toml")]) == 2
+    assert "no.toml: cannot be read" in capsys.readouterr().err
+    assert main(["pipeline", "run", str(written(tmp_path, "[source]")), "--once"]) == 2
+
+
+def test_a_pipeline_that_never_ran_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "status", str(written(tmp_path, GOOD))]) == 0
+    assert capsys.readouterr().out == "shop: has not finished a batch\n"
+
+
+def test_a_report_has_figures_a_picture_and_a_page(tmp_path: Path) -> None:
+    report = Report("shop <1>", seconds=2.0)
+    for number in range(2):
+        observed = {"rows": {"rows": 8, "rejected": 1}, "json": {"unreadable": 2}}
+        report.add(
+            BatchFigures(
+                query="shop",
+                batch=number,
+                rows=10,
+                rows_per_second=5.0,
+                seconds=2.0,
+                lag=Lag(rows=3 - number),
+                observed=observed,
+            )
+        )
+    assert str(report) == "shop <1>: 20 rows in 2.0 s, 10 rows/s, 6 rejected, 2 still wait: done"
+    names = sorted(file.name for file in write_report(report, tmp_path / "report"))
+    assert names == ["report.html", "report.json", "report.png"]
+    assert (tmp_path / "report/report.png").stat().st_size > 5000
+    assert "<h1>shop &lt;1&gt;</h1>" in (tmp_path / "report/report.html").read_text()

@@ -1,0 +1,158 @@
+"""Pipelines that run: rows, rejected rows, a second run, status, and the steps built in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyrmq import Producer
+from pyrmq.cli.main import main
+from pyrmq.pipeline import PipelineError, load, run, status
+from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
+from tests.spark.topic import Sent, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore"),
+]
+FILE = """\
+[source]
+nameServer = "{name_server}"
+topic = "{topic}"
+json = "id BIGINT NOT NULL, total DOUBLE"
+[[step]]
+sql = "SELECT id, total * 2 AS twice, keys FROM input"
+[quality]
+where = "twice > 0"
+reject = "{rejected}"
+[sink]
+format = "parquet"
+path = "rows"
+[spark]
+master = "local[2]"
+"""
+
+
+def written(folder: Path, topic: Topic, rejected: str, text: str = FILE) -> Path:
+    file = folder / "shop.toml"
+    filled = text.format(name_server=topic.name_server, topic=topic.name, rejected=rejected)
+    file.write_text(filled)
+    return file
+
+
+def orders(*totals: object) -> list[Sent]:
+    return [
+        Sent(json.dumps({"id": n, "total": total}).encode(), keys=f"k{n}")
+        for n, total in enumerate(totals)
+    ]
+
+
+def test_a_pipeline_writes_rows_and_sets_others_apart(
+    spark: SparkSession,
+    new_topic: Callable[..., Topic],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic, rejected = new_topic(1), new_topic(1)
+    topic.send(0, [*orders(1.5, -1, 2), Sent(b"no json")])
+    file = written(tmp_path, topic, rejected.name)
+    assert main(["pipeline", "check", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "columns: id bigint, twice double, keys string" in shown
+    assert not (tmp_path / "rows").exists()
+    assert main(["pipeline", "run", str(file), "--json"]) == 0
+    done = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (done["rows"], done["rejected"], done["error"]) == (4, 2, None)
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    assert sorted((row.id, row.twice, row["keys"]) for row in rows.collect()) == [
+        (0, 3.0, "k0"),
+        (2, 4.0, "k2"),
+    ]
+    bad = {
+        bytes(r.body).decode(): r.properties["pyrmq_reason"] for r in rejected.read(spark).collect()
+    }
+    assert bad == {
+        '{"id":1,"twice":-2.0,"keys":"k1"}': "not twice > 0",
+        "no json": "no JSON object of id:bigint, total:double",
+    }
+    topic.send(0, orders(5))
+    assert status(load(file)).lag is not None
+    assert str(status(load(file))).startswith("shop: batch ")
+    assert status(load(file)).lag.rows == 1  # type: ignore[union-attr]
+    assert run(spark, load(file)).rows == 1
+    assert rows.sparkSession.read.parquet(str(tmp_path / "rows")).count() == 3
+    assert main(["pipeline", "status", str(file)]) == 0
+    assert ", no lag" in capsys.readouterr().out
+    assert (tmp_path / "shop.checkpoint/report/report.html").exists()
+
+
+def test_a_pipeline_that_fails_says_why(
+    spark: SparkSession,
+    new_topic: Callable[..., Topic],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = new_topic(1)
+    topic.send(0, [*orders(1.5), Sent(b"no json")])
+    file = written(tmp_path, topic, "fail")
+    assert main(["pipeline", "run", str(file)]) == 1
+    shown = capsys.readouterr().out
+    assert "source.json: no JSON object of id:bigint, total:double: topic" in shown
+    assert "queue 0, offset 1" in shown
+    assert main(["pipeline", "status", str(file)]) == 1
+    for change, text in (
+        (("total * 2", "totl * 2"), "line 6, key step 1.sql: .*totl"),
+        (("twice > 0", "thrice > 0"), "line 8, key quality.where: .*thrice"),
+        (("id BIGINT", "id BIGNT"), "line 4, key source.json: the schema"),
+    ):
+        wrong = written(tmp_path, topic, "fail", FILE.replace(*change))
+        with pytest.raises(PipelineError, match=text):
+            run(spark, load(wrong))
+        assert main(["pipeline", "check", str(wrong)]) == 2
+
+
+def test_the_steps_that_are_built_in(spark: SparkSession, new_topic: Callable[..., Topic]) -> None:
+    dead = new_topic(1)
+    marks = {"DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "orders", "color": "red"}
+    dead.send(0, [Sent(b"x", keys="k1 k2", tags="a", properties=marks), Sent(b"x", keys="k1 k2")])
+    frame = dead.read(spark)
+    again = replay(frame).collect()
+    assert [(row.topic, row["keys"], row.properties) for row in again] == [
+        ("orders", ["k1", "k2"], {"color": "red"}),
+        (None, ["k1", "k2"], {}),
+    ]
+    copied = mirror(frame).collect()
+    assert {row.shardingKey for row in copied} == {f"{dead.name}:{dead.broker_name()}:0"}
+    assert deduplicate(frame, keys=["keys"]).count() == 1
+    with pytest.raises(Exception, match="columns nokey are missing"):
+        deduplicate(frame, keys=["nokey"])
+
+
+def test_traces_become_rows(spark: SparkSession, new_topic: Callable[..., Topic]) -> None:
+    topic, traces = new_topic(1), new_topic(1)
+    with Producer(
+        name_server=topic.name_server, group="traced", trace=True, trace_topic=traces.name
+    ) as producer:
+        producer.send(topic.name, b"x" * 7, keys=["k"], tags="t")
+    (row,) = trace(traces.read(spark)).where(f"topic = '{topic.name}'").collect()
+    assert (row.kind, row.group, row.tags, row["keys"], row.bodyBytes, row.ok) == (
+        "Pub",
+        "traced",
+        "t",
+        "k",
+        7,
+        True,
+    )
+    assert row.costMs >= 0
+    assert row.at.year >= 2024
