@@ -22,6 +22,7 @@ class FakeCluster:
     Attributes:
         queues: what each queue holds.
         away: brokers that do not answer.
+        slaves: brokers whose slave answers.
         made_ms: when a queue was made, 0 unless a test made it again.
         group: what the consumer group has committed.
         size: stored bytes of a message.
@@ -31,6 +32,7 @@ class FakeCluster:
 
     queues: dict[Queue, Bounds] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    slaves: set[str] = field(default_factory=set)
     made_ms: dict[Queue, int] = field(default_factory=dict)
     group: dict[Queue, int] = field(default_factory=dict)
     size: Callable[[Queue, int], int] = lambda queue, at: 100
@@ -67,7 +69,7 @@ class FakeCluster:
         asked = {(queue.topic, queue.broker) for queue in expected}
         gone = {place for place in asked - there if place[1] not in self.away}
         away = {broker: AbsentBroker("127.0.0.1:1", "no answer") for broker in self.away}
-        return Look(bounds, away, frozenset(gone))
+        return Look(bounds, away, frozenset(gone), frozenset(self.slaves))
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
         """Return the messages before positions that are still there."""

@@ -545,3 +545,38 @@ def test_a_batch_whose_queue_stays_away_is_data_loss() -> None:
     with pytest.raises(DataLossError, match="queue 0: does not exist any more"):
         stream.progress.tasks(start, end)
     assert stream.clock.now >= 1030
+
+
+def test_a_slave_that_is_behind_its_master_is_no_loss() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", timeoutMs="1000")
+    end = stream.latest(stream.progress.initial())
+    stream.cluster.slaves = {"b"}
+    stream.cluster.queues[A] = Bounds(0, 5)
+    for _ in range(3):
+        stream.clock.now += 2
+        assert stream.latest(end) == end
+    stream.cluster.queues[A] = Bounds(0, 12)
+    stream.clock.now += 2
+    assert stream.read(end, stream.latest(end)) == [(A, 9, 12)]
+
+
+def test_a_batch_that_a_master_has_waits_for_its_slave() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", timeoutMs="1000", awayMs="60000")
+    start = stream.progress.initial()
+    end = stream.latest(start)
+    stream.cluster.slaves = {"b"}
+    stream.cluster.queues[A] = Bounds(0, 5)
+    stream.again()
+    sleep = stream.clock.sleep
+
+    def caught_up(seconds: float) -> None:
+        sleep(seconds)
+        if stream.clock.now > 1020:
+            stream.cluster.queues[A] = Bounds(0, 9)
+
+    stream.progress.sleep = caught_up
+    assert stream.read(start, end) == [(A, 0, 9)]
+    stream.cluster.queues[A] = Bounds(0, 5)
+    stream.again()
+    with pytest.raises(BrokerAway, match=r"only a slave answers, .* waited 60 s .awayMs."):
+        stream.read(start, end)

@@ -201,3 +201,14 @@ def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Clu
 def test_other_columns_are_errors(types: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text.replace("?", r"\?")):
         check_columns(types)
+
+
+@pytest.mark.rocketmq(max_message_size=3000)
+def test_a_row_that_only_the_broker_refuses_is_named_and_the_others_are_sent(rig: Rig) -> None:
+    bodies = ["x" * (5000 if number in {3, 70} else 100) for number in range(90)]
+    bad = rig.send(pa.RecordBatch.from_pydict({"body": bodies}))
+    assert sorted(row for row, _ in bad) == [3, 70]
+    assert all("MESSAGE_ILLEGAL" in reason for _, reason in bad), bad
+    found = rig.await_stored(88)
+    assert len(found) == 88
+    assert {len(body) for _, body, _ in found} == {100}

@@ -212,3 +212,37 @@ def test_a_fence_that_does_not_fit_is_refused(spark: SparkSession, pipeline: Pip
     fence.rename(fence.with_name("99.fence"))
     with pytest.raises(Exception, match="batch 99 was sent, but the checkpoint has no such batch"):
         pipeline.run(delivery="exactly-once")
+
+
+def test_a_batch_of_foreach_batch_that_is_run_again_is_written_once(
+    spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    source, target = new_topic(1), new_topic(1)
+    texts = [f"{number % 7}" for number in range(20)]
+    source.send(0, texts)
+    failures = ["fails on purpose"]
+    sinks = [str(tmp_path / "sink")]
+
+    def process(frame: DataFrame, batch: int) -> None:
+        for folder in sinks:
+            write(frame, target, delivery="exactly-once", checkpointLocation=folder)
+        if failures:
+            raise RuntimeError(failures.pop())
+
+    def run() -> StreamingQuery:
+        rows = source.stream(spark, startingOffsets="earliest").load().select("body")
+        writer = rows.writeStream.foreachBatch(process)
+        folder = str(tmp_path / "checkpoint")
+        return writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
+
+    with pytest.raises(Exception, match="fails on purpose"):
+        run().awaitTermination(60)
+    assert run().awaitTermination(60)
+    assert bodies(spark, target) == sorted(texts)
+    source.send(0, ["more"])
+    assert run().awaitTermination(60)
+    assert bodies(spark, target) == sorted([*texts, "more"])
+    sinks.append(sinks[0])
+    source.send(0, ["twice"])
+    with pytest.raises(Exception, match=r"is written twice with .* checkpointLocation of its own"):
+        run().awaitTermination(60)

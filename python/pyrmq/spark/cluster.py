@@ -56,11 +56,13 @@ class Look:
         bounds: what each readable queue holds.
         away: the brokers that gave no answer, by name.
         gone: topic and broker where the broker says that it has no such topic.
+        slaves: brokers whose slave answered: it may not have yet what its master has.
     """
 
     bounds: dict[Queue, Bounds] = field(default_factory=dict)
     away: dict[str, AbsentBroker] = field(default_factory=dict)
     gone: frozenset[tuple[str, str]] = frozenset()
+    slaves: frozenset[str] = frozenset()
 
     @property
     def brokers(self) -> set[str]:

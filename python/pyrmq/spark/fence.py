@@ -39,11 +39,15 @@ class Begun:
         done: the newest batch that is in the topic; -1 for none.
         ends: where the topic's queues ended when the batch was first begun.
         again: it was begun before.
+        query: the query whose batches are meant, if the fence names it.
+        run: the run of that query which finished the batch, if the fence names it.
     """
 
     done: int
     ends: Offsets
     again: bool
+    query: str | None = None
+    run: str | None = None
 
 
 class Fence:
@@ -52,9 +56,12 @@ class Fence:
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
         topic: the sink's topic; two sinks cannot share a checkpoint.
+        of_query: the folder is in a query's checkpoint, and so has to fit it. False in
+            foreachBatch, where the folder is any, and the fence names the query.
     """
 
-    def __init__(self, checkpoint: str, topic: str) -> None:
+    def __init__(self, checkpoint: str, topic: str, *, of_query: bool = True) -> None:
+        self._of_query = of_query
         if "://" in checkpoint or checkpoint.startswith("file:"):
             self._files, path = pafs.FileSystem.from_uri(_uri(checkpoint))
         else:
@@ -72,26 +79,29 @@ class Fence:
         Raises:
             FenceError: the files are of another topic, or the checkpoint was deleted under them.
         """
-        done = self._newest()
+        done, fence = self._newest()
+        query, run = fence.get("query"), fence.get("run")
         name = f"{done}.intent"
         written = self._read(name)
         if written is not None:
-            return Begun(done, parse_version(written["ends"]).offsets, again=True)
+            found = parse_version(written["ends"]).offsets
+            return Begun(done, found, again=True, query=query, run=run)
         found = ends()
         self._write(name, {"topic": self._topic, "ends": to_json(Position(found))})
-        return Begun(done, found, again=False)
+        return Begun(done, found, again=False, query=query, run=run)
 
-    def commit(self, batch: int) -> None:
+    def commit(self, batch: int, query: str | None = None, run: str | None = None) -> None:
         """Take note that a batch is in the topic, and forget the earlier ones."""
-        self._write(f"{batch}.fence", {"topic": self._topic})
+        content = {"topic": self._topic, "query": query, "run": run}
+        self._write(f"{batch}.fence", {name: text for name, text in content.items() if text})
         for number, name in self._names():
             if number < batch:
                 self._files.delete_file(f"{self._folder}/{name}")
 
-    def _newest(self) -> int:
+    def _newest(self) -> tuple[int, dict[str, Any]]:
         numbers = [number for number, name in self._names() if name.endswith(".fence")]
         if not numbers:
-            return _NONE
+            return _NONE, {}
         done = max(numbers)
         written = self._read(f"{done}.fence") or {}
         if written.get("topic") != self._topic:
@@ -99,8 +109,9 @@ class Fence:
                 f"{self._folder} belongs to a sink of topic {written.get('topic')}, this one writes"
                 f" {self._topic}: give each query a checkpoint directory of its own"
             )
-        self._check_checkpoint(done)
-        return done
+        if self._of_query:
+            self._check_checkpoint(done)
+        return done, written
 
     def _check_checkpoint(self, done: int) -> None:
         """A fence ahead of the checkpoint would leave out the batches of a query that is new."""

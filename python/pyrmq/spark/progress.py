@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq.spark import cluster as clusters
 from pyrmq.spark.byte_limit import limit_bytes
 from pyrmq.spark.cluster import NO_ANSWER, Look
+from pyrmq.spark.errors import BrokerAway
 from pyrmq.spark.offsets import Bounds, Mark, Offsets, Position, Queue, parse_version, to_json
 from pyrmq.spark.plan import limit_rows
 from pyrmq.spark.tasks import report_loss, tasks_of
@@ -241,17 +242,34 @@ class Progress:
 
     def _await_queues(self, needed: Offsets, wanted: set[Queue]) -> None:
         """Wait for what a batch reads: for an absent broker `awayMs`, for others `timeoutMs`."""
-        deadline = self.clock() + self.options.timeout_ms / 1000
-        if not wanted <= self._seen.bounds.keys():
+        begun = self.clock()
+        if self._missing(needed, wanted):
             self._refresh(needed)
-        while missing := wanted - self._seen.bounds.keys():
+        while missing := self._missing(needed, wanted):
+            waited = self.clock() - begun
+            behind = [queue for queue in missing if queue.broker in self._seen.slaves]
             away = any(queue.broker in self._seen.away for queue in missing)
-            if not away and self.clock() >= deadline:
+            if behind and 0 < self.options.away_ms <= waited * 1000:
+                raise BrokerAway(
+                    f"{behind[0]}: only a slave answers, and it does not have yet what was planned"
+                    f" from its master; waited {waited:.0f} s (awayMs). Start the master"
+                )
+            if not away and not behind and waited >= self.options.timeout_ms / 1000:
                 break
             self.sleep(_PAUSE_S)
             self._refresh(needed)
         for queue in sorted(wanted - self._seen.bounds.keys()):
             self._lost(f"{queue}: does not exist any more")
+
+    def _missing(self, needed: Offsets, wanted: set[Queue]) -> set[Queue]:
+        """Return the queues that are not there, or whose slave is behind what is needed."""
+        there, slaves = self._seen.bounds, self._seen.slaves
+        return {
+            queue
+            for queue in wanted
+            if queue not in there
+            or (queue.broker in slaves and there[queue].highest < needed[queue])
+        }
 
     def _refresh(self, needed: Iterable[Queue]) -> None:
         queues = list(needed)

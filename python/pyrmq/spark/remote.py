@@ -148,7 +148,8 @@ class RemoteCluster:
         away.update({name: cause for name, (_, cause) in self._away.items()})
         silent = {queue for queue in bounds if queue.broker in away}
         kept = {queue: held for queue, held in sorted(bounds.items()) if queue not in silent}
-        return Look(kept, away, frozenset(gone))
+        asked = {ask.broker for ask in asks}
+        return Look(kept, away, frozenset(gone), frozenset(asked & self._routes.slaves))
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
         """Return the message before each position, where there is one and its broker answers."""

@@ -60,6 +60,8 @@ class Routes:
     admin: Admin
     _known: dict[str, Route] = field(default_factory=dict, init=False)
     _addresses: dict[str, str] = field(default_factory=dict, init=False)
+    slaves: set[str] = field(default_factory=set, init=False)
+    """Brokers whose known address is a slave's."""
     _listed_at: float | None = field(default=None, init=False)
 
     def topics(self, *, system: bool) -> list[str]:
@@ -137,8 +139,13 @@ class Routes:
 
     def _learn(self, broker: BrokerAddresses) -> None:
         address = self._chosen(broker)
-        if address is not None:
-            self._addresses[broker.name] = address
+        if address is None:
+            return
+        self._addresses[broker.name] = address
+        if address == broker.master:
+            self.slaves.discard(broker.name)
+        else:
+            self.slaves.add(broker.name)
 
     def _chosen(self, broker: BrokerAddresses) -> str | None:
         ids = sorted(broker.addresses)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrmq import _core
-from pyrmq.errors import MessageError
+from pyrmq.errors import MessageError, MessageRefused
 from pyrmq.spark.messages import encode, rows_with_spaced_keys
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class BadRow(NamedTuple):
 
 class _OnItsWay(NamedTuple):
     send: _core.TableSend
+    part: pa.RecordBatch
+    more: Mapping[str, pa.Array]
     table: pa.RecordBatch
     rows: pa.Array | None
     topic: str
@@ -141,8 +143,15 @@ class TableSender:
             bad = [BadRow(table, row, topic, _SPACED) for row in numbers]
             part, rows = part.take(kept), kept if rows is None else rows.take(kept)
             more = {name: array.take(kept) for name, array in (more or {}).items()}
+        send = self._start(part, more or {}, topic)
+        self._sent.append(_OnItsWay(send, part, more or {}, table, rows, topic))
+        return bad
+
+    def _start(
+        self, part: pa.RecordBatch, more: Mapping[str, pa.Array], topic: str
+    ) -> _core.TableSend:
         encoded = encode(part, self._names, more)
-        send = _core.send_table(
+        return _core.send_table(
             self._producer._batcher,
             topic,
             encoded.rows,
@@ -153,15 +162,39 @@ class TableSender:
             _BATCH_BYTES,
             self._timeout_ms,
         )
-        self._sent.append(_OnItsWay(send, table, rows, topic))
-        return bad
 
     def _finish_oldest(self) -> list[BadRow]:
-        send, table, rows, topic = self._sent.popleft()
-        bad = []
-        for row, error in send.wait():
-            if not isinstance(error, MessageError | ValueError):
+        return self._finish(self._sent.popleft())
+
+    def _finish(self, sent: _OnItsWay) -> list[BadRow]:
+        bad: list[BadRow] = []
+        refused: list[tuple[int, MessageRefused]] = []
+        for row, error in sent.send.wait():
+            if isinstance(error, MessageRefused):
+                refused.append((row, error))
+            elif isinstance(error, MessageError | ValueError):
+                bad.append(self._bad(sent, row, error))
+            else:
                 raise error
-            number = row if rows is None else rows[row].as_py()
-            bad.append(BadRow(table, number, topic, str(error)))
+        if len(refused) == 1:
+            return [*bad, self._bad(sent, *refused[0])]
+        # A broker refuses a batch of messages as a whole, and stores none of it: halves find out
+        # which message it was.
+        middle = len(refused) // 2
+        for half in (refused[:middle], refused[middle:]):
+            if half:
+                bad += self._finish(self._again(sent, [row for row, _ in half]))
         return bad
+
+    def _again(self, sent: _OnItsWay, numbers: list[int]) -> _OnItsWay:
+        chosen = pa.array(numbers, pa.int64())
+        part = sent.part.take(chosen)
+        more = {name: array.take(chosen) for name, array in sent.more.items()}
+        rows = chosen if sent.rows is None else sent.rows.take(chosen)
+        send = self._start(part, more, sent.topic)
+        return _OnItsWay(send, part, more, sent.table, rows, sent.topic)
+
+    @staticmethod
+    def _bad(sent: _OnItsWay, row: int, error: Exception) -> BadRow:
+        number = row if sent.rows is None else sent.rows[row].as_py()
+        return BadRow(sent.table, number, sent.topic, str(error))

@@ -4,8 +4,8 @@ Away is not gone: what a broker that does not answer holds is unknown, so its qu
 positions. Loss is only what a broker that answers says:
 
 * it does not know the topic, for ``timeoutMs``;
-* a queue ends before the position, for ``timeoutMs``: a broker that was killed rebuilds its queues
-  from the log and shows less meanwhile;
+* a queue of a master ends before the position, for ``timeoutMs``: a broker that was killed rebuilds
+  its queues from the log and shows less meanwhile. A slave may be behind its master;
 * another message lies before the position than the one that was read: the topic was created
   again, or the broker lost messages and gave their offsets anew. This is looked at after each
   start, and when a broker may have been restarted.
@@ -122,6 +122,9 @@ class Watch:
     def _wrong(self, queue: Queue, stands: int, look: Look) -> str | None:
         held = look.bounds.get(queue)
         if held is not None and held.highest >= stands:
+            return None
+        if queue.broker in look.slaves:
+            # It is behind its master, which has the messages.
             return None
         if held is not None:
             return f"{queue}: stood at {stands}, now holds {held.lowest} to {held.highest}"

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
 from pyrmq.spark import kafka
-from pyrmq.spark.errors import OptionError, SchemaError
+from pyrmq.spark.errors import FenceError, OptionError, SchemaError
 from pyrmq.spark.fence import Begun, Fence
 from pyrmq.spark.messages import COLUMNS, DELAYS, check_columns
 from pyrmq.spark.readback import names_in_topic, topic_ends
@@ -48,6 +48,30 @@ _SHOWN = 200
 _RETRIES = 2
 
 
+@dataclass(frozen=True)
+class _Task:
+    """Where a task stands among all tasks of its query; a write of its own is query and batch 0."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+    run: str = ""
+
+    @classmethod
+    def here(cls) -> _Task:
+        """Return where this task stands; without a query outside of streaming."""
+        context = TaskContext.get()
+        assert context is not None, "a write runs in a task"
+        return cls(
+            context.getLocalProperty("sql.streaming.queryId") or "",
+            int(context.getLocalProperty("streaming.sql.batchId") or -1),
+            context.partitionId(),
+            context.attemptNumber(),
+            context.getLocalProperty("spark.jobGroup.id") or "",
+        )
+
+
 @dataclass
 class Sent(WriterCommitMessage):
     """What a task did.
@@ -56,21 +80,13 @@ class Sent(WriterCommitMessage):
         rows: rows that it stored.
         there: rows that were in the topic already.
         bad: rows that went to the topic of option onBadRow.
+        task: where it stood.
     """
 
     rows: int
     there: int
     bad: int
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Where a task stands among all tasks of its query; empty names for a batch write."""
-
-    query: str
-    batch: int
-    partition: int
-    attempt: int
+    task: _Task | None = None
 
 
 class _Writer(Shipped):
@@ -106,7 +122,7 @@ class _Writer(Shipped):
         if begun is not None and stamps is not None and (begun.again or task.attempt > 0):
             assert self.options.topic is not None
             there = names_in_topic(self.options, self.options.topic, begun.ends, stamps.prefix)
-        sent = Sent(0, 0, 0)
+        sent = Sent(0, 0, 0, task)
         try:
             for table in rows:
                 if table.num_rows:
@@ -195,18 +211,63 @@ class _Writer(Shipped):
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a frame to a topic once."""
+    """Writes a frame to a topic once.
+
+    In foreachBatch Spark writes the frame of a batch again when the batch is run again. Rows are
+    named by query and batch then, and the fence lies in the directory of checkpointLocation.
+    """
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)
         self.job = uuid.uuid4().hex
-        self.begun = self._begin(None)
+        self.begun = self._begin(self._fence())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows."""
-        context = _context()
-        task = _Task(self.job, 0, context.partitionId(), context.attemptNumber())
+        """Send one task's rows; nothing when its batch is in the topic already."""
+        task = _Task.here()
+        if self.begun is None or task.batch < 0:
+            # No batch of a query: nothing runs it again, but for its own tasks.
+            alone = replace(task, query=self.job, batch=0)
+            return self._send(iterator, alone, self.begun)
+        if self.options.checkpoint is None:
+            raise OptionError(
+                "checkpointLocation",
+                "is missing: delivery=exactly-once in foreachBatch keeps its fence there; name a"
+                " directory that no other write uses",
+            )
+        self._check_query(self.begun, task)
+        if task.batch <= self.begun.done:
+            return Sent(0, sum(table.num_rows for table in iterator), 0, task)
         return self._send(iterator, task, self.begun)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Take note that the batch of a query is in the topic."""
+        fence = self._fence()
+        tasks = [sent.task for sent in messages if isinstance(sent, Sent) and sent.task]
+        if fence is not None and tasks and tasks[0].batch >= 0:
+            task = tasks[0]
+            if self.begun is not None and task.batch > self.begun.done:
+                fence.commit(task.batch, task.query, task.run)
+
+    def _check_query(self, begun: Begun, task: _Task) -> None:
+        """Rows would be left out for another query's batches, or for another write's."""
+        if begun.query is not None and begun.query != task.query:
+            raise FenceError(
+                f"{self.options.checkpoint} belongs to query {begun.query}, this is {task.query}:"
+                " use a directory of its own for each query"
+            )
+        if begun.done == task.batch and begun.run == task.run:
+            raise FenceError(
+                f"batch {task.batch} is written twice with {self.options.checkpoint}: each write"
+                " in foreachBatch needs a checkpointLocation of its own"
+            )
+
+    def _fence(self) -> Fence | None:
+        options = self.options
+        if not options.exactly_once or options.checkpoint is None:
+            return None
+        assert options.topic is not None
+        return Fence(options.checkpoint, options.topic, of_query=False)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -218,17 +279,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows; nothing when its batch is in the topic already."""
-        context = _context()
-        query = context.getLocalProperty("sql.streaming.queryId") or ""
-        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        task = _Task.here()
         if self.begun is not None:
-            if not query or batch < 0:
+            if not task.query or task.batch < 0:
                 raise OptionError(
                     "delivery", "exactly-once needs a streaming query; Spark named none here"
                 )
-            if batch <= self.begun.done:
-                return Sent(0, sum(table.num_rows for table in iterator), 0)
-        task = _Task(query, batch, context.partitionId(), context.attemptNumber())
+            if task.batch <= self.begun.done:
+                return Sent(0, sum(table.num_rows for table in iterator), 0, task)
         return self._send(iterator, task, self.begun)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -250,12 +308,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 "checkpointLocation", "is missing: delivery=exactly-once keeps its fence there"
             )
         return Fence(options.checkpoint, options.topic)
-
-
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None, "a write runs in a task"
-    return context
 
 
 def _producer(options: SinkOptions) -> Producer:
