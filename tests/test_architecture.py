@@ -19,8 +19,11 @@ CRATES: dict[str, set[str]] = {
     "store": {"remoting"},
     "nameserver": {"routing", "remoting"},
     "broker": {"store", "routing", "remoting"},
-    "client": {"routing", "remoting"},
-    "bindings": {"nameserver", "broker", "client", "remoting", "routing", "store"},
+    "columns": {"remoting"},
+    "client": {"columns", "routing", "remoting"},
+    "bindings": {
+        *("nameserver", "broker", "client", "columns", "remoting", "routing", "store"),
+    },
     "testkit": {"remoting", "store"},
 }
 

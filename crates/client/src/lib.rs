@@ -1,4 +1,4 @@
-//! Producer and puller over the wire; pulled records as column buffers.
+//! Producer and puller over the wire.
 //!
 //! Nothing here knows Python. Calls return at once and report through a callback or a slot that a thread waits on;
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.

@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 use pyrmq_client::Subscription;
-use pyrmq_client::consumer::inner_batch::unwrapped;
 use pyrmq_client::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
+use pyrmq_remoting::message::inner_batch::unwrapped;
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::message::{BatchItem, NewRecord, batch, sys_flag};
 use std::sync::Arc;

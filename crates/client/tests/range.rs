@@ -1,8 +1,8 @@
 //! Reading ranges from a scripted broker that answers at once, holds answers, or is away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::reader::columns::{Buffer, Column};
 use pyrmq_client::reader::{OnBadMessage, Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_columns::{Buffer, Column};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyrmq_client::ClientOptions;
 use pyrmq_client::consumer::process_queue::Messages;
-use pyrmq_client::reader::columns::{Column, Columns};
+use pyrmq_columns::{Column, Columns};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::properties::names;

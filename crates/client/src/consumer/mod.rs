@@ -5,7 +5,6 @@ pub mod callbacks;
 pub(crate) mod commits;
 pub(crate) mod failure_counts;
 pub(crate) mod in_flight;
-pub mod inner_batch;
 pub(crate) mod key_order;
 pub mod listener;
 pub(crate) mod listener_state;

@@ -1,12 +1,12 @@
 //! The pull of each queue: always one in flight while there is room for its answer.
 
-use crate::consumer::inner_batch;
 use crate::consumer::process_queue::{Chunk, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
+use pyrmq_remoting::message::inner_batch;
 use pyrmq_remoting::net::NetError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! What is read, and why it could not be.
 
-use crate::reader::columns::ColumnError;
+use pyrmq_columns::ColumnError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
 use std::fmt;

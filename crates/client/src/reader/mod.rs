@@ -14,17 +14,16 @@
 //! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a
 //! runtime waits in slices.
 
-pub mod columns;
 mod error;
 mod pull;
 
 pub use error::{Lost, Range, RangeError, Unreadable};
 
-use crate::consumer::inner_batch;
-use crate::reader::columns::{Block, Column, ColumnError, Columns};
 use bytes::Bytes;
+use pyrmq_columns::{Block, Column, ColumnError, Columns};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::inner_batch;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{Hop, hop};
 use pyrmq_remoting::net::{Call, Client, NetError};

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod compress;
 pub mod durability;
 pub mod id;
+pub mod inner_batch;
 pub mod java_hash;
 pub mod properties;
 pub mod receipt;

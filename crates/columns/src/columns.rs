@@ -1,19 +1,6 @@
-//! Pulled records as column buffers in Arrow's layout, only the columns that were asked for.
-//!
-//! ```text
-//! int32, int64        [validity] [values]
-//! text, bytes         [validity] [offsets int32, rows + 1] [data]
-//! map of text         [validity] [offsets int32, rows + 1] [key offsets] [key data] [value offsets] [value data]
-//! ```
-//! Validity is one bit a row, lowest bit first, 1 for a value; it is left out while a column has no null. A row costs
-//! one copy of what it carries and no allocation of its own. Timestamps are microseconds.
-//!
-//! What a column means follows Apache `MessageDecoder.decode` and `MessageExt`: `msgId` is the producer's unique id,
-//! or the offset id where there is none; of two properties with one name the later one holds.
+//! Rows on their way to a block.
 
-mod build;
-
-use build::{Builder, HostText};
+use crate::build::{Builder, HostText};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::compress::{self, Codec};

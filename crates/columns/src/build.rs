@@ -1,6 +1,6 @@
-//! The builders behind [`Columns`](crate::reader::columns::Columns), one for each kind of type.
+//! The builders behind [`Columns`](crate::Columns), one for each kind of type.
 
-use crate::reader::columns::{Buffer, Column, ColumnData};
+use crate::columns::{Buffer, Column, ColumnData};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Properties;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 const MANY_PROPERTIES: usize = 16;
 
 #[derive(Debug)]
-pub(super) enum Builder {
+pub(crate) enum Builder {
     Int32(Vec<i32>),
     Int64(Vec<i64>),
     Text(Text),
@@ -18,7 +18,7 @@ pub(super) enum Builder {
 }
 
 impl Builder {
-    pub(super) fn of(column: Column) -> Self {
+    pub(crate) fn of(column: Column) -> Self {
         match column {
             Column::QueueId | Column::Flag | Column::SysFlag | Column::ReconsumeTimes => {
                 Self::Int32(Vec::new())
@@ -39,7 +39,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn finish(&mut self) -> ColumnData {
+    pub(crate) fn finish(&mut self) -> ColumnData {
         match self {
             Self::Int32(values) => ColumnData {
                 nulls: 0,
@@ -120,7 +120,7 @@ impl Validity {
 
 /// Text or bytes.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(crate) struct Text {
     offsets: Vec<i32>,
     data: Vec<u8>,
     validity: Validity,
@@ -137,7 +137,7 @@ impl Default for Text {
 }
 
 impl Text {
-    pub(super) fn push(&mut self, value: &[u8]) -> Result<usize, WireError> {
+    pub(crate) fn push(&mut self, value: &[u8]) -> Result<usize, WireError> {
         let end = self.data.len() + value.len();
         let offset = offset_of(end)?;
         self.data.extend_from_slice(value);
@@ -146,7 +146,7 @@ impl Text {
         Ok(value.len() + 4)
     }
 
-    pub(super) fn push_option(&mut self, value: Option<&[u8]>) -> Result<usize, WireError> {
+    pub(crate) fn push_option(&mut self, value: Option<&[u8]>) -> Result<usize, WireError> {
         if let Some(value) = value {
             return self.push(value);
         }
@@ -177,7 +177,7 @@ fn offset_of(length: usize) -> Result<i32, WireError> {
 
 /// Properties, name to value.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     offsets: Vec<i32>,
     keys: Text,
     values: Text,
@@ -194,7 +194,7 @@ impl Default for Map {
 }
 
 impl Map {
-    pub(super) fn push(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
+    pub(crate) fn push(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
         // Of two pairs with one name the later one holds, as in the map that Java reads them into.
         let bytes = if properties.iter().nth(MANY_PROPERTIES).is_some() {
             self.push_many(properties)?
@@ -234,13 +234,13 @@ impl Map {
 
 /// A host as text; the same one stands in many rows in a row.
 #[derive(Debug, Default)]
-pub(super) struct HostText {
+pub(crate) struct HostText {
     host: Option<SocketAddr>,
     text: String,
 }
 
 impl HostText {
-    pub(super) fn of(&mut self, host: SocketAddr) -> &[u8] {
+    pub(crate) fn of(&mut self, host: SocketAddr) -> &[u8] {
         if self.host != Some(host) {
             self.text = host.to_string();
             self.host = Some(host);

@@ -1,7 +1,7 @@
 //! Records as column buffers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::reader::columns::{Buffer, Column, ColumnError, Columns};
+use pyrmq_columns::{Buffer, Column, ColumnError, Columns};
 use pyrmq_remoting::message::{NewRecord, Record};
 
 fn message<'a>(queue_offset: i64, body: &'a [u8], properties: &'a str) -> NewRecord<'a> {

@@ -4,11 +4,11 @@
 //! offset is its first message's, the others follow it. What comes out are records like all others: topic, queue,
 //! hosts, times and place in the log are the batch's, flag, body and properties the message's own.
 
+use crate::WireError;
+use crate::message::compress::{self, Codec};
+use crate::message::record::{self, Hop, Record};
+use crate::message::{NewRecord, batch, sys_flag};
 use bytes::Bytes;
-use pyrmq_remoting::WireError;
-use pyrmq_remoting::message::compress::{self, Codec};
-use pyrmq_remoting::message::record::{self, Hop, Record};
-use pyrmq_remoting::message::{NewRecord, batch, sys_flag};
 
 /// The marks of a record that is to be taken apart: Apache's readers look for both.
 const WRAPPED: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
