@@ -53,7 +53,8 @@ FOLDERS: dict[str, list[str]] = {
     "store": [
         *("error", "format", "options", "delay", "stats", "live", "failure", "fs"),
         *("group_commit", "message", "config_file", "descriptors", "checkpoint"),
-        *("log", "queue", "index", "state", "dispatch", "flush", "append", "read", "retention"),
+        *("log", "queue", "scan", "index", "state", "dispatch", "flush", "append", "read"),
+        "retention",
         *("engine", "recovery", "maintenance", "store", "timer"),
     ],
 }

@@ -142,6 +142,47 @@ class RangeReader:
     def take_unreadable(self) -> list[str]: ...
     def take_lost(self) -> list[str]: ...
 
+# log_files.rs
+_LogFile: TypeAlias = tuple[str | PathLike[str], int, int]
+
+def log_files(directory: str | PathLike[str]) -> list[_LogFile]: ...
+def deleted_topics(root: str | PathLike[str]) -> dict[str, int]: ...
+def plan_log(
+    file: _LogFile,
+    position: int,
+    *,
+    piece_bytes: int,
+    most_records: int,
+    with_topics: bool,
+    until: int | None = None,
+) -> tuple[list[tuple[int, int, int, int, int, int, list[str]]], int, str, str | None]: ...
+def next_record(file: _LogFile, position: int) -> int | None: ...
+
+@final
+class LogScan:
+    def __new__(
+        cls,
+        file: _LogFile,
+        from_position: int,
+        until_position: int,
+        columns: list[str],
+        *,
+        topics: set[str],
+        tags: str,
+        stored_ms: tuple[int, int] | None,
+        queues: dict[str, dict[int, tuple[int, int]]] | None,
+        deleted: dict[str, int],
+        broker: str | None,
+        max_rows: int,
+        max_bytes: int,
+        on_bad: str,
+        on_corrupt: str,
+        check_bodies: bool,
+    ) -> Self: ...
+    def next_block(self) -> Block | None: ...
+    def take_unreadable(self) -> list[str]: ...
+    def take_corrupt(self) -> list[str]: ...
+
 # server/nameserver.rs
 @final
 class NameServer:

@@ -3,7 +3,7 @@
 //! One enum, one match without a catch-all: a new variant does not compile until somebody says what Python gets. The
 //! classes themselves are Python's (fields, docstrings, tree); they are looked up when an error is raised.
 
-use pyo3::exceptions::PyImportError;
+use pyo3::exceptions::{PyFileNotFoundError, PyImportError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyTuple};
 use pyrmq_broker::BrokerError;
@@ -16,6 +16,7 @@ use pyrmq_remoting::net::NetError;
 use pyrmq_routing::allocate::AllocateError;
 use pyrmq_routing::filter::{FilterError, Mismatch};
 use pyrmq_store::StoreError;
+use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -61,6 +62,23 @@ pub(crate) enum Error {
     /// A name server did not start or change as asked.
     #[error(transparent)]
     NameServer(#[from] NameServerError),
+    /// A log's files could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A place of a log where no record can be read.
+    #[error(
+        "{} cannot be read at position {position}: {reason}; onCorrupt=skip reads on at the next good record, and \
+         `pyrmq log verify` shows all such places",
+        path.display()
+    )]
+    DamagedLog {
+        path: PathBuf,
+        position: i64,
+        reason: String,
+    },
+    /// A message of a log whose body cannot be read.
+    #[error("{}: {text}; onBadMessage=null or skip reads on without it", path.display())]
+    LogMessage { path: PathBuf, text: String },
     /// A filter that cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -81,7 +99,9 @@ impl Error {
             Self::Closed { .. } => raise(py, "ClosedError", &text, &[]),
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
             Self::Config { .. } | Self::Allocate(_) => raise(py, "ConfigError", &text, &[]),
-            Self::Wire(_) | Self::Message { .. } => raise(py, "ProtocolError", &text, &[]),
+            Self::Wire(_) | Self::Message { .. } | Self::DamagedLog { .. } | Self::LogMessage { .. } => {
+                raise(py, "ProtocolError", &text, &[])
+            }
             Self::Net(error) => raise_net(py, &text, &error, Vec::new()),
             Self::Range(error) => raise_range(py, &text, &error),
             Self::Client(error) => raise_client(py, &text, error),
@@ -92,6 +112,7 @@ impl Error {
             | Self::NameServer(NameServerError::Option { .. } | NameServerError::NotLive { .. }) => {
                 raise(py, "ConfigError", &text, &[])
             }
+            Self::Store(error) => raise_store(py, &text, &error),
             Self::Broker(_) | Self::NameServer(_) => raise(py, "ServerError", &text, &[]),
             Self::Filter(FilterError { position, .. }) | Self::NoResult { position, .. } => {
                 let position = Value::Int(i64::try_from(position).unwrap_or(i64::MAX));
@@ -99,6 +120,18 @@ impl Error {
             }
         };
         made.unwrap_or_else(|failed| failed)
+    }
+}
+
+/// A file that cannot be opened or read is the system's error; the rest says what is wrong with the directory.
+fn raise_store(py: Python<'_>, text: &str, error: &StoreError) -> PyResult<PyErr> {
+    match error {
+        StoreError::Io { kind, .. } => Ok(match kind {
+            std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text.to_owned()),
+            std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(text.to_owned()),
+            _ => PyOSError::new_err(text.to_owned()),
+        }),
+        _ => raise(py, "ServerError", text, &[]),
     }
 }
 

@@ -12,6 +12,7 @@ mod enter;
 mod errors;
 mod json;
 mod log;
+mod log_files;
 mod producer;
 mod received;
 mod records;
@@ -53,6 +54,7 @@ mod _core {
         crate::json::register(module)?;
         crate::server::links::register(module)?;
         crate::log::register(module)?;
+        crate::log_files::register(module)?;
         crate::server::nameserver::register(module)?;
         crate::completion::register(module)?;
         crate::producer::table::register(module)?;

@@ -149,10 +149,14 @@ impl Columns {
         self.bytes
     }
 
-    /// Adds one record that came from this broker. `Some`: the row is there, but its body could not be read.
+    /// Adds one record that came from this broker, if it is known. `Some`: the row is there, but its body could not be read.
     ///
     /// A body that cannot be read is an error before anything of the row is added, so the next record can follow.
-    pub fn push(&mut self, broker: &str, record: &Record<'_>) -> Result<Option<WireError>, ColumnError> {
+    pub fn push(
+        &mut self,
+        broker: Option<&str>,
+        record: &Record<'_>,
+    ) -> Result<Option<WireError>, ColumnError> {
         let (body, bad) = match self.body_of(record) {
             Ok(body) => (body, None),
             Err(cause) if self.bad_body_is_null => (None, Some(cause)),
@@ -164,7 +168,7 @@ impl Columns {
         for (column, builder) in self.wanted.iter().zip(&mut self.builders) {
             self.bytes += match (column, builder) {
                 (Column::Topic, Builder::Text(text)) => text.push(record.topic.as_bytes())?,
-                (Column::BrokerName, Builder::Text(text)) => text.push(broker.as_bytes())?,
+                (Column::BrokerName, Builder::Text(text)) => text.push_option(broker.map(str::as_bytes))?,
                 (Column::Body, Builder::Text(text)) => text.push_option(body.as_deref())?,
                 (Column::Keys, Builder::Text(text)) => text.push_option(keys.map(str::as_bytes))?,
                 (Column::Tags, Builder::Text(text)) => text.push_option(tags.map(str::as_bytes))?,

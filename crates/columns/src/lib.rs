@@ -13,5 +13,9 @@
 
 mod build;
 mod columns;
+mod rows;
+mod tags;
 
 pub use columns::{Block, Buffer, Column, ColumnData, ColumnError, Columns};
+pub use rows::{BadBody, BadRow, LogRows, RowFilter};
+pub use tags::Tags;

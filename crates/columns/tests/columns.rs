@@ -27,7 +27,7 @@ fn push(columns: &mut Columns, message: &NewRecord<'_>) -> Result<(), ColumnErro
     let mut bytes = Vec::new();
     message.encode(&mut bytes).unwrap();
     columns
-        .push("broker-a", &Record::decode(&bytes).unwrap())
+        .push(Some("broker-a"), &Record::decode(&bytes).unwrap())
         .map(drop)
 }
 

@@ -28,6 +28,7 @@ mod queue;
 mod read;
 mod recovery;
 mod retention;
+pub mod scan;
 mod state;
 pub mod stats;
 pub mod store;

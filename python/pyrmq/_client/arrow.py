@@ -1,7 +1,7 @@
 """A block of native column buffers as Arrow arrays: pyarrow wraps the memory, nothing is copied.
 
-A block's columns are lists of buffers in Arrow's own layout (crates/columns draws it); the first one
-is the validity bitmap or None.
+A block's columns are lists of buffers in Arrow's own layout (crates/columns draws it); the first
+one is the validity bitmap or None.
 """
 
 from __future__ import annotations

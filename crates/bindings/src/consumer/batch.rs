@@ -145,7 +145,7 @@ impl PyMessageBatch {
         let wanted: Vec<Column> = names.iter().filter_map(|name| Column::from_name(name)).collect();
         let mut columns = Columns::new(wanted);
         self.each(py, |part, record| {
-            let pushed = columns.push(&part.chunk.queue.broker, record);
+            let pushed = columns.push(Some(&part.chunk.queue.broker), record);
             pushed
                 .map(drop)
                 .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))

@@ -135,14 +135,7 @@ impl PyRangeReader {
         compacted: HashSet<String>,
     ) -> PyResult<Self> {
         let on_bad = on_bad_message(on_bad).map_err(|error| error.into_py(py))?;
-        let columns = columns.into_iter().map(|name| {
-            Column::from_name(&name).ok_or_else(|| Error::Config {
-                text: format!("unknown column: {name}"),
-            })
-        });
-        let columns = columns
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| error.into_py(py))?;
+        let columns = named_columns(columns).map_err(|error| error.into_py(py))?;
         let ranges = ranges
             .into_iter()
             .map(|(address, broker, topic, queue_id, start, end)| Range {
@@ -216,6 +209,15 @@ impl PyRangeReader {
             .map(|lost| format!("{}: offsets {} to {}", lost.range, lost.from, lost.to))
             .collect()
     }
+}
+
+pub(crate) fn named_columns(names: Vec<String>) -> Result<Vec<Column>, Error> {
+    let columns = names.into_iter().map(|name| {
+        Column::from_name(&name).ok_or_else(|| Error::Config {
+            text: format!("unknown column: {name}"),
+        })
+    });
+    columns.collect()
 }
 
 fn on_bad_message(name: &str) -> Result<OnBadMessage, Error> {

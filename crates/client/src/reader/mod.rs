@@ -20,11 +20,10 @@ mod pull;
 pub use error::{Lost, Range, RangeError, Unreadable};
 
 use bytes::Bytes;
-use pyrmq_columns::{Block, Column, ColumnError, Columns};
+use pyrmq_columns::{Block, Column, ColumnError, Columns, Tags};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::inner_batch;
-use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{Hop, hop};
 use pyrmq_remoting::net::{Call, Client, NetError};
 use pyrmq_remoting::{Command, WireError};
@@ -114,7 +113,7 @@ struct RetryState {
 pub struct RangeReader {
     client: Client,
     options: ReadOptions,
-    tags: Vec<String>,
+    tags: Tags,
     ranges: Vec<Arc<Range>>,
     next: (usize, i64),
     window: VecDeque<PendingPull>,
@@ -130,12 +129,7 @@ pub struct RangeReader {
 impl RangeReader {
     /// Nothing is asked before the first [`RangeReader::poll`].
     pub fn new(client: Client, ranges: Vec<Range>, options: ReadOptions) -> Self {
-        let tags: Vec<String> = options
-            .tags
-            .split("||")
-            .map(|tag| tag.trim().to_owned())
-            .filter(|tag| !tag.is_empty() && tag != "*")
-            .collect();
+        let tags = Tags::parse(&options.tags);
         let columns = Columns::new(options.columns.clone());
         Self {
             columns: match options.on_bad {
@@ -144,10 +138,10 @@ impl RangeReader {
             },
             next: (0, ranges.first().map_or(0, |range| range.start)),
             ranges: ranges.into_iter().map(Arc::new).collect(),
-            step: if tags.is_empty() && options.sql.is_none() {
-                None
-            } else {
+            step: if tags.is_filter() || options.sql.is_some() {
                 Some(PROBE)
+            } else {
+                None
             },
             client,
             options,
@@ -234,7 +228,7 @@ impl RangeReader {
     }
 
     fn is_filtered(&self) -> bool {
-        !self.tags.is_empty() || self.options.sql.is_some()
+        self.tags.is_filter() || self.options.sql.is_some()
     }
 
     /// Whether offsets without a message are what is expected of a range.
@@ -505,8 +499,8 @@ impl RangeReader {
             if offset > open.position && !self.has_gaps(&range) {
                 self.gap(&range, &open, offset)?;
             }
-            if self.wants(&record) {
-                match self.columns.push(&range.broker, &record) {
+            if self.tags.wants(&record) {
+                match self.columns.push(Some(&range.broker), &record) {
                     Ok(None) => {}
                     Ok(Some(cause)) => self.unreadable.push(Unreadable {
                         range: range.clone(),
@@ -601,15 +595,6 @@ impl RangeReader {
             to,
         });
         Ok(())
-    }
-
-    /// The broker compares hashes of tags; two tags may have one.
-    fn wants(&self, record: &Record<'_>) -> bool {
-        self.tags.is_empty()
-            || record
-                .properties
-                .get(names::TAGS)
-                .is_some_and(|tag| self.tags.iter().any(|wanted| wanted == tag))
     }
 }
 

@@ -23,7 +23,17 @@ const MAGIC: &[u8] = b"PYRMQ-T1";
 const LONGEST_ENTRY: usize = 2 + 255 + 8 + 4;
 
 /// The log position of the last deletion of each topic.
-pub(crate) type Positions = HashMap<String, i64>;
+pub type DeletedPositions = HashMap<String, i64>;
+pub(crate) type Positions = DeletedPositions;
+
+/// The deletions that the store of a directory knows; none of a Java broker's.
+pub fn deleted_topics(fs: &dyn Fs, root: &Path) -> Result<DeletedPositions, StoreError> {
+    let path = root.join(NAME);
+    if !fs.exists(&path).at("look for", &path)? {
+        return Ok(Positions::new());
+    }
+    Ok(parse(&fs.read(&path).at("read", &path)?).0)
+}
 
 /// True for a record that its topic's deletion took.
 pub(crate) fn is_deleted(positions: &Positions, topic: &str, position: i64) -> bool {
