@@ -1,4 +1,4 @@
-"""Topics as Arrow tables and tables as messages, without Spark.
+"""Topics and log files as Arrow tables, and tables as messages, without Spark.
 
 A table is pyarrow's; pandas, polars and duckdb take it and its reader as they are. No Python object
 is made for a row. Needs pyarrow (extra ``arrow``).
@@ -19,10 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyrmq.arrow.log_files import read_log, scan_log
     from pyrmq.arrow.reading import follow, read, scan
     from pyrmq.arrow.sending import send
 
-__all__ = ["follow", "read", "scan", "send"]
+__all__ = ["follow", "read", "read_log", "scan", "scan_log", "send"]
 
 
 def __getattr__(name: str) -> object:
@@ -31,7 +32,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "sending" if name == "send" else "reading"
-    value = getattr(import_module(f"pyrmq.arrow.{home}"), name)
+    homes = {"send": "sending", "read_log": "log_files", "scan_log": "log_files"}
+    value = getattr(import_module(f"pyrmq.arrow.{homes.get(name, 'reading')}"), name)
     globals()[name] = value
     return value

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyrmq.errors import ConfigError
+from pyrmq.arrow.arguments import moment, schema_of
 from pyrmq.spark.batch import planned
-from pyrmq.spark.option_values import ago
 from pyrmq.spark.options import Options
 from pyrmq.spark.progress import Progress
 from pyrmq.spark.remote import RemoteCluster
-from pyrmq.spark.schema import COLUMNS, DEFAULT, arrow_type, known
 from pyrmq.spark.worker import Part, batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from pyrmq.spark.plan import Range
 
@@ -96,11 +94,11 @@ def scan(
         **_common(topic, name_server, tags, timeout),
         "limit": str(limit),
         "brokers": ",".join(brokers),
-        **_moment("startingTimestamp", since),
-        **_moment("endingTimestamp", until),
+        **moment("startingTimestamp", since),
+        **moment("endingTimestamp", until),
     }
     options = Options.parse(given, batch=True)
-    schema = _schema(columns)
+    schema = schema_of(columns)
     tasks, addresses = planned(options)
     parts = _parts([part for task in tasks for part in task], addresses)
     rows = batches(options, schema, parts, patience_ms=options.timeout_ms, limit=limit)
@@ -138,9 +136,9 @@ def follow(
         >>> for batch in follow("orders", columns=["body"]):  # doctest: +SKIP
         ...     print(batch.num_rows)
     """
-    given = {**_common(topic, name_server, tags, timeout), **_moment("startingTimestamp", since)}
+    given = {**_common(topic, name_server, tags, timeout), **moment("startingTimestamp", since)}
     options = Options.parse(given, batch=False)
-    schema = _schema(columns)
+    schema = schema_of(columns)
     cluster = RemoteCluster(options)
     try:
         progress = Progress(options, cluster)
@@ -172,21 +170,6 @@ def _followed(
 def _common(topic: str, name_server: str | None, tags: str, timeout: float) -> dict[str, str]:
     given = {"topic": topic, "tags": tags, "timeoutMs": str(round(timeout * 1000))}
     return given if name_server is None else {**given, "nameServer": name_server}
-
-
-def _moment(option: str, when: str | datetime | int | None) -> dict[str, str]:
-    if when is None:
-        return {}
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ConfigError(f"{when!r} has no time zone: give one, such as timezone.utc")
-        return {option: str(round(when.timestamp() * 1000))}
-    return {option: str(ago(when) if isinstance(when, str) else when)}
-
-
-def _schema(columns: Sequence[str] | None) -> pa.Schema:
-    names = DEFAULT if columns is None else tuple(dict.fromkeys(map(known, columns)))
-    return pa.schema([pa.field(name, arrow_type(COLUMNS[name])) for name in names])
 
 
 def _parts(ranges: Sequence[Range], addresses: dict[str, str]) -> list[Part]:

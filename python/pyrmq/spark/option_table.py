@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KNOWN", "SINK"]
+__all__ = ["KNOWN", "LOG", "SINK"]
 
 KNOWN: dict[str, tuple[str, str]] = {
     "nameServer": (
@@ -101,6 +101,49 @@ KNOWN: dict[str, tuple[str, str]] = {
     ),
 }
 """Every option: default and meaning."""
+
+LOG: dict[str, tuple[str, str]] = {
+    "topic": ("all but system topics", "comma list of topics; alias `subscribe`"),
+    "topicPattern": (
+        "",
+        "regular expression that whole topic names match; alias `subscribePattern`",
+    ),
+    "includeSystemTopics": (
+        "false",
+        "topicPattern, and a read of all topics, also takes system topics, retry topics and dead"
+        " letters",
+    ),
+    "startingTimestamp": ("", "messages stored from then on: milliseconds or ISO 8601"),
+    "endingTimestamp": ("", "batch only: messages stored before then"),
+    "startingOffsets": (
+        "latest (stream), earliest (batch)",
+        "earliest, latest (stream), or JSON by topic, broker, queue: only these queues, from there",
+    ),
+    "endingOffsets": ("latest", "batch only: latest, or JSON as for startingOffsets"),
+    "tags": ("*", "`A || B`"),
+    "brokerName": ("", "the broker's name, for column `brokerName` (else NULL) and for offsets"),
+    "columns": ("", "comma list of columns instead of the default ones"),
+    "limit": ("0", "batch only: the most rows to read"),
+    "onCorrupt": (
+        "fail",
+        "where no record can be read: fail, or skip to the next good record with a warning",
+    ),
+    "checkCRC": ("true", "compare bodies with their checksums; a wrong one is corruption"),
+    "onBadMessage": (
+        "fail",
+        "a message whose body cannot be decompressed: fail, null (its body is NULL) or skip",
+    ),
+    "failOnDataLoss": (
+        "true",
+        "fail when retention deletes a file before it is read, or when a stream finds another log",
+    ),
+    "maxPartitionBytes": ("67108864", "bytes of the log that one task reads"),
+    "maxOffsetsPerTrigger": ("1000000", "stream: records of a micro-batch, of all topics; 0: all"),
+    "maxBatchBytes": ("8388608", "size of an Arrow batch"),
+    "maxBatchRows": ("10000", "rows of an Arrow batch"),
+    "offsetRefreshMs": ("100", "stream: how often an idle stream looks for new records"),
+}
+"""Every option of a read of log files: default and meaning."""
 
 SINK: dict[str, tuple[str, str]] = {
     "nameServer": ("required", "name servers, `host:port;host:port`; without it NAMESRV_ADDR"),

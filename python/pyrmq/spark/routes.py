@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyrmq.admin import Admin, BrokerAddresses, TopicRoute
     from pyrmq.spark.options import Options
 
-__all__ = ["AGAIN_S", "ROUTE_S", "Route", "Routes"]
+__all__ = ["AGAIN_S", "ROUTE_S", "SYSTEM_STARTS", "Route", "Routes"]
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, in seconds."""
@@ -27,7 +27,7 @@ AGAIN_S = 1.0
 
 _READABLE = 4
 # Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).
-_SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
+SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
 _log = logging.getLogger("pyrmq.spark")
 
 
@@ -74,9 +74,7 @@ class Routes:
         hidden |= {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
         hidden |= {broker.name for members in clusters.values() for broker in members}
         return [
-            topic
-            for topic in topics
-            if topic not in hidden and not topic.startswith(_SYSTEM_STARTS)
+            topic for topic in topics if topic not in hidden and not topic.startswith(SYSTEM_STARTS)
         ]
 
     def of(self, topic: str, *, is_away: bool = False) -> Route | None:

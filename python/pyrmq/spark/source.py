@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyrmq.spark import schema as columns
+from pyrmq.spark.log_options import LogOptions, directory_of
 from pyrmq.spark.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from pyrmq.spark.log_reader import LogBatchReader, LogStreamReader
     from pyrmq.spark.reader import BatchReader
     from pyrmq.spark.stream import StreamReader
     from pyrmq.spark.writer import BatchWriter, StreamWriter
@@ -36,18 +38,28 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns of option ``columns``, or the default ones."""
         given = self.options
+        if directory_of(given) is not None:
+            return columns.ddl(LogOptions.column_names(given))
         return columns.ddl(Options.column_names(given), Options.layout_of(given))
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | LogBatchReader:
         """Open a batch read of the schema's columns."""
+        if directory_of(self.options) is not None:
+            from pyrmq.spark.log_reader import LogBatchReader
+
+            return LogBatchReader(LogOptions.parse(self.options, batch=True), schema)
         from pyrmq.spark.reader import BatchReader, PushdownReader
 
         options = Options.parse(self.options, batch=True)
         # Spark refuses every read whose reader takes conditions while its setting is off.
         return (PushdownReader if options.filter_pushdown else BatchReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader | LogStreamReader:
         """Open a stream of the schema's columns."""
+        if directory_of(self.options) is not None:
+            from pyrmq.spark.log_reader import LogStreamReader
+
+            return LogStreamReader(LogOptions.parse(self.options, batch=False), schema)
         from pyrmq.spark.stream import StreamReader
 
         return StreamReader(Options.parse(self.options, batch=False), schema)

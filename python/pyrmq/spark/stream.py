@@ -38,7 +38,7 @@ except ImportError:
         SupportsTriggerAvailableNow,
     )
 
-__all__ = ["StreamReader"]
+__all__ = ["ReadAllAvailable", "ReadMaxRows", "StreamReader", "SupportsTriggerAvailableNow"]
 
 _log = logging.getLogger("pyrmq.spark")
 

@@ -1,0 +1,119 @@
+"""Log files as tables, without a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyrmq.arrow.arguments import moment, schema_of
+from pyrmq.spark.errors import OptionError
+from pyrmq.spark.log_options import LogOptions
+from pyrmq.spark.log_plan import plan
+from pyrmq.spark.log_worker import log_batches
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+    from datetime import datetime
+
+__all__ = ["read_log", "scan_log"]
+
+
+def read_log(
+    directory: str | os.PathLike[str],
+    topic: str | Sequence[str] | None = None,
+    *,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    columns: Sequence[str] | None = None,
+    tags: str = "*",
+    limit: int = 0,
+    broker_name: str | None = None,
+    on_corrupt: str = "fail",
+    check_crc: bool = True,
+) -> pa.Table:
+    """Read the messages of a broker's log files as a table. No broker is needed; one may run.
+
+    The rows are those that a read through the broker would give: without half messages, with
+    batches taken apart and bodies decompressed. Read a topic that was deleted from a Java broker
+    with care: its messages stay in the log.
+
+    Args:
+        directory: a broker's `storePathRootDir` or `storePathCommitLog`, of Apache RocketMQ from
+            4.6 on or of pyrmq.
+        topic: a topic, or several. None: all but system topics.
+        since: messages stored from then on: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601
+            with a zone, a datetime with a zone, or milliseconds since 1970.
+        until: messages stored before then.
+        columns: those of docs/spark.md. None: the default ones.
+        tags: ``A || B``.
+        limit: the most rows, 0 for all.
+        broker_name: what column ``brokerName`` holds; log files do not name their broker.
+        on_corrupt: where no record can be read: ``fail``, or ``skip`` to the next good record,
+            with a warning in the log ``pyrmq.spark``.
+        check_crc: compare bodies with their checksums.
+
+    Raises:
+        ConfigError: the directory holds no log, or an argument is not valid.
+        ProtocolError: the log is damaged, or a message cannot be read.
+        PermissionError: a file or directory may not be read.
+
+    Example:
+        >>> read_log("/data/store", "orders", columns=["tags", "body"])  # doctest: +SKIP
+    """
+    return scan_log(
+        directory,
+        topic,
+        since=since,
+        until=until,
+        columns=columns,
+        tags=tags,
+        limit=limit,
+        broker_name=broker_name,
+        on_corrupt=on_corrupt,
+        check_crc=check_crc,
+    ).read_all()
+
+
+def scan_log(
+    directory: str | os.PathLike[str],
+    topic: str | Sequence[str] | None = None,
+    *,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    columns: Sequence[str] | None = None,
+    tags: str = "*",
+    limit: int = 0,
+    broker_name: str | None = None,
+    on_corrupt: str = "fail",
+    check_crc: bool = True,
+) -> pa.RecordBatchReader:
+    """Read log files batch by batch; arguments and errors as `read_log`.
+
+    What is read is fixed when this is called. Records are read as batches are taken.
+
+    Example:
+        >>> duckdb.from_arrow(scan_log("/data/store", "orders"))  # doctest: +SKIP
+    """
+    topics = [topic] if isinstance(topic, str) else [*(topic or ())]
+    path = str(directory)
+    given = {
+        # A bare name is a topic where Spark loads; here it is a directory.
+        "path": path if "/" in path else f"./{path}",
+        "topic": ",".join(topics),
+        "tags": tags,
+        "limit": str(limit),
+        "brokerName": broker_name or "",
+        "onCorrupt": on_corrupt,
+        "checkCRC": str(check_crc).lower(),
+        **moment("startingTimestamp", since),
+        **moment("endingTimestamp", until),
+    }
+    if topic is not None and not topics:
+        raise OptionError("topic", "an empty list names no topic; None takes all")
+    options = LogOptions.parse(given, batch=True)
+    schema = schema_of(columns)
+    pieces, _ = plan(options)
+    rows = log_batches(options, schema, pieces, limit=limit)
+    return pa.RecordBatchReader.from_batches(schema, rows)

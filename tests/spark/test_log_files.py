@@ -1,0 +1,104 @@
+"""Directories of log files as Spark tables and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import Producer
+from pyrmq.testing import cluster
+from tests.spark.test_read_log import SEGMENT, fill, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyrmq.testing import Cluster
+
+pytestmark = pytest.mark.timeout(240)
+COLUMNS = (
+    "topic,brokerName,queueId,queueOffset,body,keys,tags,msgId,bornTimestamp,storeTimestamp,"
+    "bornHost,storeHost,flag,sysFlag,reconsumeTimes,commitLogOffset"
+)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    store = tmp_path_factory.mktemp("log")
+    with cluster(store=store, mapped_file_size_commit_log=SEGMENT) as ours:
+        fill(ours)
+        yield ours
+
+
+def loaded(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    return spark.read.format("rocketmq").options(**options).load(str(path))
+
+
+def test_a_directory_gives_the_rows_of_its_broker(spark: SparkSession, running: Cluster) -> None:
+    common = {"topic": "Log0,Log1", "columns": COLUMNS}
+    reader = spark.read.format("rocketmq").option("nameServer", running.name_server)
+    pulled = reader.options(**common).load()
+    # Pieces of one segment each: several tasks.
+    files = loaded(
+        spark, running.store, brokerName="broker-a", maxPartitionBytes=str(SEGMENT), **common
+    )
+    assert files.rdd.getNumPartitions() > 1
+    assert files.count() == pulled.count() == 402
+    assert files.exceptAll(pulled).count() == 0
+    assert pulled.exceptAll(files).count() == 0
+
+
+def test_a_real_brokers_directory_and_a_users_schema(spark: SparkSession, tmp_path: Path) -> None:
+    root, messages = unpacked("4.6.1-kill", tmp_path)
+    reader = spark.read.format("rocketmq").schema("body STRING, KEYS ARRAY<STRING>, topic STRING")
+    rows = reader.option("topicPattern", "Pl.*").load(f"file://{root}").collect()
+    assert len(rows) == sum(one["topic"] == "Plain" for one in messages)
+    assert {row.topic for row in rows} == {"Plain"}
+
+
+def test_a_wrong_directory_fails_at_planning(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="is empty: name a broker's storePathRootDir"):
+        loaded(spark, tmp_path).collect()
+    with pytest.raises(Exception, match="did you mean onCorrupt"):
+        loaded(spark, tmp_path, onCorupt="skip").collect()
+
+
+def test_a_stream_over_a_growing_directory_gives_each_message_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with cluster(store=tmp_path / "log", mapped_file_size_commit_log=SEGMENT) as ours:
+        stream = (
+            spark.readStream.format("rocketmq")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "100")
+            .option("columns", "body")
+        )
+        with Producer(name_server=ours.name_server, group="growing") as producer:
+            for first in (0, 150):
+                for number in range(first, first + 150):
+                    producer.send("Grows", b"%d" % number)
+                query = (
+                    stream.load(str(ours.store))
+                    .writeStream.format("parquet")
+                    .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                    .trigger(availableNow=True)
+                    .start(str(tmp_path / "out"))
+                )
+                assert query.awaitTermination(120)
+                rows = spark.read.parquet(str(tmp_path / "out")).collect()
+                assert sorted(int(row.body) for row in rows) == list(range(first + 150))
+        # Another log under the same checkpoint is a loss, not a silent wait.
+        for path in (ours.store / "commitlog").iterdir():
+            path.unlink()
+        query = (
+            stream.load(str(ours.store))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        with pytest.raises(Exception, match="was read up to"):
+            query.awaitTermination(120)
