@@ -32,7 +32,7 @@ FOLDERS: dict[str, list[str]] = {
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),
         *("connections", "request_many", "server", "received", "completion", "consumer"),
-        "producer",
+        *("log_files", "producer"),
     ],
     "broker": [
         *("error", "admission", "options", "stats", "tables", "message", "delivery"),
@@ -41,6 +41,7 @@ FOLDERS: dict[str, list[str]] = {
         "broker",
     ],
     "client": ["error", "session", "producer", "consumer", "reader"],
+    "columns": ["layout", "build", "columns", "tags", "rows"],
     "nameserver": [
         *("error", "notify", "options", "registration_queue", "state", "processor"),
         *("registration_thread", "rows", "server"),
@@ -54,8 +55,7 @@ FOLDERS: dict[str, list[str]] = {
         *("error", "format", "options", "delay", "stats", "live", "failure", "fs"),
         *("group_commit", "message", "config_file", "descriptors", "checkpoint"),
         *("log", "queue", "scan", "index", "state", "dispatch", "flush", "append", "read"),
-        "retention",
-        *("engine", "recovery", "maintenance", "store", "timer"),
+        *("retention", "engine", "recovery", "maintenance", "store", "timer"),
     ],
 }
 

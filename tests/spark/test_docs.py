@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Producer
-from pyrmq.spark.option_table import KNOWN, SINK
+from pyrmq.spark.option_table import KNOWN, LOG, SINK
 from pyrmq.spark.schema import COLUMNS
 from tests.test_readme import BLOCKS
 
@@ -33,6 +33,14 @@ def test_the_page_lists_every_option_of_the_sink() -> None:
     table = PAGE.split(head, 1)[1].split("\n\n", 1)[0]
     assert table.splitlines() == [
         f"| {name} | {default} | {text} |" for name, (default, text) in SINK.items()
+    ]
+
+
+def test_the_page_lists_every_option_of_log_files() -> None:
+    head = "| log option | default | meaning |\n|---|---|---|\n"
+    table = PAGE.split(head, 1)[1].split("\n\n", 1)[0]
+    assert table.replace("\\|", "|").splitlines() == [
+        f"| {name} | {default} | {text} |" for name, (default, text) in LOG.items()
     ]
 
 

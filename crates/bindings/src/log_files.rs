@@ -5,12 +5,13 @@ use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyrmq_columns::{BadBody, BadRow, LogRows, RowFilter, Tags};
+use pyrmq_remoting::sync::lock;
 use pyrmq_store::RealFs;
 use pyrmq_store::scan::{LogFile, LogScan, PlanLimits, Stop, deleted_topics, log_files, plan};
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Path, position of the first byte, and bytes of a file.
@@ -270,7 +271,7 @@ impl PyLogScan {
     /// The next rows, or None when all were read.
     fn next_block(&self, py: Python<'_>) -> PyResult<Option<PyBlock>> {
         let block = enter::wait(py, |slice| {
-            let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reading = lock(&self.reading);
             let is_more = reading.poll(slice)?;
             Some(is_more.map(|is_more| {
                 let has_rows = is_more || reading.rows.rows() > 0;
@@ -285,13 +286,13 @@ impl PyLogScan {
 
     /// The messages that could not be read since the last call, in words.
     fn take_unreadable(&self) -> Vec<String> {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = lock(&self.reading);
         reading.rows.take_bad().iter().map(in_words).collect()
     }
 
     /// The parts of the file that were left out since the last call, in words.
     fn take_corrupt(&self) -> Vec<String> {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = lock(&self.reading);
         std::mem::take(&mut reading.skipped)
     }
 }

@@ -1,6 +1,6 @@
 //! The builders behind [`Columns`](crate::Columns), one for each kind of type.
 
-use crate::columns::{Buffer, Column, ColumnData};
+use crate::layout::{Buffer, Column, ColumnData};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Properties;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! Rows on their way to a block.
 
 use crate::build::{Builder, HostText};
+use crate::layout::{Column, ColumnData};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::compress::{self, Codec};
@@ -18,79 +19,6 @@ pub enum ColumnError {
     /// Its body does not unfold, or a column outgrew Arrow's 32-bit offsets.
     #[error(transparent)]
     Wire(#[from] WireError),
-}
-
-/// One column of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
-pub enum Column {
-    Topic,
-    BrokerName,
-    QueueId,
-    QueueOffset,
-    Body,
-    Keys,
-    Tags,
-    Properties,
-    MsgId,
-    BornTimestamp,
-    StoreTimestamp,
-    BornHost,
-    StoreHost,
-    Flag,
-    SysFlag,
-    ReconsumeTimes,
-    CommitLogOffset,
-}
-
-impl Column {
-    const NAMES: [(&'static str, Self); 17] = [
-        ("topic", Self::Topic),
-        ("brokerName", Self::BrokerName),
-        ("queueId", Self::QueueId),
-        ("queueOffset", Self::QueueOffset),
-        ("body", Self::Body),
-        ("keys", Self::Keys),
-        ("tags", Self::Tags),
-        ("properties", Self::Properties),
-        ("msgId", Self::MsgId),
-        ("bornTimestamp", Self::BornTimestamp),
-        ("storeTimestamp", Self::StoreTimestamp),
-        ("bornHost", Self::BornHost),
-        ("storeHost", Self::StoreHost),
-        ("flag", Self::Flag),
-        ("sysFlag", Self::SysFlag),
-        ("reconsumeTimes", Self::ReconsumeTimes),
-        ("commitLogOffset", Self::CommitLogOffset),
-    ];
-
-    /// The column of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::NAMES
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, column)| *column)
-    }
-}
-
-/// One buffer, aligned for what it holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Buffer {
-    /// Text, bytes, or bits.
-    Bytes(Vec<u8>),
-    /// Values or offsets.
-    Int32(Vec<i32>),
-    /// Values.
-    Int64(Vec<i64>),
-}
-
-/// A finished column: its buffers in the order of the layout above, the first one the validity.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ColumnData {
-    /// How many rows are null.
-    pub nulls: usize,
-    /// Validity (absent without nulls), then what the type has.
-    pub buffers: Vec<Option<Buffer>>,
 }
 
 /// Rows that are ready to hand over, one [`ColumnData`] a wanted column, in that order.
@@ -149,7 +77,8 @@ impl Columns {
         self.bytes
     }
 
-    /// Adds one record that came from this broker, if it is known. `Some`: the row is there, but its body could not be read.
+    /// Adds one record that came from this broker, if it is known. `Some`: the row is there, but its body could not be
+    /// read.
     ///
     /// A body that cannot be read is an error before anything of the row is added, so the next record can follow.
     pub fn push(

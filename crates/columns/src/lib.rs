@@ -13,9 +13,11 @@
 
 mod build;
 mod columns;
+mod layout;
 mod rows;
 mod tags;
 
-pub use columns::{Block, Buffer, Column, ColumnData, ColumnError, Columns};
+pub use columns::{Block, ColumnError, Columns};
+pub use layout::{Buffer, Column, ColumnData};
 pub use rows::{BadBody, BadRow, LogRows, RowFilter};
 pub use tags::Tags;

@@ -1,6 +1,7 @@
 //! Records of a log as the rows that a read through its broker would give.
 
-use crate::columns::{Block, Column, ColumnError, Columns};
+use crate::columns::{Block, ColumnError, Columns};
+use crate::layout::Column;
 use crate::tags::Tags;
 use bytes::Bytes;
 use pyrmq_remoting::message::record::records;
