@@ -172,6 +172,16 @@ impl<'a> SendMessageRequestHeader<'a> {
         self.write(&V2, head);
     }
 
+    /// Writes the form with letters and one more field, in ascending order of the names, as signatures hash it. The
+    /// field's name must lie between `d` and `e`, as `durability` does; without a value it is left out.
+    pub fn write_sorted(&self, (key, value): (&str, Option<&str>), sink: &mut impl FieldSink) {
+        self.shared(&V2, sink);
+        if let Some(value) = value {
+            sink.ascii(key, value);
+        }
+        self.own(&V2, sink);
+    }
+
     /// The first part of [`Self::write_to`]: what all messages of a group for a topic share.
     pub fn write_shared(&self, head: &mut HeadWriter<'_>) {
         self.shared(&V2, head);

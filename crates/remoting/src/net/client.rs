@@ -4,6 +4,7 @@
 //! at once, finds the answer's callback by opaque number, and ends the waits whose deadline has passed.
 
 use super::call::Call;
+use super::hooks::Security;
 use super::link::RetireAddress;
 use super::links::Links;
 use super::members::MemberId;
@@ -82,7 +83,18 @@ impl Client {
         events: Arc<dyn Events>,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, NetError> {
-        let (links, id) = Links::new(handle, options, table, events, resolver)?;
+        Self::secured(handle, options, table, events, (resolver, Security::default()))
+    }
+
+    /// Creates a client like [`Self::with_resolver`]; `security` says in whose name it sends.
+    pub fn secured(
+        handle: &Handle,
+        options: ClientOptions,
+        table: Arc<Table>,
+        events: Arc<dyn Events>,
+        (resolver, security): (Arc<dyn Resolve>, Security),
+    ) -> Result<Self, NetError> {
+        let (links, id) = Links::new(handle, options, table, events, (resolver, security))?;
         Ok(Self::of(links, id))
     }
 
@@ -134,6 +146,7 @@ impl Client {
         callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
     ) {
         command.flag &= !(FLAG_RESPONSE | FLAG_ONEWAY);
+        self.sign(&mut command);
         let request = Commanded {
             address,
             command,
@@ -142,7 +155,7 @@ impl Client {
         self.submit(request, (Instant::now(), timeout));
     }
 
-    /// Sends a request that writes its own frame and handles the outcome. The timeout starts at `now`.
+    /// Sends a request that writes its own frame, signs it if needed, and handles the outcome. The timeout starts at `now`.
     pub fn send(
         &self,
         outbound: Box<impl OutboundRequest + 'static>,
@@ -178,11 +191,18 @@ impl Client {
     }
 
     /// Sends a oneway request. `Ok` means queued: whether it arrives is unknown.
-    pub fn oneway(&self, address: &str, command: Command) -> Result<(), NetError> {
+    pub fn oneway(&self, address: &str, mut command: Command) -> Result<(), NetError> {
         if self.member.closed.load(Ordering::Acquire) {
             return Err(NetError::Closed);
         }
+        self.sign(&mut command);
         self.member.links.oneway(address, command)
+    }
+
+    fn sign(&self, command: &mut Command) {
+        if let Some(signer) = &self.member.links.security.signer {
+            signer.sign(command);
+        }
     }
 
     fn submit(&self, request: impl Request, when: (Instant, Duration)) {

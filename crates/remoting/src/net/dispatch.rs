@@ -96,6 +96,10 @@ impl Connection {
             reply.send(Command::error(response::GO_AWAY, "the server is shutting down"));
             return;
         }
+        if let Some(refusal) = self.setting.table.check(&request, &self.peer) {
+            reply.send(refusal);
+            return;
+        }
         let code = request.code;
         match self.setting.table.get(code) {
             Some(Row::Native(processor)) => {

@@ -1,6 +1,7 @@
 //! A client's connections: one for each address, opened when first needed.
 
 use super::connection::{Connection, Setting};
+use super::hooks::Security;
 use super::link::{Link, Phase, RetireAddress};
 use super::members::{MemberId, Members};
 use super::memory_budget::MemoryBudget;
@@ -29,6 +30,7 @@ pub(super) struct Links {
     pub(super) setting: Arc<Setting>,
     events: Arc<dyn Events>,
     pub(super) resolver: Arc<dyn Resolve>,
+    pub(super) security: Security,
     pub(super) tracker: Tracker,
     pub(super) members: Arc<Members>,
     opaque: Arc<AtomicI32>,
@@ -44,7 +46,7 @@ impl Links {
         options: ClientOptions,
         table: Arc<Table>,
         events: Arc<dyn Events>,
-        resolver: Arc<dyn Resolve>,
+        (resolver, security): (Arc<dyn Resolve>, Security),
     ) -> Result<(Arc<Self>, MemberId), NetError> {
         options.validate()?;
         let (members, first) = Members::new(table);
@@ -63,6 +65,7 @@ impl Links {
             }),
             events,
             resolver,
+            security,
             tracker: Tracker::new(handle.clone()),
             members,
             opaque: Arc::default(),

@@ -1,6 +1,6 @@
 //! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
-use super::{Peer, PythonRequest, Reply, Requests};
+use super::{Peer, PythonRequest, Reply, RequestCheck, Requests};
 use crate::codes::response;
 use crate::command::Command;
 use crate::hash::NameMap;
@@ -96,6 +96,8 @@ pub struct Table {
     rest: Option<Row>,
     batches: Option<Arc<dyn BatchProcessor>>,
     filter: Option<Filter>,
+    // Whether a request may be served at all.
+    check: Option<Arc<dyn RequestCheck>>,
 }
 
 impl fmt::Debug for Table {
@@ -155,6 +157,17 @@ impl Table {
         self
     }
 
+    /// Lets `check` decide about each request before its row serves it, or before it is refused for having none.
+    pub fn checked_by(&mut self, check: Arc<dyn RequestCheck>) -> &mut Self {
+        self.check = Some(check);
+        self
+    }
+
+    /// Returns the answer of a request that may not be served.
+    pub(super) fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
+        self.check.as_ref().and_then(|check| check.check(request, peer))
+    }
+
     /// Whether a request is for the owner of this table.
     pub(super) fn is_for(&self, request: &Command) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter(request))
@@ -162,6 +175,10 @@ impl Table {
 
     /// Passes a request to its row. Batched rows are for servers: here they are refused.
     pub(super) fn serve(&self, request: Command, peer: &Peer, reply: Reply) {
+        if let Some(refusal) = self.check(&request, peer) {
+            reply.send(refusal);
+            return;
+        }
         let code = request.code;
         match self.get(code) {
             Some(Row::Native(processor)) => processor.process(request, peer, reply),
