@@ -15,24 +15,29 @@ ROOT = Path(__file__).resolve().parent.parent
 
 CRATES: dict[str, set[str]] = {
     "remoting": set(),
+    "auth": {"remoting"},
     "routing": {"remoting"},
     "store": {"remoting"},
     "nameserver": {"routing", "remoting"},
     "broker": {"store", "routing", "remoting"},
     "columns": {"remoting"},
-    "client": {"columns", "routing", "remoting"},
+    "client": {"auth", "columns", "routing", "remoting"},
     "bindings": {
-        *("nameserver", "broker", "client", "columns", "remoting", "routing", "store"),
+        *("auth", "nameserver", "broker", "client", "columns", "remoting", "routing", "store"),
     },
     "testkit": {"remoting", "store"},
 }
 
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
+    "auth": [
+        *("error", "secret", "cidr", "resource", "signature", "policy", "requests", "rules"),
+        *("guard", "admin"),
+    ],
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),
-        *("connections", "request_many", "server", "received", "completion", "consumer"),
-        *("log_files", "producer"),
+        *("security", "connections", "request_many", "server", "received", "completion"),
+        *("consumer", "log_files", "producer"),
     ],
     "broker": [
         *("error", "admission", "options", "stats", "tables", "message", "delivery"),

@@ -1,0 +1,134 @@
+//! Checks the requests of a server: who sent it, and may that user do it (Apache `AuthenticationPipeline`,
+//! `AuthorizationPipeline`).
+
+use crate::policy::Decision;
+use crate::requests::required_rights;
+use crate::rules::{Rules, User, UserStatus, UserType};
+use crate::signature::{ACCESS_KEY, is_signed};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::net::{Peer, RequestCheck};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What a server checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switches {
+    /// Whether the user's policies are asked; otherwise every user may do everything.
+    pub authorization: bool,
+}
+
+/// Checks each request against the rules in force. Signatures are always checked.
+#[derive(Debug)]
+pub struct Guard {
+    switches: Switches,
+    cluster: String,
+    // Guards which rules are in force; held only to clone the pointer.
+    rules: RwLock<Arc<Rules>>,
+    refused: AtomicU64,
+}
+
+impl Guard {
+    /// A guard of a cluster of this name.
+    pub fn new(cluster: impl Into<String>, switches: Switches, rules: Rules) -> Self {
+        Self {
+            switches,
+            cluster: cluster.into(),
+            rules: RwLock::new(Arc::new(rules)),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Arc<Rules> {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other rules in force, from the next request on.
+    pub fn replace(&self, rules: Rules) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    /// Requests that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Why a request from this address may not be served; `None`: it may. A request without a user, of an unknown user
+    /// and with a wrong signature are told apart only in the log: an answer must not tell which users there are.
+    pub fn refusal(&self, request: &Command, source: IpAddr) -> Option<Refusal> {
+        let rules = self.rules();
+        let (name, user) = match authenticate(&rules, request) {
+            Ok(found) => found,
+            Err(why) => {
+                return Some(Refusal {
+                    remark: "authentication failed: check the access key, the secret key and that the user is enabled"
+                        .to_owned(),
+                    why,
+                });
+            }
+        };
+        if !self.switches.authorization || user.kind == UserType::Super {
+            return None;
+        }
+        let refuse = |remark: String| {
+            Some(Refusal {
+                why: remark.clone(),
+                remark,
+            })
+        };
+        let rights = match required_rights(request, &self.cluster) {
+            Ok(rights) => rights,
+            Err(error) => return refuse(format!("cannot say what the request does: {error}")),
+        };
+        let acl = rules.acl(name);
+        for right in rights {
+            let decided = acl.and_then(|acl| acl.decide(&right.resource, right.actions, source));
+            let detail = match decided {
+                Some(Decision::Allow) => continue,
+                Some(Decision::Deny) => "the decision is deny",
+                None => "no matched policies",
+            };
+            let resource = &right.resource;
+            return refuse(format!(
+                "User:{name} has no permission to access {resource} from {source}, {detail}."
+            ));
+        }
+        None
+    }
+}
+
+/// Why a request is not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the client is told.
+    pub remark: String,
+    /// What the log says.
+    pub why: String,
+}
+
+fn authenticate<'r>(rules: &'r Rules, request: &'r Command) -> Result<(&'r str, &'r User), String> {
+    let Some(name) = request.fields.get(ACCESS_KEY).filter(|name| !name.is_empty()) else {
+        return Err("the request is not signed".to_owned());
+    };
+    let Some(user) = rules.user(name) else {
+        return Err(format!("there is no user {name:?}"));
+    };
+    if !is_signed(request, user.keys()) {
+        return Err(format!("the signature is not that of user {name:?}"));
+    }
+    if user.status == UserStatus::Disable {
+        return Err(format!("user {name:?} is disabled"));
+    }
+    Ok((name, user))
+}
+
+impl RequestCheck for Guard {
+    fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
+        let refusal = self.refusal(request, peer.remote().ip())?;
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(peer = %peer.remote(), code = request.code, why = refusal.why, "refused a request");
+        Some(Command::error(response::NO_PERMISSION, refusal.remark))
+    }
+}

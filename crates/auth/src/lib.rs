@@ -1,0 +1,25 @@
+//! Signatures, users, policies, and the decision whether a request may be served (Apache's module `auth`, ACL 2.0).
+//!
+//! Nothing here reads files, sockets or clocks: texts and requests in, decisions out. Name server and broker check
+//! requests through [`Guard`]; clients sign them with [`Credentials`].
+
+mod admin;
+mod cidr;
+mod error;
+mod guard;
+mod policy;
+mod requests;
+mod resource;
+mod rules;
+mod secret;
+mod signature;
+
+pub use admin::{asked, changed};
+pub use error::AuthError;
+pub use guard::{Guard, Refusal, Switches};
+pub use policy::{Acl, Decision, Entry, PolicyType};
+pub use requests::{Right, knows, required_rights};
+pub use resource::{Action, Pattern, Resource, ResourceType};
+pub use rules::{Rules, User, UserStatus, UserType};
+pub use secret::Secret;
+pub use signature::{Credentials, ValueHash, verify};

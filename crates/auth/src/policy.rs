@@ -1,0 +1,270 @@
+//! Policies of one subject, and what they decide (Apache `Acl`, `Policy`, `PolicyEntry`, `AclAuthorizationHandler`).
+
+use crate::cidr::Network;
+use crate::error::AuthError;
+use crate::resource::{Action, Pattern, Resource, ResourceType};
+use pyrmq_remoting::body::unserved::{AclInfo, PolicyEntryInfo, PolicyInfo};
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// May be done.
+    Allow,
+    /// May not be done.
+    Deny,
+}
+
+impl Decision {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "Allow",
+            Self::Deny => "Deny",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Allow, Self::Deny]
+            .into_iter()
+            .find(|decision| decision.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// Which entries are looked at first: the default ones only where no custom one matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyType {
+    /// Looked at first.
+    Custom,
+    /// Looked at if no custom entry matches.
+    Default,
+}
+
+impl PolicyType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Custom => "Custom",
+            Self::Default => "Default",
+        }
+    }
+
+    /// By Apache's name, in any case; `None` in the text means custom, as Apache fills it in.
+    pub fn from_name(name: Option<&str>) -> Result<Self, AuthError> {
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Ok(Self::Custom);
+        };
+        [Self::Custom, Self::Default]
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| wrong("policyType", name, "give Custom or Default"))
+    }
+}
+
+/// One rule: these actions on this resource, from these addresses, are allowed or denied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The resources.
+    pub resource: Resource,
+    /// The actions.
+    pub actions: Vec<Action>,
+    /// The addresses; none means all.
+    source_ips: Vec<(String, Network)>,
+    /// What it says.
+    pub decision: Decision,
+}
+
+fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
+    AuthError::Value {
+        what: what.to_owned(),
+        value: value.to_owned(),
+        expected,
+    }
+}
+
+impl Entry {
+    fn read(info: &PolicyEntryInfo) -> Result<Self, AuthError> {
+        let text = info.resource.as_deref().unwrap_or_default();
+        let resource = Resource::parse(text).ok_or_else(|| {
+            wrong(
+                "resource",
+                text,
+                "give `*`, or Cluster, Namespace, Topic or Group with a name, as in `Topic:orders`, `Topic:ord*` or `Topic:*`",
+            )
+        })?;
+        let mut actions = Vec::new();
+        for name in info.actions.iter().flatten() {
+            let action = Action::from_name(name).ok_or_else(|| {
+                wrong(
+                    "action",
+                    name,
+                    "give All, Pub, Sub, Create, Update, Delete, Get or List",
+                )
+            })?;
+            actions.push(action);
+        }
+        if actions.is_empty() {
+            return Err(wrong("actions", "", "give at least one action"));
+        }
+        let mut source_ips = Vec::new();
+        for text in info.source_ips.iter().flatten() {
+            let network = Network::parse(text).ok_or_else(|| {
+                wrong(
+                    "sourceIps",
+                    text,
+                    "give an IP address, or a network as 10.0.0.0/8",
+                )
+            })?;
+            source_ips.push((text.clone(), network));
+        }
+        let text = info.decision.as_deref().unwrap_or_default();
+        let decision =
+            Decision::from_name(text).ok_or_else(|| wrong("decision", text, "give Allow or Deny"))?;
+        Ok(Self {
+            resource,
+            actions,
+            source_ips,
+            decision,
+        })
+    }
+
+    fn info(&self) -> PolicyEntryInfo {
+        PolicyEntryInfo {
+            actions: Some(
+                self.actions
+                    .iter()
+                    .map(|action| action.name().to_owned())
+                    .collect(),
+            ),
+            decision: Some(self.decision.name().to_owned()),
+            resource: Some(self.resource.to_string()),
+            source_ips: (!self.source_ips.is_empty())
+                .then(|| self.source_ips.iter().map(|(text, _)| text.clone()).collect()),
+        }
+    }
+
+    fn matches(&self, resource: &Resource, actions: &[Action], source: IpAddr) -> bool {
+        let has = |action: &Action| self.actions.contains(action);
+        self.resource.covers(resource)
+            && (has(&Action::All) || actions.iter().any(has))
+            && (self.source_ips.is_empty()
+                || self
+                    .source_ips
+                    .iter()
+                    .any(|(_, network)| network.contains(source)))
+    }
+
+    /// Which of two entries that both match decides: the more special one, and of two alike the one that denies.
+    fn precedence(&self, other: &Self) -> Ordering {
+        let rank = |entry: &Self| match (entry.resource.kind, entry.resource.pattern) {
+            (ResourceType::Any, _) => 3,
+            (_, Pattern::Literal) => 0,
+            (_, Pattern::Prefixed) => 1,
+            (_, Pattern::Any) => 2,
+        };
+        let denies = |entry: &Self| entry.decision == Decision::Deny;
+        (rank(self).cmp(&rank(other)))
+            .then_with(|| other.resource.name.len().cmp(&self.resource.name.len()))
+            .then_with(|| denies(other).cmp(&denies(self)))
+    }
+}
+
+/// All policies of one subject.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Acl {
+    custom: Vec<Entry>,
+    default: Vec<Entry>,
+}
+
+impl Acl {
+    /// Reads policies as requests and files have them.
+    pub fn read(policies: &[PolicyInfo]) -> Result<Self, AuthError> {
+        let mut acl = Self::default();
+        for policy in policies {
+            let kind = PolicyType::from_name(policy.policy_type.as_deref())?;
+            let entries = policy.entries.as_deref().unwrap_or_default();
+            if entries.is_empty() {
+                return Err(wrong("entries", "", "give each policy at least one entry"));
+            }
+            for entry in entries {
+                acl.put(kind, Entry::read(entry)?);
+            }
+        }
+        if acl.is_empty() {
+            return Err(wrong("policies", "", "give at least one policy"));
+        }
+        Ok(acl)
+    }
+
+    fn entries(&mut self, kind: PolicyType) -> &mut Vec<Entry> {
+        match kind {
+            PolicyType::Custom => &mut self.custom,
+            PolicyType::Default => &mut self.default,
+        }
+    }
+
+    fn put(&mut self, kind: PolicyType, entry: Entry) {
+        let entries = self.entries(kind);
+        match entries.iter_mut().find(|old| old.resource == entry.resource) {
+            Some(old) => *old = entry,
+            None => entries.push(entry),
+        }
+    }
+
+    /// Adds other policies; an entry for the same resource replaces the old one.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, entries) in [
+            (PolicyType::Custom, other.custom),
+            (PolicyType::Default, other.default),
+        ] {
+            for entry in entries {
+                self.put(kind, entry);
+            }
+        }
+    }
+
+    /// Removes the entry of a resource.
+    pub fn remove(&mut self, kind: PolicyType, resource: &Resource) {
+        self.entries(kind).retain(|entry| entry.resource != *resource);
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.custom.is_empty() && self.default.is_empty()
+    }
+
+    /// Whether one of its resources contains a text.
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        let mut entries = self.custom.iter().chain(&self.default);
+        entries.any(|entry| entry.resource.to_string().contains(text))
+    }
+
+    /// The form of requests and files.
+    pub fn info(&self, subject: &str) -> AclInfo {
+        let policy = |kind: PolicyType, entries: &[Entry]| {
+            (!entries.is_empty()).then(|| PolicyInfo {
+                entries: Some(entries.iter().map(Entry::info).collect()),
+                policy_type: Some(kind.name().to_owned()),
+            })
+        };
+        let policies = [
+            policy(PolicyType::Custom, &self.custom),
+            policy(PolicyType::Default, &self.default),
+        ];
+        AclInfo {
+            policies: Some(policies.into_iter().flatten().collect()),
+            subject: Some(subject.to_owned()),
+        }
+    }
+
+    /// What the entries say of one of these actions on a resource from an address; `None` if none of them matches.
+    pub fn decide(&self, resource: &Resource, actions: &[Action], source: IpAddr) -> Option<Decision> {
+        [&self.custom, &self.default].into_iter().find_map(|entries| {
+            let matching = entries
+                .iter()
+                .filter(|entry| entry.matches(resource, actions, source));
+            matching
+                .min_by(|a, b| a.precedence(b))
+                .map(|entry| entry.decision)
+        })
+    }
+}

@@ -1,0 +1,497 @@
+//! What a request does to which resources: one row for each request code (docs/decisions/0008-who-may-what.md, Apache
+//! `DefaultAuthorizationContextBuilder` and its annotations `RocketMQAction`).
+//!
+//! A request is served if its user has each right that it needs. A row whose fields or body are missing, and a code
+//! without a row, need the right to change the cluster: nothing is open by omission.
+
+use crate::resource::{Action, Resource, ResourceType};
+use pyrmq_remoting::body::{Body, HeartbeatData, Json, LockBatchRequestBody};
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::names::is_retry;
+use pyrmq_remoting::{Command, WireError};
+
+/// A right that a request needs: to any of these actions on a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Right {
+    /// The resource.
+    pub resource: Resource,
+    /// The right to any one of these is enough.
+    pub actions: &'static [Action],
+}
+
+/// Where a row finds the name of a resource.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    /// A topic in a field; a retry topic stands for its group.
+    Topic(&'static str),
+    /// As `Topic`, but a retry topic needs nothing, because the row asks for its group besides.
+    TopicButRetry(&'static str),
+    /// A group in a field.
+    Group(&'static str),
+    /// Topics or groups in the body, by the path of members to their names.
+    Body(ResourceType, &'static [&'static str]),
+    /// The cluster.
+    Cluster,
+}
+
+/// The row of a request code.
+#[derive(Debug, Clone, Copy)]
+enum Row {
+    /// These actions on what is found at all of these places.
+    On(&'static [Action], &'static [At]),
+    /// Reading a consumer group, in the heartbeat's body.
+    Heartbeat,
+    /// Reading the queues of the body.
+    Locks,
+    /// As `On`, but without the named thing any user may do it, as older clients do.
+    IfNamed(&'static [Action], &'static [At]),
+}
+
+use Action::{Create, Delete, Get, List, Pub, Sub, Update};
+use At::{Body as InBody, Cluster, Group, Topic, TopicButRetry};
+use ResourceType::{Group as Groups, Topic as Topics};
+
+/// Codes, each with its row.
+const ROWS: &[(&[i32], Row)] = &[
+    (
+        &[request::GET_ROUTEINFO_BY_TOPIC],
+        Row::On(&[Pub, Sub, Get], &[Topic("topic")]),
+    ),
+    (
+        &[
+            request::SEND_MESSAGE,
+            request::SEND_REPLY_MESSAGE,
+            request::RECALL_MESSAGE,
+        ],
+        Row::On(&[Pub], &[Topic("topic")]),
+    ),
+    (
+        &[
+            request::SEND_MESSAGE_V2,
+            request::SEND_BATCH_MESSAGE,
+            request::SEND_REPLY_MESSAGE_V2,
+        ],
+        Row::On(&[Pub], &[Topic("b")]),
+    ),
+    (
+        &[request::END_TRANSACTION],
+        Row::IfNamed(&[Pub], &[Topic("topic")]),
+    ),
+    (&[request::HEART_BEAT], Row::Heartbeat),
+    (
+        &[request::UNREGISTER_CLIENT],
+        Row::IfNamed(&[Sub], &[Group("consumerGroup")]),
+    ),
+    (
+        &[request::CHECK_CLIENT_CONFIG],
+        Row::On(
+            &[Sub],
+            &[
+                InBody(Groups, &["group"]),
+                InBody(Topics, &["subscriptionData", "topic"]),
+            ],
+        ),
+    ),
+    (
+        &[
+            request::PULL_MESSAGE,
+            request::LITE_PULL_MESSAGE,
+            request::POP_MESSAGE,
+            request::PEEK_MESSAGE,
+            request::ACK_MESSAGE,
+            request::CHANGE_MESSAGE_INVISIBLETIME,
+            request::NOTIFICATION,
+            request::POP_LITE_MESSAGE,
+        ],
+        Row::On(&[Sub], &[TopicButRetry("topic"), Group("consumerGroup")]),
+    ),
+    (
+        &[request::BATCH_ACK_MESSAGE],
+        Row::On(
+            &[Sub],
+            &[InBody(Groups, &["acks", "c"]), InBody(Topics, &["acks", "t"])],
+        ),
+    ),
+    (
+        &[request::QUERY_ASSIGNMENT],
+        Row::On(
+            &[Sub],
+            &[InBody(Groups, &["consumerGroup"]), InBody(Topics, &["topic"])],
+        ),
+    ),
+    (
+        &[request::CONSUMER_SEND_MSG_BACK],
+        Row::On(&[Sub], &[Group("group"), TopicButRetry("originTopic")]),
+    ),
+    (&[request::LOCK_BATCH_MQ, request::UNLOCK_BATCH_MQ], Row::Locks),
+    (
+        &[request::QUERY_CONSUMER_OFFSET],
+        Row::On(&[Sub, Get], &[TopicButRetry("topic"), Group("consumerGroup")]),
+    ),
+    (
+        &[request::UPDATE_CONSUMER_OFFSET],
+        Row::On(&[Sub, Update], &[TopicButRetry("topic"), Group("consumerGroup")]),
+    ),
+    (
+        &[request::GET_CONSUMER_LIST_BY_GROUP],
+        Row::On(&[Sub, Get], &[Group("consumerGroup")]),
+    ),
+    (&[request::QUERY_MESSAGE], Row::On(&[Sub, Get], &[Topic("topic")])),
+    // A topic that is looked at.
+    (
+        &[
+            request::SEARCH_OFFSET_BY_TIMESTAMP,
+            request::GET_MAX_OFFSET,
+            request::GET_MIN_OFFSET,
+            request::GET_EARLIEST_MSG_STORETIME,
+            request::GET_TOPIC_STATS_INFO,
+            request::GET_TOPIC_CONFIG,
+            request::QUERY_TOPIC_CONSUME_BY_WHO,
+            request::QUERY_CONSUME_QUEUE,
+            request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+            request::GET_LITE_TOPIC_INFO,
+            request::GET_PARENT_TOPIC_INFO,
+        ],
+        Row::On(&[Get], &[Topic("topic")]),
+    ),
+    // A group that is looked at.
+    (
+        &[
+            request::GET_SUBSCRIPTIONGROUP_CONFIG,
+            request::QUERY_TOPICS_BY_CONSUMER,
+        ],
+        Row::On(&[Get], &[Group("group")]),
+    ),
+    (
+        &[
+            request::GET_CONSUMER_CONNECTION_LIST,
+            request::GET_CONSUME_STATS,
+            request::GET_CONSUMER_RUNNING_INFO,
+        ],
+        Row::On(&[Get], &[Group("consumerGroup")]),
+    ),
+    (
+        &[request::POLLING_INFO],
+        Row::On(&[Get], &[TopicButRetry("topic"), Group("consumerGroup")]),
+    ),
+    (
+        &[
+            request::QUERY_CONSUME_TIME_SPAN,
+            request::QUERY_SUBSCRIPTION_BY_CONSUMER,
+            request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        ],
+        Row::On(&[Get], &[TopicButRetry("topic"), Group("group")]),
+    ),
+    (
+        &[request::QUERY_CORRECTION_OFFSET],
+        Row::On(&[Get], &[TopicButRetry("topic"), Group("compareGroup")]),
+    ),
+    (
+        &[request::CONSUME_MESSAGE_DIRECTLY],
+        // The broker passes on a message that is named by its offset, of whatever topic.
+        Row::On(&[Update], &[Cluster]),
+    ),
+    // What creates, changes and deletes.
+    (
+        &[request::UPDATE_AND_CREATE_TOPIC],
+        Row::On(&[Create], &[Topic("topic")]),
+    ),
+    (
+        &[request::UPDATE_AND_CREATE_TOPIC_LIST],
+        Row::On(&[Create], &[InBody(Topics, &["topicConfigList", "topicName"])]),
+    ),
+    (
+        &[request::DELETE_TOPIC_IN_BROKER],
+        Row::On(&[Delete], &[Topic("topic")]),
+    ),
+    (
+        &[request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP],
+        Row::On(&[Create], &[InBody(Groups, &["groupName"])]),
+    ),
+    (
+        &[request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST],
+        Row::On(&[Create], &[InBody(Groups, &["groupConfigList", "groupName"])]),
+    ),
+    (
+        &[request::DELETE_SUBSCRIPTIONGROUP],
+        Row::On(&[Delete], &[Group("groupName")]),
+    ),
+    (
+        &[
+            request::UPDATE_AND_GET_GROUP_FORBIDDEN,
+            request::INVOKE_BROKER_TO_RESET_OFFSET,
+        ],
+        Row::On(&[Update], &[TopicButRetry("topic"), Group("group")]),
+    ),
+    (
+        &[request::CLONE_GROUP_OFFSET],
+        Row::On(&[Update], &[Group("srcGroup"), Group("destGroup")]),
+    ),
+    (
+        &[request::SET_MESSAGE_REQUEST_MODE],
+        Row::On(&[Update], &[InBody(Groups, &["consumerGroup"])]),
+    ),
+    // Lists of everything.
+    (
+        &[
+            request::GET_ALL_TOPIC_CONFIG,
+            request::GET_TOPIC_CONFIG_LIST,
+            request::GET_TOPIC_NAME_LIST,
+            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+            request::GET_TOPICS_BY_CLUSTER,
+            request::GET_SYSTEM_TOPIC_LIST_FROM_NS,
+            request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+            request::GET_UNIT_TOPIC_LIST,
+            request::GET_HAS_UNIT_SUB_TOPIC_LIST,
+            request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+            request::GET_ALL_CONSUMER_OFFSET,
+            request::GET_ALL_DELAY_OFFSET,
+            request::GET_ALL_PRODUCER_INFO,
+            request::GET_ALL_MESSAGE_REQUEST_MODE,
+        ],
+        Row::On(&[List, Get], &[Cluster]),
+    ),
+    // The cluster is looked at. A message by its offset may be of any topic.
+    (
+        &[
+            request::VIEW_MESSAGE_BY_ID,
+            request::QUERY_BROKER_OFFSET,
+            request::GET_BROKER_CONFIG,
+            request::GET_BROKER_RUNTIME_INFO,
+            request::GET_CLIENT_CONFIG,
+            request::GET_BROKER_CLUSTER_ACL_INFO,
+            request::GET_BROKER_CLUSTER_ACL_CONFIG,
+            request::GET_TIMER_CHECK_POINT,
+            request::GET_TIMER_METRICS,
+            request::GET_KV_CONFIG,
+            request::GET_BROKER_CLUSTER_INFO,
+            request::GET_PRODUCER_CONNECTION_LIST,
+            request::GET_KVLIST_BY_NAMESPACE,
+            request::WHO_CONSUME_THE_MESSAGE,
+            request::VIEW_BROKER_STATS_DATA,
+            request::GET_BROKER_CONSUME_STATS,
+            request::GET_NAMESRV_CONFIG,
+            request::QUERY_DATA_VERSION,
+            request::GET_BROKER_MEMBER_GROUP,
+            request::GET_BROKER_HA_STATUS,
+            request::EXPORT_ROCKSDB_CONFIG_TO_JSON,
+            request::CONTROLLER_GET_REPLICA_INFO,
+            request::CONTROLLER_GET_METADATA_INFO,
+            request::CONTROLLER_GET_SYNC_STATE_DATA,
+            request::GET_BROKER_EPOCH_CACHE,
+            request::GET_CONTROLLER_CONFIG,
+            request::CONTROLLER_GET_NEXT_BROKER_ID,
+            request::GET_BROKER_LIVE_INFO_REQUEST,
+            request::GET_SYNC_STATE_DATA_REQUEST,
+            request::GET_COLD_DATA_FLOW_CTR_INFO,
+            request::AUTH_GET_USER,
+            request::AUTH_LIST_USER,
+            request::AUTH_GET_ACL,
+            request::AUTH_LIST_ACL,
+            request::GET_BROKER_LITE_INFO,
+            request::GET_LITE_CLIENT_INFO,
+            request::GET_LITE_GROUP_INFO,
+            STATUS,
+        ],
+        Row::On(&[Get], &[Cluster]),
+    ),
+    // The cluster is changed. What servers ask of clients is here too: no client asks a server that.
+    (
+        &[
+            request::UPDATE_BROKER_CONFIG,
+            request::TRIGGER_DELETE_FILES,
+            request::CHECK_TRANSACTION_STATE,
+            request::NOTIFY_CONSUMER_IDS_CHANGED,
+            request::UPDATE_AND_CREATE_ACL_CONFIG,
+            request::DELETE_ACL_CONFIG,
+            request::UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+            request::PUT_KV_CONFIG,
+            request::DELETE_KV_CONFIG,
+            request::REGISTER_BROKER,
+            request::UNREGISTER_BROKER,
+            request::WIPE_WRITE_PERM_OF_BROKER,
+            request::SUSPEND_CONSUMER,
+            request::RESUME_CONSUMER,
+            request::RESET_CONSUMER_OFFSET_IN_CONSUMER,
+            request::RESET_CONSUMER_OFFSET_IN_BROKER,
+            request::ADJUST_CONSUMER_THREAD_POOL,
+            request::DELETE_TOPIC_IN_NAMESRV,
+            request::REGISTER_TOPIC_IN_NAMESRV,
+            request::RESET_CONSUMER_CLIENT_OFFSET,
+            request::GET_CONSUMER_STATUS_FROM_CLIENT,
+            request::REGISTER_FILTER_SERVER,
+            request::REGISTER_MESSAGE_FILTER_CLASS,
+            request::CLEAN_EXPIRED_CONSUMEQUEUE,
+            request::CLEAN_UNUSED_TOPIC,
+            request::UPDATE_NAMESRV_CONFIG,
+            request::RESUME_CHECK_HALF_MESSAGE,
+            request::PUSH_REPLY_MESSAGE_TO_CLIENT,
+            request::ADD_WRITE_PERM_OF_BROKER,
+            request::DELETE_EXPIRED_COMMITLOG,
+            request::UPDATE_AND_CREATE_STATIC_TOPIC,
+            request::ADD_BROKER,
+            request::REMOVE_BROKER,
+            request::BROKER_HEARTBEAT,
+            request::NOTIFY_MIN_BROKER_ID_CHANGE,
+            request::EXCHANGE_BROKER_HA_INFO,
+            request::RESET_MASTER_FLUSH_OFFSET,
+            request::CONTROLLER_ALTER_SYNC_STATE_SET,
+            request::CONTROLLER_ELECT_MASTER,
+            request::CONTROLLER_REGISTER_BROKER,
+            request::NOTIFY_BROKER_ROLE_CHANGED,
+            request::UPDATE_CONTROLLER_CONFIG,
+            request::CLEAN_BROKER_DATA,
+            request::CONTROLLER_APPLY_BROKER_ID,
+            request::BROKER_CLOSE_CHANNEL_REQUEST,
+            request::CHECK_NOT_ACTIVE_BROKER_REQUEST,
+            request::RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
+            request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+            request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+            request::SET_COMMITLOG_READ_MODE,
+            request::AUTH_CREATE_USER,
+            request::AUTH_UPDATE_USER,
+            request::AUTH_DELETE_USER,
+            request::AUTH_CREATE_ACL,
+            request::AUTH_UPDATE_ACL,
+            request::AUTH_DELETE_ACL,
+            request::SWITCH_TIMER_ENGINE,
+            request::POP_ROLLBACK,
+            request::LITE_SUBSCRIPTION_CTL,
+            request::ACK_LITE_MESSAGE,
+            request::NOTIFY_UNSUBSCRIBE_LITE,
+            request::TRIGGER_LITE_DISPATCH,
+        ],
+        Row::On(&[Update], &[Cluster]),
+    ),
+];
+
+/// Request code of our own by which `pyrmq nameserver status` asks.
+const STATUS: i32 = 30_001;
+
+/// A code without a row: an application's own, or one that Apache adds.
+const UNKNOWN: Row = Row::On(&[Update], &[Cluster]);
+
+fn row(code: i32) -> Option<&'static Row> {
+    ROWS.iter()
+        .find(|(codes, _)| codes.contains(&code))
+        .map(|(_, row)| row)
+}
+
+/// Whether a request code has a row.
+pub fn knows(code: i32) -> bool {
+    row(code).is_some()
+}
+
+/// The rights that a request needs in a cluster of this name. None: any user may send it. An error: the body is not
+/// what the code says, so nobody can say what the request does.
+pub fn required_rights(request: &Command, cluster: &str) -> Result<Vec<Right>, WireError> {
+    let mut found = Vec::new();
+    match row(request.code).unwrap_or(&UNKNOWN) {
+        Row::On(actions, places) => {
+            for place in *places {
+                if !look(request, cluster, *place, actions, &mut found)? {
+                    found.push(whole(cluster));
+                }
+            }
+        }
+        Row::IfNamed(actions, places) => {
+            for place in *places {
+                look(request, cluster, *place, actions, &mut found)?;
+            }
+        }
+        Row::Heartbeat => {
+            let data = HeartbeatData::decode(request.body.as_deref().unwrap_or_default())?;
+            for consumer in &data.consumer_data_set {
+                sub(Resource::group(&consumer.group_name), &mut found);
+                for subscription in &consumer.subscription_data_set {
+                    sub_topic(&subscription.topic, &mut found);
+                }
+            }
+        }
+        Row::Locks => {
+            let locks = LockBatchRequestBody::decode(request.body.as_deref().unwrap_or_default())?;
+            sub(Resource::group(&locks.consumer_group), &mut found);
+            for queue in &locks.mq_set {
+                sub_topic(&queue.topic, &mut found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The right to change the cluster.
+fn whole(cluster: &str) -> Right {
+    Right {
+        resource: Resource::cluster(cluster),
+        actions: &[Update],
+    }
+}
+
+fn sub(resource: Resource, found: &mut Vec<Right>) {
+    found.push(Right {
+        resource,
+        actions: &[Sub],
+    });
+}
+
+fn sub_topic(topic: &str, found: &mut Vec<Right>) {
+    if !is_retry(topic) {
+        sub(Resource::topic(topic), found);
+    }
+}
+
+/// Adds what stands at a place. False: nothing stands there.
+fn look(
+    request: &Command,
+    cluster: &str,
+    place: At,
+    actions: &'static [Action],
+    found: &mut Vec<Right>,
+) -> Result<bool, WireError> {
+    let field = |name| request.fields.get(name).filter(|text| !text.is_empty());
+    let mut add = |resource, actions| found.push(Right { resource, actions });
+    match place {
+        At::Cluster => add(Resource::cluster(cluster), actions),
+        At::Group(name) => match field(name) {
+            Some(group) => add(Resource::group(group), actions),
+            None => return Ok(false),
+        },
+        At::Topic(name) | At::TopicButRetry(name) => match field(name) {
+            Some(topic) if !is_retry(topic) => add(Resource::topic(topic), actions),
+            Some(_) if matches!(place, At::TopicButRetry(_)) => {}
+            // To send to a retry topic is what its consumers do.
+            Some(topic) if actions == [Pub] => add(Resource::group(topic), &[Sub]),
+            Some(topic) => add(Resource::group(topic), actions),
+            None => return Ok(false),
+        },
+        At::Body(kind, path) => {
+            let json = Json::parse(request.body.as_deref().unwrap_or_default())?;
+            let mut names = Vec::new();
+            walk(&json, path, &mut names);
+            for name in &names {
+                match kind {
+                    ResourceType::Topic if is_retry(name) => {}
+                    ResourceType::Topic => add(Resource::topic(name), actions),
+                    _ => add(Resource::group(name), actions),
+                }
+            }
+            return Ok(!names.is_empty());
+        }
+    }
+    Ok(true)
+}
+
+/// The texts at the end of a path of members; an array on the way stands for each of its items. Something else than a
+/// text there counts as an empty name, which no right covers but that to everything.
+fn walk<'a>(json: &'a Json, path: &[&str], names: &mut Vec<&'a str>) {
+    match (json, path) {
+        (Json::Array(items), _) => items.iter().for_each(|item| walk(item, path, names)),
+        (json, [member, rest @ ..]) => {
+            if let Some(json) = json.get(member) {
+                walk(json, rest, names);
+            }
+        }
+        (json, []) => names.push(json.as_str().unwrap_or_default()),
+    }
+}
