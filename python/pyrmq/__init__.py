@@ -20,6 +20,7 @@ except ImportError as _cause:
     raise native_module_missing(__path__, _cause) from _cause
 
 if TYPE_CHECKING:
+    from pyrmq._client.credentials import Credentials as Credentials
     from pyrmq.admin import Admin as Admin
     from pyrmq.broker.server import Broker as Broker
     from pyrmq.consumer.outcome import ConsumeResult as ConsumeResult
@@ -58,6 +59,7 @@ _HOME = {
     "ConfigError": "pyrmq.errors",
     "ConnectionLost": "pyrmq.errors",
     "ConsumeResult": "pyrmq.consumer.outcome",
+    "Credentials": "pyrmq._client.credentials",
     "DeadLetter": "pyrmq.consumer.outcome",
     "ForkError": "pyrmq.errors",
     "Message": "pyrmq.message",

@@ -100,7 +100,13 @@ class Request:
 # connections.rs
 @final
 class Connections:
-    def __new__(cls, *, connect_timeout_ms: int = 3000, shared: bool = False) -> Self: ...
+    def __new__(
+        cls,
+        *,
+        connect_timeout_ms: int = 3000,
+        shared: bool = False,
+        credentials: Credentials | None = None,
+    ) -> Self: ...
     def request(self, address: str, command: Command, timeout_ms: int) -> Command: ...
     def close(self) -> None: ...
 
@@ -187,7 +193,12 @@ class LogScan:
 @final
 class NameServer:
     @staticmethod
-    def start(options: list[tuple[str, str]], python_codes: list[int]) -> NameServer: ...
+    def start(
+        options: list[tuple[str, str]],
+        python_codes: list[int],
+        guard: Guard | None = None,
+        credentials: Credentials | None = None,
+    ) -> NameServer: ...
     @property
     def address(self) -> str: ...
     @property
@@ -220,7 +231,12 @@ def name_server_check(options: list[tuple[str, str]]) -> list[str]: ...
 @final
 class Broker:
     @staticmethod
-    def start(options: list[tuple[str, str]], python_codes: list[int]) -> Broker: ...
+    def start(
+        options: list[tuple[str, str]],
+        python_codes: list[int],
+        guard: Guard | None = None,
+        credentials: Credentials | None = None,
+    ) -> Broker: ...
     @staticmethod
     def start_on(disk: Disk, options: list[tuple[str, str]], python_codes: list[int]) -> Broker: ...
     @property
@@ -763,3 +779,21 @@ class ProducerBase:
         wait: bool = True,
         **options: Unpack[MessageOptions],
     ) -> None: ...
+
+# security.rs
+@final
+class Credentials:
+    def __new__(
+        cls, access_key: str, secret_key: str, security_token: str | None = None
+    ) -> Self: ...
+
+@final
+class Guard:
+    def __new__(cls, cluster: str, authorization: bool, text: bytes) -> Self: ...
+    def replace(self, text: bytes) -> None: ...
+    def changed(self, code: int, fields: dict[str, str], body: bytes) -> bytes: ...
+    def asked(self, code: int, fields: dict[str, str]) -> bytes | None: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def refused(self) -> int: ...

@@ -18,6 +18,7 @@ from pyrmq._admin.asking import queue_of as _queue
 from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
 from pyrmq._admin.messages import MessageAdmin, MessageTrack
 from pyrmq._client import log
+from pyrmq._client.credentials import Credentials
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
@@ -141,6 +142,8 @@ class Admin(GroupAdmin, MessageAdmin):
         name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
             environment variable ``NAMESRV_ADDR`` is read.
         timeout: Seconds to wait for each answer.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
 
     Raises:
         ConfigError: No name server is given.
@@ -151,11 +154,15 @@ class Admin(GroupAdmin, MessageAdmin):
     """
 
     def __init__(
-        self, *, name_server: str | Sequence[str] | None = None, timeout: float = 5.0
+        self,
+        *,
+        name_server: str | Sequence[str] | None = None,
+        timeout: float = 5.0,
+        credentials: Credentials | None = None,
     ) -> None:
         self._name_servers = name_servers(name_server)
         self._timeout = timeout
-        self._client = Client(shared=True)
+        self._client = Client(shared=True, credentials=credentials)
 
     def topics(self) -> list[str]:
         """List the topics that name servers know, sorted.

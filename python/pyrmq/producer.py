@@ -111,6 +111,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         batch_bytes: Size at which a batch leaves; at most ``max_message_bytes``.
         batch_messages: Number of messages at which a batch leaves.
         hooks: Called with everything that is sent; see :class:`SendHook`.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

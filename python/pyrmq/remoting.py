@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from pyrmq import _core
+from pyrmq._client.credentials import Credentials, native_credentials
 from pyrmq._core import Command as Command
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, for_code
@@ -27,15 +28,25 @@ class Client:
         connect_timeout: Seconds to wait for a connection.
         shared: Use the connections of this process's producers and consumers; ``connect_timeout``
             is theirs then (3 s). False: connections of its own.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
 
     Example:
         >>> with Client() as client:  # doctest: +SKIP
         ...     client.request("127.0.0.1:9876", 206).body
     """
 
-    def __init__(self, connect_timeout: float = 3.0, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        connect_timeout: float = 3.0,
+        *,
+        shared: bool = False,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._core = _core.Connections(
-            connect_timeout_ms=max(1, round(connect_timeout * 1000)), shared=shared
+            connect_timeout_ms=max(1, round(connect_timeout * 1000)),
+            shared=shared,
+            credentials=native_credentials(credentials),
         )
 
     def request(

@@ -11,6 +11,7 @@ from pyrmq import _core
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import INT_MAX, LONG_MAX
 from pyrmq.errors import ConfigError
+from pyrmq.server.security import PYTHON_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ class Role(NamedTuple):
     python_only: dict[str, str]
 
 
+SECURITY = dict.fromkeys(PYTHON_ONLY, "the users' file is Python's")
 NAME_SERVER = Role(
     NameServerOptions,
     _core.name_server_keys,
@@ -37,6 +39,7 @@ NAME_SERVER = Role(
         "enableAllTopicList": "206 is a Python row",
         "metricsPort": "the HTTP port is Python's",
         "enableTopicList": "224 and 311 to 313 are Python rows",
+        **SECURITY,
     },
 )
 BROKER = Role(
@@ -48,6 +51,7 @@ BROKER = Role(
         "metricsPort": "the HTTP port is Python's",
         "configBlackList": "request code 25 is a Python row",
         "metricsTop": "what the port lists is Python's",
+        **SECURITY,
     },
 )
 ROLES = pytest.mark.parametrize("role", [NAME_SERVER, BROKER], ids=["name server", "broker"])

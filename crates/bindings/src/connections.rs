@@ -4,8 +4,9 @@ use crate::command::PyCommand;
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
+use crate::security::{Credentials, security};
 use pyo3::prelude::*;
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, SystemResolver, Table};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,14 @@ impl Connections {
 impl Connections {
     /// `shared`: use the connections of this process's producers and consumers, with their time to connect.
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms=3000, shared=false))]
-    fn new(py: Python<'_>, connect_timeout_ms: u64, shared: bool) -> PyResult<Self> {
+    #[pyo3(signature = (*, connect_timeout_ms=3000, shared=false, credentials=None))]
+    fn new(
+        py: Python<'_>,
+        connect_timeout_ms: u64,
+        shared: bool,
+        credentials: Option<&Credentials>,
+    ) -> PyResult<Self> {
+        let security = security(None, credentials);
         let options = ClientOptions {
             connect_timeout: Duration::from_millis(connect_timeout_ms),
             ..ClientOptions::default()
@@ -37,9 +44,11 @@ impl Connections {
         let make = || {
             let runtime = runtime::current()?;
             if shared {
-                return Ok(runtime::connections()?.join_without_group(runtime.handle())?);
+                return Ok(runtime::connections()?.join_without_group(runtime.handle(), security)?);
             }
-            Client::new(runtime.handle(), options, Arc::new(Table::new())).map_err(Error::from)
+            let way = (Arc::new(SystemResolver) as _, security);
+            let table = Arc::new(Table::new());
+            Client::secured(runtime.handle(), options, table, Arc::new(()), way).map_err(Error::from)
         };
         Ok(Self {
             owner: Owner::new("a set of connections"),

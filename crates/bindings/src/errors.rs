@@ -6,6 +6,7 @@
 use pyo3::exceptions::{PyFileNotFoundError, PyImportError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyTuple};
+use pyrmq_auth::AuthError;
 use pyrmq_broker::BrokerError;
 use pyrmq_client::ClientError;
 use pyrmq_client::error::{Attempt, SendFailure, Uncommitted};
@@ -85,6 +86,9 @@ pub(crate) enum Error {
     /// A value that a filter cannot compare.
     #[error("the comparison at character {position} of the filter has no result: {mismatch}")]
     NoResult { position: usize, mismatch: Mismatch },
+    /// Users and policies that cannot be used.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// Queues that cannot be shared out.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
@@ -98,7 +102,7 @@ impl Error {
             Self::Forked { .. } => raise(py, "ForkError", &text, &[]),
             Self::Closed { .. } => raise(py, "ClosedError", &text, &[]),
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
-            Self::Config { .. } | Self::Allocate(_) => raise(py, "ConfigError", &text, &[]),
+            Self::Config { .. } | Self::Allocate(_) | Self::Auth(_) => raise(py, "ConfigError", &text, &[]),
             Self::Wire(_) | Self::Message { .. } | Self::DamagedLog { .. } | Self::LogMessage { .. } => {
                 raise(py, "ProtocolError", &text, &[])
             }

@@ -19,6 +19,7 @@ mod records;
 mod request_many;
 mod routing;
 mod runtime;
+mod security;
 mod server;
 
 use pyo3::pymodule;
@@ -65,6 +66,7 @@ mod _core {
         crate::request_many::register(module)?;
         crate::server::requests::register(module)?;
         crate::routing::register(module)?;
+        crate::security::register(module)?;
         crate::server::store_lock::register(module)?;
         Ok(())
     }

@@ -17,8 +17,8 @@ use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
 use pyrmq_remoting::net::{
-    Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Stats, Tracker,
-    UnfinishedFrames, descriptor_limit, raise_descriptor_limit,
+    Client, ClientOptions, CloseReason, Events, Peer, Requests, Security, Server, Shutdown, Stats,
+    SystemResolver, Tracker, UnfinishedFrames, descriptor_limit, raise_descriptor_limit,
 };
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::{Fs, RealFs};
@@ -133,16 +133,27 @@ impl Broker {
         python: Option<Arc<Requests>>,
         python_codes: &[i32],
     ) -> Result<Arc<Self>, BrokerError> {
+        let rows = (python.as_ref(), python_codes);
+        Self::start_secured(&fs, options, handle, rows, &Security::default())
+    }
+
+    /// As [`Self::start_on`], with checks on the broker's requests, and signatures on those that it sends.
+    pub fn start_secured(
+        fs: &Arc<dyn Fs>,
+        options: Options,
+        handle: &Handle,
+        rows: (Option<&Arc<Requests>>, &[i32]),
+        security: &Security,
+    ) -> Result<Arc<Self>, BrokerError> {
         options.validate()?;
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
         let (long_polling, ready) = LongPolling::new(limit);
         // Before the store opens, which takes its part of it.
         raise_descriptor_limit();
-        let state = Arc::new(State::open(options, &fs, long_polling, name_servers.len())?);
+        let state = Arc::new(State::open(options, fs, long_polling, name_servers.len())?);
         let tasks = Tracker::new(handle.clone());
-        let listener =
-            hook_up(&state, &tasks, python.as_ref(), python_codes).inspect_err(|_| close_store(&state))?;
+        let listener = hook_up(&state, &tasks, rows, security).inspect_err(|_| close_store(&state))?;
         let (main, fast, client) = listener;
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
         let broker = Arc::new(Self {
@@ -372,8 +383,8 @@ impl Drop for Broker {
 fn hook_up(
     state: &Arc<State>,
     tasks: &Tracker,
-    python: Option<&Arc<Requests>>,
-    python_codes: &[i32],
+    (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
+    security: &Security,
 ) -> Result<(Server, Option<Server>, Client), BrokerError> {
     let waiting = Arc::downgrade(state);
     state.store.on_arrival(Arc::new(move |arrival| {
@@ -390,14 +401,24 @@ fn hook_up(
     state
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
-    let main_table = Arc::new(processor::table(state, tasks, false, python, python_codes));
-    let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
+    if security.check.is_some() {
+        state.check_rights();
+    }
+    let table = |fast| {
+        let mut table = processor::table(state, tasks, fast, python, python_codes);
+        if let Some(check) = &security.check {
+            table.checked_by(check.clone());
+        }
+        Arc::new(table)
+    };
+    let (main_table, fast_table) = (table(false), table(true));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
     let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, &events)?;
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
     let lost = Arc::new(LostConnection(state.clone()));
-    let client = Client::with_events(tasks.handle(), ClientOptions::default(), main_table, lost)?;
+    let way = (Arc::new(SystemResolver) as _, security.clone());
+    let client = Client::secured(tasks.handle(), ClientOptions::default(), main_table, lost, way)?;
     Ok((main, fast, client))
 }
 

@@ -32,7 +32,7 @@ use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
@@ -73,6 +73,8 @@ pub struct State {
     pub stats: Stats,
     /// What name servers are told.
     pub announcements: Announcements,
+    /// Whether each request's user and rights are checked; known before the ports open.
+    checks_rights: AtomicBool,
     /// Known once the port is open.
     address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end within which a queue counts as young.
@@ -187,6 +189,7 @@ impl State {
             timers,
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
+            checks_rights: AtomicBool::new(false),
             address: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
             traced,
@@ -235,6 +238,14 @@ impl State {
     }
 
     /// Set once, when the port is open, before anything is served.
+    pub(crate) fn check_rights(&self) {
+        self.checks_rights.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn checks_rights(&self) -> bool {
+        self.checks_rights.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_address(&self, host: SocketAddr, text: String) {
         if self.address.set((host, text)).is_err() {
             tracing::error!(%host, "the broker's address was set twice");

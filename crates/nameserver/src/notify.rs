@@ -5,7 +5,7 @@
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::NotifyMinBrokerIdChangeRequestHeader;
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, Security, SystemResolver, Table};
 use pyrmq_routing::table::MinIdChange;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -17,8 +17,12 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(handle: &Handle) -> Result<Self, NetError> {
-        let client = Client::new(handle, ClientOptions::default(), Arc::new(Table::new()))?;
+    pub(crate) fn new(handle: &Handle, security: &Security) -> Result<Self, NetError> {
+        let (table, way) = (
+            Arc::new(Table::new()),
+            (Arc::new(SystemResolver) as _, security.clone()),
+        );
+        let client = Client::secured(handle, ClientOptions::default(), table, Arc::new(()), way)?;
         Ok(Self { client })
     }
 

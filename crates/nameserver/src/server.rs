@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::{registration_thread, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::meter::Latency;
-use pyrmq_remoting::net::{Requests, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
+use pyrmq_remoting::net::{Requests, Security, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
 use pyrmq_routing::table::{BrokerView, UnitTopics};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,12 +60,26 @@ impl NameServer {
         python: Option<&Arc<Requests>>,
         python_codes: &[i32],
     ) -> Result<Arc<Self>, NameServerError> {
+        Self::start_secured(options, handle, (python, python_codes), &Security::default())
+    }
+
+    /// Starts like [`Self::start`], with checks on its requests.
+    pub fn start_secured(
+        options: Options,
+        handle: &Handle,
+        (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
+        security: &Security,
+    ) -> Result<Arc<Self>, NameServerError> {
         options.validate()?;
         raise_descriptor_limit();
         let (address, transport) = (options.address()?, options.transport());
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
-        let state = Arc::new(State::new(options, Notifier::new(handle)?));
-        let table = Arc::new(rows::table(&state, python, python_codes));
+        let state = Arc::new(State::new(options, Notifier::new(handle, security)?));
+        let mut table = rows::table(&state, python, python_codes);
+        if let Some(check) = &security.check {
+            table.checked_by(check.clone());
+        }
+        let table = Arc::new(table);
         let server = Server::bind(address, transport, table, state.clone())?;
         let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pyrmq._client.consume_hooks import ConsumeHook
+from pyrmq._client.credentials import Credentials, native_credentials
 from pyrmq._client.options import Options
 from pyrmq._client.values import milliseconds, name_servers, start_of, whole
 from pyrmq.errors import ConfigError
@@ -73,6 +74,7 @@ class ConsumerOptions(Options):
     offset_dir: str | PathLike[str] | None = None
     max_poll_interval: float | None = None
     hooks: Sequence[ConsumeHook] = ()
+    credentials: Credentials | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -113,6 +115,7 @@ class ConsumerOptions(Options):
             "allocation": self._allocation(),
             "virtual_nodes": _VIRTUAL_NODES,
             "is_broadcasting": self.broadcasting,
+            "credentials": native_credentials(self.credentials),
             "listening": None,
         }
 
@@ -217,6 +220,7 @@ class ConfiguredConsumer(ABC):
         offset_dir: str | PathLike[str] | None = ConsumerOptions.offset_dir,
         max_poll_interval: float | None = ConsumerOptions.max_poll_interval,
         hooks: Sequence[ConsumeHook] = ConsumerOptions.hooks,
+        credentials: Credentials | None = ConsumerOptions.credentials,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ConsumerOptions(**given)

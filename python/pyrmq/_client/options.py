@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, TypedDict
 
+from pyrmq._client.credentials import Credentials, native_credentials
 from pyrmq._client.hooks import Hooks, SendHook
 from pyrmq._client.values import (
     Compression,
@@ -78,6 +79,7 @@ class ProducerOptions(Options):
     batch_bytes: int = 64 * 1024
     batch_messages: int = 1024
     hooks: Sequence[SendHook] = ()
+    credentials: Credentials | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -138,6 +140,7 @@ class ProducerOptions(Options):
             "address_server": self.address_server,
             "max_in_flight": self.max_in_flight,
             "max_in_flight_bytes": self.max_in_flight_bytes,
+            "credentials": native_credentials(self.credentials),
         }
 
     def batching(self) -> tuple[int, int, int]:
@@ -179,6 +182,7 @@ class OtherProducerOptions(TypedDict, total=False):
     batch_bytes: int
     batch_messages: int
     hooks: Sequence[SendHook]
+    credentials: Credentials | None
 
 
 def own_group(group: str) -> str:
@@ -249,6 +253,7 @@ class ConfiguredProducer(ABC):
         batch_bytes: int = ProducerOptions.batch_bytes,
         batch_messages: int = ProducerOptions.batch_messages,
         hooks: Sequence[SendHook] = ProducerOptions.hooks,
+        credentials: Credentials | None = ProducerOptions.credentials,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ProducerOptions(**given)

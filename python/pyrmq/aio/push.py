@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from pyrmq._client.consume_hooks import ConsumeHook
     from pyrmq._client.consumer_options import Allocate, Order
+    from pyrmq._client.credentials import Credentials
     from pyrmq._client.values import Start
     from pyrmq.consumer.trace import Trace
     from pyrmq.message import ReceivedMessage
@@ -101,6 +102,8 @@ class PushConsumer:
         broadcasting: Every member gets every message.
         offset_dir: Folder of the offsets of broadcasting members.
         hooks: See each message before and after its call, in its task.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         trace: Write Apache's message traces of each call.
         trace_topic: Where to.
 
@@ -134,6 +137,7 @@ class PushConsumer:
         broadcasting: bool = ListenerOptions.broadcasting,
         offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
         hooks: Sequence[ConsumeHook] = ListenerOptions.hooks,
+        credentials: Credentials | None = ListenerOptions.credentials,
         trace: bool = ListenerOptions.trace,
         trace_topic: str = ListenerOptions.trace_topic,
     ) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq.broker.processor import config, status
+from pyrmq.broker.processor import auth, config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
+from pyrmq.server.security import PYTHON_ONLY, own_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyrmq.broker.metrics import Figures
     from pyrmq.server.metrics import Family
 
-_FAMILIES = (config, status)
+_FAMILIES = (auth, config, status)
 _STORE = "~/store"
 _OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop")
 _LOOK_SECONDS = 0.002
@@ -199,12 +200,15 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
 
     def _start_core(self) -> _core.Broker:
-        return _core.Broker.start(self._pairs(self._options), self.processors.codes)
+        guard = self.secure(self._options.broker_cluster_name)
+        credentials = own_credentials(self._options)
+        pairs = self._pairs(self._options)
+        return _core.Broker.start(pairs, self.processors.codes, guard, credentials)
 
     def _pairs(self, options: BrokerOptions) -> list[tuple[str, str]]:
         """The options for the core: all but those that are Python's."""
         pairs = {**options.to_properties(), "storePathRootDir": self._root()}
-        for key in _OF_PYTHON:
+        for key in (*_OF_PYTHON, *PYTHON_ONLY):
             pairs.pop(key, None)
         directory = options.store_path_commit_log
         if directory is not None:

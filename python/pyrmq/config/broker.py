@@ -81,6 +81,22 @@ class BrokerOptions(Options):
         maximum=10_000_000,
         live=True,
     )
+    authentication_enabled: bool = option(
+        default=False,
+        text="whether every request must bear the signature of a user of `authConfigPath`",
+    )
+    authorization_enabled: bool = option(
+        default=False,
+        text="whether the user's policies decide about each request; needs authenticationEnabled",
+    )
+    auth_config_path: str | None = option(
+        default=None,
+        text="file of the users and policies (JSON, mode 0600); read again when it changes",
+    )
+    inner_client_credentials_path: str | None = option(
+        default=None,
+        text="file of the user that this server's own requests are sent as (pyrmq only)",
+    )
     auto_create_subscription_group: bool = option(
         default=True,
         text="an unknown consumer group is created at its first use",

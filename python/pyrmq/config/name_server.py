@@ -52,6 +52,22 @@ class NameServerOptions(Options):
         minimum=1,
         maximum=LONG_MAX,
     )
+    authentication_enabled: bool = option(
+        default=False,
+        text="whether every request must bear the signature of a user of `authConfigPath`",
+    )
+    authorization_enabled: bool = option(
+        default=False,
+        text="whether the user's policies decide about each request; needs authenticationEnabled",
+    )
+    auth_config_path: str | None = option(
+        default=None,
+        text="file of the users and policies (JSON, mode 0600); read again when it changes",
+    )
+    inner_client_credentials_path: str | None = option(
+        default=None,
+        text="file of the user that this server's own requests are sent as (pyrmq only)",
+    )
     order_message_enable: bool = option(
         default=False, text="whether routes carry the order configuration of their topic", live=True
     )

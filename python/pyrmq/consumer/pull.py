@@ -82,6 +82,8 @@ class PullConsumer(ConfiguredConsumer):
         max_poll_interval: Seconds between two polls, after which the queues of subscribed topics go
             to other members, until the next poll. None: they stay.
         hooks: See what polls return, such as those of :mod:`pyrmq.otel`.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

@@ -59,6 +59,7 @@ class Trace(ConsumeHook):
             unit_name=options.unit_name,
             group=f"_INNER_TRACE_PRODUCER-{options.group}-CONSUME",
             compress_over_bytes=None,
+            credentials=options.credentials,
         )
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, list[str]]] = []

@@ -12,6 +12,7 @@ from pyrmq.nameserver.kv_config import KvConfig
 from pyrmq.nameserver.processor import brokers, config, kv, status, topics
 from pyrmq.server.files import write_synced
 from pyrmq.server.lifecycle import Server
+from pyrmq.server.security import own_credentials
 
 # Modules that a start does not need are imported where they are used: a start takes milliseconds.
 if TYPE_CHECKING:
@@ -234,9 +235,11 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     def _start_core(self) -> _core.NameServer:
         path = self._options.kv_config_path or _KV_CONFIG
         self.kv_config = KvConfig(_expanded(path))
-        core = _core.NameServer.start(
-            list(self._options.to_properties().items()), self.processors.codes
-        )
+        # A name server serves clusters of any name; policies for its settings name none.
+        guard = self.secure("")
+        pairs = list(self._options.to_properties().items())
+        credentials = own_credentials(self._options)
+        core = _core.NameServer.start(pairs, self.processors.codes, guard, credentials)
         self.kv_config.watch_order(core.set_order_config)
         return core
 

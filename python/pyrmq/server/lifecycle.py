@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from pyrmq import _core
     from pyrmq.server.metrics import Family, MetricsServer
+    from pyrmq.server.security import UserFile
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 CoreT = TypeVar("CoreT", bound=Any)
@@ -53,6 +55,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self.overridden: frozenset[str] = frozenset()
         # Held while options change: they, the core and the property file change together.
         self.changing = threading.RLock()
+        self.users: UserFile | None = None
         self.processors = Processors(self.kind.role, native=self._native_rows())
         self._core: CoreT | None = None
         self._workers: Workers | None = None
@@ -194,6 +197,13 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             finally:
                 self._busy = None
 
+    def secure(self, cluster: str) -> _core.Guard | None:
+        """Read the users and policies, and watch their file; None if requests are not checked."""
+        from pyrmq.server.security import user_file
+
+        self.users = user_file(self._options, cluster)
+        return None if self.users is None else self.users.guard
+
     def hurry(self) -> None:
         """End the drain of a stop that is under way; what is acknowledged is still flushed."""
         core = self._core
@@ -216,6 +226,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             core.requests, self.processors, name=self.thread_name, count=_WORKERS
         )
         self._workers.start()
+        if self.users is not None:
+            self.users.watch()
         atexit.register(self.stop)
 
     def _open_metrics(self, host: str | None, port: int) -> None:
@@ -250,6 +262,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
+        if self.users is not None:
+            self.users.close()
         if self._workers is not None:
             self._workers.stop(_WORKER_JOIN_SECONDS)
         self._workers = self._core = None

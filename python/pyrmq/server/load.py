@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from pyrmq.server import properties
+from pyrmq.server.security import refuse_unsupported
 from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ def load(role: type[T], path: str | os.PathLike[str]) -> T:
         path: the file, as `mqbroker -c` takes it.
 
     Raises:
-        ConfigError: the file cannot be read, or a value in it is wrong.
+        ConfigError: the file cannot be read, a value in it is wrong, or it asks for protection that
+            this server does not have.
 
     Example:
         >>> from pyrmq.config import BrokerOptions
         >>> load(BrokerOptions, "broker.conf")  # doctest: +SKIP
     """
     pairs = properties.read(path)
+    refuse_unsupported(role.role, pairs)
     warn_of_unknown(role.role, pairs, [item.apache for item in role.fields], str(path))
     return role.from_properties(pairs)

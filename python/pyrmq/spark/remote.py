@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyrmq import _core
+from pyrmq._client.credentials import native_credentials
 from pyrmq.admin import Admin
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
@@ -97,7 +98,9 @@ class RemoteCluster:
     def __post_init__(self) -> None:
         """Prepare to ask; nothing is sent yet."""
         self._timeout_ms = min(_REQUEST_MS, self.options.timeout_ms)
-        self._connections = _core.Connections(connect_timeout_ms=_LOOK_MS)
+        self._connections = _core.Connections(
+            connect_timeout_ms=_LOOK_MS, credentials=native_credentials(None)
+        )
         self._admin = Admin(
             name_server=self.options.name_server, timeout=min(_NAMES_S, self._timeout_ms / 1000)
         )

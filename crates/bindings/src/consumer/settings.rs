@@ -1,6 +1,7 @@
 //! The settings of a consumer, as Python gives them.
 
 use crate::errors::Error;
+use crate::security::Credentials;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::options::{Allocation, Order};
@@ -28,6 +29,7 @@ pub(crate) struct ConsumerSettings {
     allocation: String,
     virtual_nodes: usize,
     is_broadcasting: bool,
+    credentials: Option<Py<Credentials>>,
     listening: Option<ListenerSettings>,
 }
 
@@ -53,6 +55,7 @@ impl ConsumerSettings {
             .transpose()?;
         options.client.unit_name = self.unit_name;
         options.client.namespace = self.namespace;
+        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
         options.batch = self.batch;
         options.suspend = Duration::from_millis(self.suspend_ms);
         options.ahead_bytes = self.ahead_bytes;

@@ -1,6 +1,7 @@
 //! A producer's options as Python gives them.
 
 use crate::errors::Error;
+use crate::security::Credentials;
 use pyo3::prelude::*;
 use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_client::{Compression, ProducerOptions};
@@ -41,6 +42,7 @@ pub(crate) struct NativeOptions {
     address_server: Option<String>,
     max_in_flight: usize,
     max_in_flight_bytes: usize,
+    credentials: Option<Py<Credentials>>,
 }
 
 impl NativeOptions {
@@ -55,6 +57,7 @@ impl NativeOptions {
             .map(|text| AddressServer::new(text, &self.unit_name))
             .transpose()?;
         options.client.unit_name = self.unit_name;
+        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
         options.send_timeout = Duration::from_millis(self.send_timeout_ms);
         options.retries = self.retries;
         options.retry_not_stored_ok = self.retry_not_stored_ok;

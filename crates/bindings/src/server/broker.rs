@@ -3,13 +3,14 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
+use crate::security::{Credentials, Guard, security};
 use crate::server::figures;
 use crate::server::requests::RequestQueue;
 use crate::server::stop::Stop;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyrmq_broker::{Kind, Options};
-use pyrmq_remoting::net::Requests;
+use pyrmq_remoting::net::{Requests, Security};
 use pyrmq_store::fs::{DiskFaults, FaultyFs};
 use pyrmq_store::{Fs, RealFs};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ impl Broker {
         fs: Arc<dyn Fs>,
         options: Vec<(String, String)>,
         python_codes: Vec<i32>,
+        security: Security,
     ) -> PyResult<Self> {
         enter::compute(py, || {
             let runtime = runtime::current()?;
@@ -42,8 +44,8 @@ impl Broker {
             let (options, _) = Options::read(pairs)?;
             let waiting = usize::try_from(options.admin_broker_thread_pool_queue_capacity).unwrap_or(1);
             let requests = Arc::new(Requests::new(waiting));
-            let python = Some(requests.clone());
-            let inner = pyrmq_broker::Broker::start_on(fs, options, runtime.handle(), python, &python_codes)?;
+            let rows = (Some(&requests), &*python_codes);
+            let inner = pyrmq_broker::Broker::start_secured(&fs, options, runtime.handle(), rows, &security)?;
             Ok::<_, Error>(Self {
                 inner,
                 requests,
@@ -62,8 +64,21 @@ impl Broker {
 impl Broker {
     /// Opens the store and the ports, and serves. Options are texts by Apache's keys.
     #[staticmethod]
-    fn start(py: Python<'_>, options: Vec<(String, String)>, python_codes: Vec<i32>) -> PyResult<Self> {
-        Self::start_over(py, Arc::new(RealFs), options, python_codes)
+    #[pyo3(signature = (options, python_codes, guard=None, credentials=None))]
+    fn start(
+        py: Python<'_>,
+        options: Vec<(String, String)>,
+        python_codes: Vec<i32>,
+        guard: Option<&Guard>,
+        credentials: Option<&Credentials>,
+    ) -> PyResult<Self> {
+        Self::start_over(
+            py,
+            Arc::new(RealFs),
+            options,
+            python_codes,
+            security(guard, credentials),
+        )
     }
 
     /// As [`Broker::start`], on a disk that fails on command: for `pyrmq.testing` alone.
@@ -74,7 +89,8 @@ impl Broker {
         options: Vec<(String, String)>,
         python_codes: Vec<i32>,
     ) -> PyResult<Self> {
-        Self::start_over(py, Arc::new(disk.fs.clone()), options, python_codes)
+        let fs = Arc::new(disk.fs.clone());
+        Self::start_over(py, fs, options, python_codes, Security::default())
     }
 
     /// What clients are told, as `host:port`.

@@ -3,6 +3,7 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
+use crate::security::{Credentials, Guard, security};
 use crate::server::requests::RequestQueue;
 use crate::server::stop::Stop;
 use pyo3::prelude::*;
@@ -65,17 +66,25 @@ fn read(pairs: &[(String, String)]) -> Result<Options, NameServerError> {
 impl NameServer {
     /// Opens the port and serves. Options are texts by Apache's keys.
     #[staticmethod]
+    #[pyo3(signature = (options, python_codes, guard=None, credentials=None))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
-    fn start(py: Python<'_>, options: Vec<(String, String)>, python_codes: Vec<i32>) -> PyResult<Self> {
+    fn start(
+        py: Python<'_>,
+        options: Vec<(String, String)>,
+        python_codes: Vec<i32>,
+        guard: Option<&Guard>,
+        credentials: Option<&Credentials>,
+    ) -> PyResult<Self> {
+        let security = security(guard, credentials);
         enter::compute(py, || {
             let runtime = runtime::current()?;
             let _context = runtime.enter();
             let options = read(&options)?;
             let waiting = usize::try_from(options.default_thread_pool_queue_capacity).unwrap_or(usize::MAX);
             let requests = Arc::new(Requests::new(waiting));
-            let python = Some(&requests);
+            let rows = (Some(&requests), &*python_codes);
             let server =
-                pyrmq_nameserver::NameServer::start(options, runtime.handle(), python, &python_codes)?;
+                pyrmq_nameserver::NameServer::start_secured(options, runtime.handle(), rows, &security)?;
             Ok::<_, Error>(Self {
                 server,
                 requests,

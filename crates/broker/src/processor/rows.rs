@@ -224,13 +224,25 @@ const PULLS: &[(i32, &str)] = &[
     (request::LITE_PULL_MESSAGE, "as 11"),
 ];
 
-/// Answered by Python: they are about options, which Python reads and keeps.
+const AUTH: &str = "needs authenticationEnabled; kept in the file of authConfigPath";
+
+/// Answered by Python: they are about options and files that Python reads and keeps.
 const PYTHON: &[(i32, &str)] = &[
     (
         request::UPDATE_BROKER_CONFIG,
         "wrong values and those that need a new start are refused",
     ),
     (request::GET_BROKER_CONFIG, ""),
+    (request::AUTH_CREATE_USER, AUTH),
+    (request::AUTH_UPDATE_USER, AUTH),
+    (request::AUTH_DELETE_USER, AUTH),
+    (request::AUTH_GET_USER, AUTH),
+    (request::AUTH_LIST_USER, AUTH),
+    (request::AUTH_CREATE_ACL, AUTH),
+    (request::AUTH_UPDATE_ACL, AUTH),
+    (request::AUTH_DELETE_ACL, AUTH),
+    (request::AUTH_GET_ACL, AUTH),
+    (request::AUTH_LIST_ACL, AUTH),
 ];
 const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
 

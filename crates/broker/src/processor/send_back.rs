@@ -22,6 +22,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, sys_flag};
+use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,21 @@ impl RetryTarget {
     fn is_dead(&self) -> bool {
         self.level == 0
     }
+}
+
+/// Refuses a message of another topic than the one whose reading was asked of the user's rights: its offset could name
+/// any message, and the retry topic would show it.
+fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> Result<(), Refusal> {
+    let is_own_retry = topic
+        .strip_prefix(RETRY_PREFIX)
+        .is_some_and(|group| group == header.group);
+    if is_own_retry || (header.origin_topic == Some(topic) && !is_retry(topic)) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        response::NO_PERMISSION,
+        "the message at this offset is not of the topic that the request names".to_owned(),
+    ))
 }
 
 /// 36.
@@ -68,6 +84,9 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
             record.topic
         );
         return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
+    }
+    if state.checks_rights() {
+        check_origin(&header, record.topic)?;
     }
     let target = retry_target(state, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;

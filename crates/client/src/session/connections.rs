@@ -12,7 +12,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Properties, Record};
-use pyrmq_remoting::net::{Client, ClientOptions, Resolve, SystemResolver, Table, WeakClient};
+use pyrmq_remoting::net::{Client, ClientOptions, Resolve, Security, SystemResolver, Table, WeakClient};
 use pyrmq_remoting::sync::lock;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use tokio::runtime::Handle;
@@ -90,6 +90,7 @@ pub(crate) struct Identity {
     pub(crate) instance_name: String,
     pub(crate) unit_name: String,
     pub(crate) resolver: Arc<dyn Resolve>,
+    pub(crate) security: Security,
 }
 
 impl Identity {
@@ -97,6 +98,7 @@ impl Identity {
         self.instance_name == other.instance_name
             && self.unit_name == other.unit_name
             && Arc::ptr_eq(&self.resolver, &other.resolver)
+            && self.security.is_shared_with(&other.security)
     }
 }
 
@@ -106,6 +108,7 @@ impl Default for Identity {
             instance_name: String::new(),
             unit_name: String::new(),
             resolver: system_resolver(),
+            security: Security::default(),
         }
     }
 }
@@ -132,9 +135,13 @@ impl Connections {
         Arc::default()
     }
 
-    /// A client that asks servers and is in no group: it shares the connections of clients with the default identity.
-    pub fn join_without_group(&self, handle: &Handle) -> Result<Client, ClientError> {
-        let identity = Identity::default();
+    /// A client that asks servers and is in no group: it shares the connections of clients with the default identity
+    /// that send in the same name.
+    pub fn join_without_group(&self, handle: &Handle, security: Security) -> Result<Client, ClientError> {
+        let identity = Identity {
+            security,
+            ..Identity::default()
+        };
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());
         let mut open = sessions.iter().filter(|session| session.identity.is(&identity));
@@ -201,6 +208,7 @@ fn connect(handle: &Handle, table: Arc<Table>, identity: &Identity) -> Result<Cl
     net.connection.outgoing_bytes = OUTGOING_BYTES;
     net.connection.outgoing_close_bytes = OUTGOING_BYTES;
     net.connection.pending = PENDING;
-    Client::with_resolver(handle, net, table, Arc::new(()), identity.resolver.clone())
+    let way = (identity.resolver.clone(), identity.security.clone());
+    Client::secured(handle, net, table, Arc::new(()), way)
         .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
 }

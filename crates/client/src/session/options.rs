@@ -3,7 +3,8 @@
 use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
-use pyrmq_remoting::net::{Client, Resolve, Table};
+use pyrmq_auth::Credentials;
+use pyrmq_remoting::net::{Client, Resolve, Security, Table};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -41,6 +42,8 @@ pub struct ClientOptions {
     pub heartbeat_interval: Duration,
     /// Resolves host names.
     pub resolver: Arc<dyn Resolve>,
+    /// In whose name requests are sent; `None`: unsigned. Apache `AclClientRPCHook`.
+    pub credentials: Option<Arc<Credentials>>,
     /// The connections, which clients with the same object here share.
     pub connections: Arc<Connections>,
 }
@@ -61,6 +64,7 @@ impl ClientOptions {
             name_server_interval: Duration::from_mins(2),
             heartbeat_interval: Duration::from_secs(30),
             resolver: system_resolver(),
+            credentials: None,
             connections: Connections::new(),
         }
     }
@@ -71,6 +75,10 @@ impl ClientOptions {
             instance_name: self.instance_name.clone(),
             unit_name: self.unit_name.clone(),
             resolver: self.resolver.clone(),
+            security: Security {
+                check: None,
+                signer: self.credentials.clone().map(|credentials| credentials as _),
+            },
         };
         self.connections
             .join(handle, table, identity, (role, self.group.clone()))
