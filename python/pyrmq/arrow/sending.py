@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyrmq.errors import MessageError
+from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
 from pyrmq.spark.messages import check_columns
 from pyrmq.spark.sender import TableSender
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyrmq.spark.sender import BadRow
 
 __all__ = ["send"]
 
 _ROWS = 10_000
+_NUMBERS = {"queueid", "delaylevel"}
 
 
 def send(
@@ -31,7 +34,8 @@ def send(
 
     Columns: ``body`` (text or bytes, required), ``tags``, ``keys`` (text or a list of texts),
     ``properties`` (map of texts), ``shardingKey`` (rows of one key keep their order), ``queueId``,
-    and one of ``delay`` (seconds), ``deliverAt``, ``delayLevel``.
+    and one of ``delay`` (seconds), ``deliverAt``, ``delayLevel``. Categories (dictionaries), string
+    views and integers of any width are taken, too.
 
     Args:
         table: a pyarrow Table, RecordBatch or RecordBatchReader, or anything with an Arrow stream
@@ -53,7 +57,7 @@ def send(
         >>> send(polars.DataFrame({"body": ["a", "b"]}), "orders")  # doctest: +SKIP
         2
     """
-    reader = _reader(table)
+    reader = _plain(_reader(table))
     names = check_columns({field.name: _type_of(field.type) for field in reader.schema})
     names.pop("topic", None)
     count = 0
@@ -83,6 +87,44 @@ def _reader(table: Any) -> pa.RecordBatchReader:  # noqa: ANN401 - as `send` tak
     if isinstance(table, pa.Table):
         return table.to_reader()
     return pa.RecordBatchReader.from_stream(table)
+
+
+def _plain(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Give columns the types that messages are made of: views, categories and wide numbers go."""
+    schema = pa.schema(
+        [pa.field(field.name, _plain_type(field.name, field.type)) for field in reader.schema]
+    )
+    if schema.types == reader.schema.types:
+        return reader
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            arrays = [_cast(*column) for column in zip(schema, batch.columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _plain_type(name: str, kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _plain_type(name, kind.value_type)
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_integer(kind) and name.lower() in _NUMBERS:
+        return pa.int32()
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(_plain_type(name, kind.value_type))
+    return kind
+
+
+def _cast(field: pa.Field, array: pa.Array) -> pa.Array:
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"column {field.name}: {error}") from error
 
 
 def _type_of(kind: pa.DataType) -> str:

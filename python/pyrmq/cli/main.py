@@ -30,7 +30,7 @@ _VERBS = {
     "group": ("groups", "list, describe, move or delete consumer groups"),
     "dlq": ("dlq", "list dead letters, or give them to their group again"),
     "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
-    "export": ("tables", "write a topic to a Parquet, Arrow, CSV or JSON lines file"),
+    "export": ("tables", "write a topic or log files to a Parquet, Arrow, CSV or JSON lines file"),
     "import": ("tables", "send the rows of such a file"),
     "pipeline": ("pipeline", "write, check, run and watch a pipeline of one file"),
     "query": ("spark", "run SQL over topics"),

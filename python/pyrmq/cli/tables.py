@@ -46,18 +46,7 @@ def _need_pyarrow() -> None:
 
 
 def _export(given: argparse.Namespace, file: Path) -> int:
-    from pyrmq import arrow
-
-    reader = arrow.scan(
-        given.topic,
-        name_server=given.name_server,
-        since=given.since,
-        until=given.until,
-        columns=given.columns.split(",") if given.columns else None,
-        tags=given.tags,
-        limit=given.limit,
-        brokers=given.brokers.split(",") if given.brokers else (),
-    )
+    reader = _source(given)
     # The file gets its name when it is whole: nobody takes half of it for a topic.
     part = file.with_name(f".{file.name}.part")
     count = 0
@@ -72,6 +61,35 @@ def _export(given: argparse.Namespace, file: Path) -> int:
         part.unlink(missing_ok=True)
     _progress(None)
     return count
+
+
+def _source(given: argparse.Namespace) -> pa.RecordBatchReader:
+    """Open the topic or, with a slash in its name, the directory of log files."""
+    from pyrmq import arrow
+
+    wanted: dict[str, Any] = {
+        "since": given.since,
+        "until": given.until,
+        "columns": given.columns.split(",") if given.columns else None,
+        "tags": given.tags,
+        "limit": given.limit,
+    }
+    if "/" not in given.topic:
+        if given.topics or given.skip_corrupt:
+            raise ConfigError(
+                f"`--topics` and `--skip-corrupt` are for a directory of log files, and"
+                f" {given.topic} is a topic; a directory has a slash in its name (./{given.topic})"
+            )
+        brokers = given.brokers.split(",") if given.brokers else ()
+        return arrow.scan(given.topic, name_server=given.name_server, brokers=brokers, **wanted)
+    if given.brokers:
+        raise ConfigError("`--brokers` is for a topic: a directory is read without brokers")
+    return arrow.scan_log(
+        given.topic,
+        given.topics.split(",") if given.topics else None,
+        on_corrupt="skip" if given.skip_corrupt else "fail",
+        **wanted,
+    )
 
 
 @contextmanager
@@ -162,8 +180,16 @@ def _open(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if file.suffix == ".csv":
         from pyarrow import csv
 
-        text = csv.ConvertOptions(column_types={"body": pa.string(), "keys": pa.string()})
-        table = csv.read_csv(file, convert_options=text)
+        # Without a type, a column of numbers or of nothing would not be read as text. An empty cell
+        # is a missing value: no message has empty tags.
+        text = csv.ConvertOptions(
+            column_types=dict.fromkeys(("tags", "keys"), pa.string()) | {"body": pa.string()},
+            strings_can_be_null=True,
+            null_values=[""],
+            quoted_strings_can_be_null=False,
+        )
+        lines = csv.ParseOptions(newlines_in_values=True)
+        table = csv.read_csv(file, parse_options=lines, convert_options=text)
         if "properties" in table.schema.names:
             table = table.drop_columns(["properties"])
         return table.schema, iter(table.to_batches(10_000))
@@ -232,14 +258,24 @@ def _progress(count: int | None) -> None:
 
 
 def _export_parser() -> argparse.ArgumentParser:
-    made = parser("export", "Write a topic to a file; its name says the format.")
-    made.add_argument("topic", help="topic")
+    made = parser(
+        "export", "Write a topic, or a directory of log files, to a file; its name says the format."
+    )
+    made.add_argument(
+        "topic", help="topic; with a slash a broker's store directory, read without the broker"
+    )
     made.add_argument("file", help=f"file that ends in {', '.join(_FORMATS)}")
     made.add_argument("--since", help="1h, 30m, 7d ago, ISO 8601 with a zone, or milliseconds")
     made.add_argument("--until", help="the same; messages stored before then")
     made.add_argument("--tags", default="*", help="only messages with these tags: 'A || B'")
     made.add_argument("--columns", help="comma list of columns (default: those of docs/spark.md)")
     made.add_argument("--limit", type=int, default=0, help="the most messages (default: all)")
+    made.add_argument("--topics", help="of a directory: comma list of topics (default: all)")
+    made.add_argument(
+        "--skip-corrupt",
+        action="store_true",
+        help="of a directory: go on at the next good record where none can be read",
+    )
     made.add_argument("--brokers", help="comma list of brokers that must be there")
     add_name_server(made)
     return made
