@@ -48,6 +48,8 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def one_round(running: Cluster, folder: Path, delivery: str, chance: random.Random) -> bool:
