@@ -84,6 +84,9 @@ def test_each_queue_has_its_own_time(topics: list[Topic], rocketmq_session: Clus
     times = {name: {brokers[0]: {"0": 1, "1": later}, brokers[1]: {"0": later, "1": 1}}}
     given = given_of(topics[0], startingOffsetsByTimestamp=json.dumps(times))
     assert read(given) == [(b"00",), (b"11",)]
+    assert len(read({**given, "startingTimestamp": "1"})) == 4
+    last = {name: {name_of: {"0": -1, "1": -1} for name_of in brokers}}
+    assert len(read({**given, "startingOffsets": json.dumps(last)})) == 2
     with pytest.raises(OffsetError, match=r"queue 1: nothing was stored since .*=latest begins"):
         read({**given, "startingOffsetsByTimestampStrategy": "error"})
     ends = given_of(topics[0], endingOffsetsByTimestamp=json.dumps(times))

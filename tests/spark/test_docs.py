@@ -49,6 +49,14 @@ def test_the_page_lists_every_column_with_its_type() -> None:
     assert table.splitlines() == [f"| {name} | {kind} |" for name, kind in COLUMNS.items()]
 
 
+def test_every_test_that_is_compared_with_kafkas_is_there() -> None:
+    page = (ROOT / "docs" / "spark-kafka.md").read_text()
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page)
+    assert len(named) > 25
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / "spark" / file).read_text(), (file, test)
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_the_stream_of_the_readme_has_the_columns_that_it_names(
