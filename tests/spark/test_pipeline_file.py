@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from pyrmq.pipeline.lines import find_lines
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.spark.figures import BatchFigures, Lag
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """\
 name = "shop"
@@ -106,6 +103,13 @@ def test_a_file_that_is_missing_or_lacks_a_table(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.toml")
     with pytest.raises(PipelineError, match=r"table \[sink\] is missing"):
         load(written(tmp_path, '[source]\nnameServer = "h:1"\ntopic = "x"\n'))
+
+
+def test_the_file_of_the_docs_is_a_pipeline(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/pipelines.md").read_text()
+    made = load(written(tmp_path, page.partition("```toml\n")[2].partition("```")[0]))
+    assert made.reject == "orders-rejected"
+    assert made.steps[1].args == {"factor": 2}
 
 
 @pytest.mark.parametrize("kind", [*TEMPLATES])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyrmq
 from pyrmq.admin import Admin
-from pyrmq.errors import RmqError
+from pyrmq.errors import ConfigError, RmqError
 from pyrmq.spark.option_values import OptionValues
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def examine_executors(
 
     Raises:
         OptionError: no name server is given.
+        ConfigError: the session is one of Spark Connect.
 
     Example:
         >>> [report.problems for report in examine_executors(spark)]  # doctest: +SKIP
@@ -150,6 +151,11 @@ def _advertised(names: str, timeout: float) -> tuple[dict[str, str], list[str]]:
 def _from_executors(
     spark: SparkSession, addresses: list[str], timeout: float
 ) -> list[dict[str, Any]]:
+    if not hasattr(spark, "_jsc"):
+        raise ConfigError(
+            "Spark Connect has no SparkContext to reach every executor with: run `pyrmq spark"
+            " doctor --master ...` where the cluster can be used directly"
+        )
     context = spark.sparkContext
     executors = int(context._jsc.sc().getExecutorMemoryStatus().size())
     tasks = max(context.defaultParallelism, executors) * _TASKS_EACH

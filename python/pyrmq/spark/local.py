@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["missing_parts", "session"]
 
+_JAVA = 17
+_MAJORS = {"pyspark": (4, 5), "pyarrow": (17, 10_000), "pandas": (2, 3)}
+"""The lowest major version of each package, and the first one that is too new."""
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,15 +37,37 @@ def missing_parts() -> str | None:
         >>> missing_parts() is None or "missing" in missing_parts()
         True
     """
-    for module in ("pyspark", "pyarrow", "pandas"):
+    for module, (lowest, too_new) in _MAJORS.items():
         if importlib.util.find_spec(module) is None:
             return f"{module} is missing: pip install pyrmq-rocketmq[spark-local]"
+        found = importlib.metadata.version(module)
+        if not lowest <= int(found.partition(".")[0]) < too_new:
+            return (
+                f"{module} {found} does not fit, {lowest} to {too_new - 1} is wanted:"
+                " pip install pyrmq-rocketmq[spark-local]"
+            )
     home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return None
-    if shutil.which("java") is None:
-        return "Java is missing: install Java 17 or newer, or set JAVA_HOME"
+    java = Path(home) / "bin" / "java" if home else None
+    if java is None or not java.exists():
+        on_path = shutil.which("java")
+        if on_path is None:
+            return f"Java is missing: install Java {_JAVA} or newer, or set JAVA_HOME"
+        java = Path(on_path)
+    version = _java_version(java)
+    if version is not None and version < _JAVA:
+        return f"Java {version} of {java} is too old: Spark needs {_JAVA} or newer (set JAVA_HOME)"
     return None
+
+
+def _java_version(java: Path) -> int | None:
+    """Read the version beside a Java's programs, without starting it; None if it is not there."""
+    try:
+        text = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    # Java 8 calls itself 1.8.
+    match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
+    return None if match is None else int(match[1])
 
 
 def session(master: str = "local[*]", **conf: str) -> SparkSession:

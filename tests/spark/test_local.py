@@ -1,0 +1,52 @@
+"""What a local Spark lacks is said in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq.errors import ConfigError
+from pyrmq.spark import local
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("pyspark")
+
+
+def java_of(folder: Path, version: str) -> Path:
+    """Make a directory that looks like a Java."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").touch()
+    (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return folder
+
+
+@pytest.mark.parametrize(("found", "number"), [("1.8.0_392", 8), ("11.0.2", 11)])
+def test_a_java_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str, number: int
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path / "java", found)))
+    with pytest.raises(ConfigError, match=f"no local Spark: Java {number} of .* is too old"):
+        local.session()
+
+
+def test_a_java_that_is_new_enough_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path / "java", "21.0.1")))
+    assert local.missing_parts() is None
+
+
+def test_no_java_and_packages_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert local.missing_parts() == ("Java is missing: install Java 17 or newer, or set JAVA_HOME")
+    monkeypatch.setitem(local._MAJORS, "pandas", (2, 2))
+    lacks = local.missing_parts()
+    assert lacks is not None
+    assert lacks.startswith("pandas 2.")
+    assert "does not fit" in lacks
