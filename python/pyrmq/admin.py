@@ -10,13 +10,19 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from pyrmq._admin.asking import body_of as _body
 from pyrmq._admin.asking import queue_of as _queue
 from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
 from pyrmq._admin.messages import MessageAdmin, MessageTrack
+from pyrmq._admin.values import (
+    BrokerAddresses,
+    GroupOffset,
+    QueueOffsets,
+    TopicQueues,
+    TopicRoute,
+)
 from pyrmq._client import log
 from pyrmq._client.credentials import Credentials
 from pyrmq._client.values import name_servers
@@ -46,93 +52,6 @@ __all__ = [
 ]
 
 _READ_WRITE = 6
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAddresses:
-    """A broker: its master and replicas.
-
-    Attributes:
-        name: Broker name.
-        cluster: Cluster name.
-        addresses: ``host:port`` by broker id; id 0 is the master.
-    """
-
-    name: str
-    cluster: str
-    addresses: Mapping[int, str]
-
-    @property
-    def master(self) -> str | None:
-        """The master's address; None while there is none."""
-        return self.addresses.get(0)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicQueues:
-    """A topic's queues on one broker.
-
-    Attributes:
-        broker: Broker name.
-        read_queues: Number of queues that may be read.
-        write_queues: Number of queues that may be written to.
-        perm: Permission bits: 4 read, 2 write, 1 new topics may copy its settings.
-    """
-
-    broker: str
-    read_queues: int
-    write_queues: int
-    perm: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRoute:
-    """Where a topic is.
-
-    Attributes:
-        topic: Topic.
-        brokers: Brokers that have it.
-        queues: Its queues on each.
-    """
-
-    topic: str
-    brokers: Sequence[BrokerAddresses]
-    queues: Sequence[TopicQueues]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueOffsets:
-    """What a queue holds.
-
-    Attributes:
-        first: First offset that is kept.
-        last: Offset that the next message will get.
-        updated_ms: Time of the last message, ms since 1970; 0 without one.
-    """
-
-    first: int
-    last: int
-    updated_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """How far a group has come in a queue.
-
-    Attributes:
-        committed: Offset of its next message.
-        last: Offset that the queue's next message will get.
-        updated_ms: Store time of the last message that it has read, ms since 1970.
-    """
-
-    committed: int
-    last: int
-    updated_ms: int
-
-    @property
-    def lag(self) -> int:
-        """Messages not read yet."""
-        return max(0, self.last - max(0, self.committed))
 
 
 class Admin(GroupAdmin, MessageAdmin):

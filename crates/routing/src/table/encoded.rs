@@ -1,7 +1,7 @@
 //! Cache of encoded routes with a limit on their bytes. It evicts those first that were not requested since the last
 //! round.
 
-use super::route_view::{BrokerEntries, TopicEntry};
+use super::entries::{BrokerEntries, TopicEntry};
 use bytes::Bytes;
 use pyrmq_remoting::sync::lock;
 use std::collections::VecDeque;

@@ -11,8 +11,11 @@
 
 mod announced;
 mod encoded;
+mod entries;
+mod limits;
 mod queries;
 mod removal;
+mod rewrite;
 mod route_view;
 mod types;
 mod view;
@@ -149,7 +152,7 @@ impl Table {
         Some(Registered::Taken { master })
     }
 
-    fn master_for(&self, broker_entry: &route_view::BrokerEntry, id: i64) -> Option<(String, String)> {
+    fn master_for(&self, broker_entry: &entries::BrokerEntry, id: i64) -> Option<(String, String)> {
         use crate::route::MASTER_ID;
         let route_data = broker_entry.route_data().filter(|_| id != MASTER_ID)?;
         let address = route_data.data.broker_addrs.get(&MASTER_ID)?;

@@ -1,6 +1,6 @@
 //! Queries of the tables, and the small changes that an operator makes.
 
-use super::route_view::keep_zone;
+use super::rewrite::keep_zone;
 use super::writer::announced;
 use super::{BrokerKey, Table};
 

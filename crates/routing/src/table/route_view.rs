@@ -13,152 +13,21 @@
 //! look-up or one change.
 
 use super::encoded::{Cache, Encoded};
+use super::entries::{BrokerEntries, BrokerEntry, RouteData, TopicEntry, TopicQueues};
+use super::rewrite::act_as_master;
 use super::types::{BrokerKey, Settings};
-use crate::route::MASTER_ID;
 use bytes::Bytes;
-use pyrmq_remoting::body::{
-    Body, BrokerData, DataVersion, KVTable, QueueData, Style, TopicQueueMappingInfo, TopicRouteData,
-};
-use pyrmq_remoting::names::PERM_WRITE;
-use pyrmq_remoting::sync::{lock, read, write};
+use pyrmq_remoting::body::{Body, DataVersion, KVTable, Style, TopicQueueMappingInfo, TopicRouteData};
+use pyrmq_remoting::sync::{read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SHARDS: usize = 64;
 /// Topics of this kind keep their slaves' synchronisation and are never moved to an acting master (Apache
 /// `TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`).
 const SYNC_BROKER_MEMBER_GROUP_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
-
-/// One broker name as routes show it.
-#[derive(Debug)]
-pub(super) struct BrokerEntry {
-    pub(super) name: Arc<str>,
-    /// Counts changes of `route_data`.
-    pub(super) version: AtomicU64,
-    /// Counts all changes of its rows.
-    pub(super) queues_version: AtomicU64,
-    /// Counts changes of its rows' permissions by anything but a registration.
-    pub(super) perms_version: AtomicU64,
-    // Guards the swap only.
-    route_data: RwLock<Option<Arc<RouteData>>>,
-}
-
-/// The data of a broker name that routes contain.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct RouteData {
-    pub(super) data: BrokerData,
-    /// Filter servers by broker address.
-    pub(super) filters: BTreeMap<String, Vec<String>>,
-}
-
-impl BrokerEntry {
-    pub(super) fn new(name: Arc<str>) -> Self {
-        Self {
-            name,
-            version: AtomicU64::new(0),
-            queues_version: AtomicU64::new(0),
-            perms_version: AtomicU64::new(0),
-            route_data: RwLock::new(None),
-        }
-    }
-
-    pub(super) fn route_data(&self) -> Option<Arc<RouteData>> {
-        read(&self.route_data).clone()
-    }
-}
-
-/// A topic's queues on one broker.
-#[derive(Debug, Clone)]
-pub(super) struct TopicQueues {
-    pub(super) broker_entry: Arc<BrokerEntry>,
-    pub(super) perm: i32,
-    pub(super) read_queues: i32,
-    pub(super) write_queues: i32,
-    pub(super) sys_flag: i32,
-}
-
-impl TopicQueues {
-    fn same_queues(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.broker_entry, &other.broker_entry)
-            && (self.perm, self.read_queues, self.write_queues, self.sys_flag)
-                == (other.perm, other.read_queues, other.write_queues, other.sys_flag)
-    }
-
-    pub(super) fn queue_data(&self) -> QueueData {
-        QueueData {
-            broker_name: self.broker_entry.name.to_string(),
-            perm: self.perm,
-            read_queue_nums: self.read_queues,
-            topic_sys_flag: self.sys_flag,
-            write_queue_nums: self.write_queues,
-        }
-    }
-}
-
-/// One topic.
-#[derive(Debug, Default)]
-pub(super) struct TopicEntry {
-    version: AtomicU64,
-    // Guards the rows, sorted by broker name.
-    queue_rows: Mutex<Vec<TopicQueues>>,
-    // Guard the cached answers: plain, standard.
-    encoded: [Mutex<Option<Encoded>>; 2],
-}
-
-impl TopicEntry {
-    pub(super) fn queue_rows(&self) -> MutexGuard<'_, Vec<TopicQueues>> {
-        lock(&self.queue_rows)
-    }
-
-    fn changed(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Adds or replaces a broker's row. Returns whether anything changed, and whether the row is new. `expected_at` is
-    /// the row's index in the previous topic: checking it first avoids reading many broker names, scattered in memory,
-    /// for each of thousands of topics.
-    fn put(&self, topic_queues: &TopicQueues, expected_at: &mut usize) -> (bool, bool) {
-        let mut queue_rows = self.queue_rows();
-        let is_there = queue_rows
-            .get(*expected_at)
-            .is_some_and(|held| Arc::ptr_eq(&held.broker_entry, &topic_queues.broker_entry));
-        let found = if is_there {
-            Ok(*expected_at)
-        } else {
-            queue_rows.binary_search_by(|held| held.broker_entry.name.cmp(&topic_queues.broker_entry.name))
-        };
-        let (Ok(at) | Err(at)) = found;
-        *expected_at = at;
-        let added = match found {
-            Ok(at) if queue_rows[at].same_queues(topic_queues) => return (false, false),
-            Ok(at) => {
-                queue_rows[at] = topic_queues.clone();
-                false
-            }
-            Err(at) => {
-                queue_rows.insert(at, topic_queues.clone());
-                true
-            }
-        };
-        drop(queue_rows);
-        self.changed();
-        (true, added)
-    }
-
-    /// Returns whether the broker has a row.
-    pub(super) fn has(&self, name: &str) -> bool {
-        let queue_rows = self.queue_rows();
-        queue_rows
-            .binary_search_by(|held| (*held.broker_entry.name).cmp(name))
-            .is_ok()
-    }
-
-    pub(super) fn encoded(&self, form: usize) -> MutexGuard<'_, Option<Encoded>> {
-        lock(&self.encoded[form])
-    }
-}
 
 /// A registered broker process.
 #[derive(Debug)]
@@ -472,47 +341,5 @@ impl RouteView {
     /// Returns the bytes of cached answers.
     pub(super) fn cached_bytes(&self) -> usize {
         self.cache.bytes()
-    }
-}
-
-/// Broker entries with their versions.
-pub(super) type BrokerEntries = Box<[(Arc<BrokerEntry>, u64)]>;
-
-/// If a name has no master but an acting one, reports its lowest id as the master, unless its queues are still
-/// writable.
-fn act_as_master(route: &mut TopicRouteData) {
-    let queues = &route.queue_datas;
-    for data in &mut route.broker_datas {
-        if data.broker_addrs.contains_key(&MASTER_ID) || !data.enable_acting_master {
-            continue;
-        }
-        let writable = queues
-            .iter()
-            .find(|queues| queues.broker_name == data.broker_name)
-            .is_none_or(|queues| queues.perm & PERM_WRITE != 0);
-        if !writable && let Some((_, address)) = data.broker_addrs.pop_first() {
-            data.broker_addrs.insert(MASTER_ID, address);
-        }
-    }
-}
-
-/// Removes brokers of other zones that still have a master, with their queues and filter servers (Apache
-/// `ZoneRouteRPCHook`).
-pub(super) fn keep_zone(route: &mut TopicRouteData, zone: &str) {
-    let other = |data: &BrokerData| {
-        data.zone_name
-            .as_deref()
-            .is_none_or(|name| !name.eq_ignore_ascii_case(zone))
-            && data.broker_addrs.contains_key(&MASTER_ID)
-    };
-    let (left_out, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut route.broker_datas)
-        .into_iter()
-        .partition(other);
-    route.broker_datas = kept;
-    route
-        .queue_datas
-        .retain(|queues| left_out.iter().all(|data| data.broker_name != queues.broker_name));
-    for address in left_out.iter().flat_map(|data| data.broker_addrs.values()) {
-        route.filter_server_table.remove(address);
     }
 }

@@ -1,10 +1,10 @@
 //! Registering brokers in the tables (Apache `RouteInfoManager.registerBroker`), one registration at a time.
 
 use super::announced::AnnouncedTopic;
-use super::route_view::{BrokerEntry, Live, RouteData, RouteView, TopicQueues};
+use super::entries::{BrokerEntry, RouteData, TopicQueues};
+use super::route_view::{Live, RouteView};
 use super::types::{
-    BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, RegisterError, Registered,
-    Registration, RegistrationEvents,
+    BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, RegisterError, Registered, Registration, RegistrationEvents,
 };
 use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, QueueData};
@@ -116,88 +116,6 @@ impl Writer {
         let live = self.view.live();
         key.and_then(|key| live.get(&key))
             .is_some_and(|holder| holder.version.state_version > from.topics.version().state_version)
-    }
-
-    fn refuse_too_many(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
-        let settings = self.view.settings();
-        if let Some(limit) = settings.max_brokers
-            && self.brokers.len() >= limit
-            && !self.brokers.contains_key(from.name)
-        {
-            return Err(RegisterError::TooManyBrokers {
-                name: from.name.to_owned(),
-                limit,
-            });
-        }
-        self.refuse_too_many_ids(from)?;
-        let has = self.topics.get(from.name);
-        let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
-        // Returns the number of new topics if they and those already counted exceed the limit. Only then each is looked
-        // up among the name's topics.
-        let too_many = |counted: usize, limit: usize| {
-            let is_expired = |more: &usize| counted + more > limit;
-            let all = Some(from.topics.count()).filter(is_expired)?;
-            Some(all - has.map_or(0, both)).filter(is_expired)
-        };
-        let of_name = has.map_or(0, HashSet::len);
-        if let Some(limit) = settings.max_topics_per_broker
-            && let Some(more) = too_many(of_name, limit)
-        {
-            return Err(RegisterError::TooManyTopics {
-                name: from.name.to_owned(),
-                count: of_name + more,
-                limit,
-            });
-        }
-        if let Some(limit) = settings.max_topics {
-            let of_all = self.topics_of_all();
-            if let Some(more) = too_many(of_all, limit).filter(|more| *more > 0) {
-                return Err(RegisterError::TooManyTopicsOfAll {
-                    name: from.name.to_owned(),
-                    more,
-                    has: of_all,
-                    limit,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses an id beyond the limits. A broker that registers again, or whose id changed, adds no id.
-    fn refuse_too_many_ids(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
-        let Some(names) = self.view.settings().max_brokers else {
-            return Ok(());
-        };
-        let held = self
-            .brokers
-            .get(from.name)
-            .map(|broker| &broker.data.broker_addrs);
-        if held
-            .is_some_and(|held| held.contains_key(&from.id) || held.values().any(|held| held == from.address))
-        {
-            return Ok(());
-        }
-        if held.is_some_and(|held| held.len() >= IDS_PER_NAME) {
-            return Err(RegisterError::TooManyIds {
-                name: from.name.to_owned(),
-                id: from.id,
-                limit: IDS_PER_NAME,
-            });
-        }
-        let limit = names.saturating_mul(IDS_FOR_EACH_NAME);
-        if self.view.live().len() >= limit {
-            return Err(RegisterError::TooManyIdsOfAll {
-                name: from.name.to_owned(),
-                id: from.id,
-                limit,
-            });
-        }
-        Ok(())
-    }
-
-    /// Returns the number of topics of all broker names, counted once for each name.
-    pub(super) fn topics_of_all(&self) -> usize {
-        self.topics.values().map(HashSet::len).sum()
     }
 
     /// Adds the broker's name, cluster and address to the tables, and removes their previous entries.
@@ -442,7 +360,7 @@ impl Writer {
     }
 
     /// Adds or replaces a broker's queues of a topic; for `expected_at` see
-    /// [`TopicEntry::put`](super::route_view::TopicEntry::put).
+    /// [`TopicEntry::put`](super::entries::TopicEntry::put).
     pub(super) fn put_queues(&mut self, topic: &str, topic_queues: &TopicQueues, expected_at: &mut usize) {
         if let Some(topic) = self.view.put(topic, topic_queues, expected_at) {
             self.topics

@@ -14,16 +14,16 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Unpack
 
 from pyrmq import _core
 from pyrmq._client.hooks import Hooks, SendingKind
-from pyrmq._client.values import handle_of, milliseconds, queue_of
+from pyrmq._client.values import queue_of
+from pyrmq._request_reply.waiting import Waiting, left_of, reply_address
 from pyrmq.codes import RequestCode
-from pyrmq.errors import ClosedError, ConfigError, RequestTimeout, RmqError
+from pyrmq.errors import ClosedError, RequestTimeout, RmqError
 from pyrmq.message import Body, ReceivedMessage, ReplyOptions, RequestOptions, SendResult
 
-__all__ = ["RequestMixin", "RequestReply", "left_of", "reply_address"]
+__all__ = ["RequestReply"]
 
 _log = logging.getLogger("pyrmq.producer")
 _LOOK_AROUND_MS = 100
@@ -45,7 +45,7 @@ class RequestReply:
         self._closed = False
         self._process = os.getpid()
         self._met: set[str] = set()
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._check: weakref.WeakMethod[Callable[[_core.Request], None]] | None = None
         # The callbacks of ends that no broker has confirmed yet.
         self._outcomes = _core.CompletionList(descriptor=False)
@@ -141,7 +141,7 @@ class RequestReply:
         correlation = str(uuid4())
         future: Future[ReceivedMessage] = Future()
         future.set_running_or_notify_cancel()
-        self._waiting[correlation] = _Waiting(timeout_ms, future)
+        self._waiting[correlation] = Waiting(timeout_ms, future)
         system = [
             ("CORRELATION_ID", correlation),
             ("REPLY_TO_CLIENT", self.native.client_id),
@@ -282,182 +282,3 @@ class RequestReply:
             waiting = self._waiting.pop(key, None)
             if waiting is not None:
                 waiting.future.set_exception(waiting.late())
-
-
-class _Waiting:
-    """A request that has no reply yet."""
-
-    def __init__(self, timeout_ms: int, future: Future[ReceivedMessage]) -> None:
-        self.timeout_ms = timeout_ms
-        self.until = time.monotonic() + timeout_ms / 1000
-        self.future = future
-        self.result: SendResult | None = None
-
-    def late(self) -> RequestTimeout:
-        """The error if no reply came."""
-        stored = self.result
-        if stored is None:
-            return RequestTimeout(
-                f"no reply came in {self.timeout_ms} ms; whether the request is stored is unknown",
-                may_exist=True,
-            )
-        return RequestTimeout(
-            f"no reply came in {self.timeout_ms} ms to message {stored.message_id} for topic "
-            f"`{stored.topic}`; the request is stored in queue {stored.queue_id} of broker "
-            f"{stored.broker}, and may have been read",
-            topic=stored.topic,
-            broker=stored.broker,
-            queue_id=stored.queue_id,
-            message_id=stored.message_id,
-            may_exist=True,
-            attempts=stored.failed_attempts,
-        )
-
-
-def left_of(until: float) -> int:
-    """Whole milliseconds until then, at least one."""
-    return max(1, round((until - time.monotonic()) * 1000))
-
-
-def reply_address(
-    request: ReceivedMessage,
-) -> tuple[str, list[tuple[str, str]], tuple[str, int] | None]:
-    """Topic, properties and queue of the reply to a request."""
-    properties = request.properties
-    missing = [
-        name
-        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER")
-        if not properties.get(name)
-    ]
-    if missing:
-        raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
-    system = [("MSG_TYPE", "reply")]
-    system += [
-        (name, properties[name])
-        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
-        if properties.get(name)
-    ]
-    # The requester is connected to the broker that its request came by.
-    queue = (request.broker, 0) if request.broker else None
-    return f"{properties['CLUSTER']}_REPLY_TOPIC", system, queue
-
-
-class RequestMixin:
-    """The methods of a producer for requests and replies."""
-
-    _core: _core.Producer
-    _request_reply: RequestReply
-
-    def request(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        timeout: float = 3.0,
-        **options: Unpack[RequestOptions],
-    ) -> ReceivedMessage:
-        """Send a message that a consumer answers with :meth:`reply`, and wait for the reply.
-
-        Args:
-            topic: Topic.
-            body: As for ``send``.
-            timeout: Seconds for storing the request and waiting for its reply.
-            options: ``keys``, ``tags``, ``properties`` and ``queue``; see
-                :class:`pyrmq.message.MessageOptions`.
-
-        Returns:
-            The reply.
-
-        Raises:
-            RequestTimeout: No reply came in time; the request may have been read.
-            RmqError: The request was not stored, as ``send``.
-
-        Example:
-            >>> producer.request("prices", b"tea").body  # doctest: +SKIP
-            b'2.80'
-        """
-        wait = max(1, milliseconds("timeout", timeout))
-        until = time.monotonic() + wait / 1000
-        correlation, future = self._request_reply.request(topic, body, options, wait)
-        try:
-            return future.result(max(0.0, until - time.monotonic()))
-        except TimeoutError as error:
-            late = self._request_reply.forget(correlation)
-            if late is not None and not isinstance(error, RequestTimeout):
-                raise late from None
-        # It was completed at the last moment, by the reply or by the timeout.
-        return future.result()
-
-    def request_async(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        timeout: float = 3.0,
-        **options: Unpack[RequestOptions],
-    ) -> Future[ReceivedMessage]:
-        """Send a request, wait until it is stored, and return the future of its reply.
-
-        The arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes the
-        future awaitable.
-
-        Example:
-            >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
-            b'2.80'
-        """
-        wait = max(1, milliseconds("timeout", timeout))
-        return self._request_reply.request(topic, body, options, wait)[1]
-
-    def reply(
-        self,
-        request: ReceivedMessage,
-        body: Body,
-        *,
-        timeout: float | None = None,
-        **options: Unpack[ReplyOptions],
-    ) -> SendResult:
-        """Answer a request that a consumer has read; its broker passes the answer on.
-
-        Args:
-            request: The request, as the consumer got it.
-            body: Body of the reply.
-            timeout: Seconds for the send. Default: the producer's ``send_timeout``.
-            options: ``keys``, ``tags`` and ``properties``; see
-                :class:`pyrmq.message.MessageOptions`.
-
-        Returns:
-            Where the broker has stored the reply.
-
-        Raises:
-            ConfigError: The message is not a request.
-            BrokerError: The requester is no longer connected to the broker.
-            RmqError: As ``send``.
-
-        Example:
-            >>> producer.reply(message, b"2.80")  # doctest: +SKIP
-        """
-        wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._request_reply.reply(request, body, options, wait)
-
-    def recall(self, topic: str, handle: str) -> str:
-        """Recall a message that its timer has not delivered yet.
-
-        Args:
-            topic: Topic of the message.
-            handle: ``recall_handle`` of the message's result.
-
-        Returns:
-            The message's id.
-
-        Raises:
-            ConfigError: The handle is invalid.
-            RouteError: The broker that has the message is away.
-            BrokerError: The broker refused: it does not allow recalls (PermissionDenied; see
-                ``recallMessageEnable``), the message is due, or the broker has no timer.
-
-        Example:
-            >>> later = producer.send("orders", b"tea", delay=60)  # doctest: +SKIP
-            >>> producer.recall("orders", later.recall_handle)  # doctest: +SKIP
-        """
-        broker, message_id = handle_of(topic, handle)
-        return self._request_reply.native.recall(topic, broker, message_id, handle)

@@ -1,12 +1,13 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
-use crate::admission;
+mod admit;
+
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
 use crate::delivery::transactions::Transactions;
-use crate::error::{BrokerError, Refusal};
+use crate::error::BrokerError;
 use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
@@ -19,13 +20,11 @@ use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
 use crate::tables::topics::{Topic, Topics};
-use pyrmq_remoting::body::{
-    ConsumerOffsetSerializeWrapper, OffsetTable, SubscriptionGroupConfig, TopicConfig,
-};
-use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SendMessageRequestHeader, SharedFields};
+use pyrmq_remoting::body::{ConsumerOffsetSerializeWrapper, OffsetTable};
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE};
+use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
@@ -252,161 +251,6 @@ impl State {
         }
     }
 
-    /// Refuses a send that cannot be, and makes the topic where that is allowed (Apache `msgCheck`).
-    pub(crate) fn admit(
-        &self,
-        header: &SendMessageRequestHeader<'_>,
-        body: usize,
-        peer: &Peer,
-    ) -> Result<Arc<Topic>, Refusal> {
-        self.check_writeable()?;
-        admission::sizes(
-            body,
-            self.store.live().max_message_bytes(),
-            header.properties.map_or(0, str::len),
-        )?;
-        // A name in the table is legal: only an unknown one has to be looked at.
-        let topic = match self.topics.get(header.topic) {
-            Some(topic) => topic,
-            None => self.make_topic(header, peer)?,
-        };
-        admission::open_to_clients(&topic.topic_name)?;
-        admission::storable(&topic.topic_name)?;
-        if !admission::is_writeable(topic.perm) {
-            return Err(Refusal::new(
-                response::NO_PERMISSION,
-                format!("the topic may not be written: {}", topic.topic_name),
-            ));
-        }
-        if header.queue_id >= topic.queue_nums() {
-            return Err(Refusal::new(
-                response::INVALID_PARAMETER,
-                format!(
-                    "queueId {} is out of range, the topic {} has {} write queues and {} read queues",
-                    header.queue_id, topic.topic_name, topic.write_queue_nums, topic.read_queue_nums
-                ),
-            ));
-        }
-        Ok(topic)
-    }
-
-    fn make_topic(&self, header: &SendMessageRequestHeader<'_>, peer: &Peer) -> Result<Arc<Topic>, Refusal> {
-        let name = header.topic;
-        admission::topic_name(name)?;
-        let limit = self.live.auto_create_topic_limit();
-        if is_reached(limit, self.topics.count()) {
-            return Err(Refusal::limit_reached(name, "autoCreateTopicLimit", limit));
-        }
-        let unit = match (header.unit_mode, names::is_retry(name)) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => 2,
-        };
-        let made =
-            self.topics
-                .make_after(name, header.default_topic, header.default_topic_queue_nums, unit)?;
-        let topic = match made {
-            Some(topic) => topic,
-            None if names::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
-            None => return Err(Refusal::no_topic(name)),
-        };
-        tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");
-        self.announcements.changed();
-        Ok(topic)
-    }
-
-    /// The broker itself may be written.
-    pub(crate) fn check_writeable(&self) -> Result<(), Refusal> {
-        if admission::is_writeable(self.live.broker_permission()) {
-            return Ok(());
-        }
-        Err(Refusal::new(
-            response::NO_PERMISSION,
-            format!("the broker {} may not be written", self.options.broker_name),
-        ))
-    }
-
-    /// The queue that a send asks for, or the next one when it asks for none.
-    pub(crate) fn choose_queue(&self, topic: &TopicConfig, asked: i32) -> Result<i32, Refusal> {
-        if asked >= 0 {
-            return Ok(asked);
-        }
-        if topic.write_queue_nums <= 0 {
-            return Err(Refusal::new(
-                response::NO_PERMISSION,
-                format!("the topic has no write queue: {}", topic.topic_name),
-            ));
-        }
-        let next = self.next_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
-        Ok(i32::try_from(next).unwrap_or(0) % topic.write_queue_nums)
-    }
-
-    /// A consumer group; made with the defaults where `autoCreateSubscriptionGroup` allows.
-    pub(crate) fn group(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
-        if let Some(known) = self.groups.get(name) {
-            return Ok(known);
-        }
-        if !self.live.auto_create_subscription_group() || admission::group_name(name).is_err() {
-            return Err(Refusal::no_group(name));
-        }
-        let limit = self.live.auto_create_group_limit();
-        if is_reached(limit, self.groups.count()) {
-            return Err(Refusal {
-                code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
-                ..Refusal::limit_reached(name, "autoCreateGroupLimit", limit)
-            });
-        }
-        tracing::info!(group = name, "made a consumer group at its first use");
-        self.groups.get_or_make(name)
-    }
-
-    /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat
-    /// brings costs no write for each group.
-    pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
-        let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
-        let room = limit.saturating_sub(self.groups.count());
-        let legal = names.iter().copied();
-        let legal: Vec<&str> = legal
-            .filter(|name| admission::group_name(name).is_ok())
-            .take(room)
-            .collect();
-        if legal.is_empty() || !self.live.auto_create_subscription_group() {
-            return Ok(());
-        }
-        tracing::info!(count = legal.len(), "made consumer groups at their first use");
-        self.groups.make_all(&legal)?;
-        let queues = SubscriptionGroupConfig::default().retry_queue_nums;
-        let topics = legal
-            .iter()
-            .map(|name| both_ways(&admission::retry_topic(name), queues, 0));
-        if self.topics.add_all(topics.collect())? {
-            self.announcements.changed();
-        }
-        Ok(())
-    }
-
-    /// A group's retry topic, made when it is missing.
-    pub(crate) fn retry_topic(&self, group: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::retry_topic(group), queues, unit)
-    }
-
-    /// A group's dead-letter topic, made when it is missing.
-    pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::dead_letter_topic(group), 1, 0)
-    }
-
-    fn group_topic(&self, name: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
-        if let Some(known) = self.topics.get(name) {
-            return Ok(known);
-        }
-        admission::topic_name(name)?;
-        let (topic, made) = self.topics.get_or_put(name, || both_ways(name, queues, unit))?;
-        if made {
-            self.announcements.changed();
-        }
-        Ok(topic)
-    }
-
     /// Commits an offset, unless its topic was deleted since the caller looked: a topic of the same name must not begin
     /// with offsets of this one.
     pub fn commit(&self, group: &str, topic: &Topic, queue_id: i32, offset: i64) {
@@ -518,16 +362,4 @@ impl State {
 pub(crate) fn born_host(peer: &Peer) -> SocketAddr {
     let remote = peer.remote();
     SocketAddr::new(remote.ip().to_canonical(), remote.port())
-}
-
-/// Whether there are as many as are made without being asked for.
-fn is_reached(limit: i32, count: usize) -> bool {
-    usize::try_from(limit).is_ok_and(|limit| count >= limit)
-}
-
-fn both_ways(name: &str, queues: i32, topic_sys_flag: i32) -> TopicConfig {
-    TopicConfig {
-        topic_sys_flag,
-        ..TopicConfig::new(name, queues, PERM_READ | PERM_WRITE)
-    }
 }

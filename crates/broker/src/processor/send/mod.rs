@@ -8,26 +8,28 @@
 //! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
 //! the disk is quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
 
+mod checks;
+mod reply;
+
+pub(crate) use checks::refuse_unsupported;
+
 use crate::admission;
 use crate::context::{State, born_host};
-use crate::delivery::timer::Handle;
 use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties};
 use crate::tables::topics::Topic;
+use checks::{asked_level, is_half, refuse_in_batch};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request as request_code, response};
-use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
-use pyrmq_remoting::message::id::OffsetId;
-use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
+use pyrmq_remoting::header::SendMessageRequestHeader;
+use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
-use pyrmq_store::{self as store, AppendBatch, Batch, BatchItem, OnDurable, OnStored, StoreError, Stored};
-use std::cell::RefCell;
-use std::net::SocketAddr;
+use pyrmq_store::{AppendBatch, Batch, BatchItem};
+use reply::{Answer, OpenReply, PendingReply, SPARE, refuse};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// From this version on a client's own maxReconsumeTimes counts (Apache `MQVersion.V3_4_9`).
 pub(crate) const VERSION_MAX_RECONSUME: i32 = 121;
@@ -46,22 +48,6 @@ pub(crate) struct Send {
 struct SendBatch {
     send: Send,
     puts: AppendBatch,
-}
-
-/// What the sender of a stored message is told besides where it went.
-#[derive(Debug)]
-struct Answer {
-    queue_id: i32,
-    /// The sender asked for a level: the answer says which was reached.
-    is_asked: bool,
-    /// Whether the disk must have the message before the answer.
-    waits: bool,
-    /// The first phase of a transaction.
-    half: bool,
-    /// The topic that the sender named, or the dead-letter topic of its group.
-    topic: Arc<Topic>,
-    /// When a timer message that can be taken back is due, ms.
-    recall: Option<i64>,
 }
 
 impl BatchProcessor for Send {
@@ -85,133 +71,6 @@ impl RequestBatch for SendBatch {
 
     fn end(&mut self) {
         self.puts.commit();
-    }
-}
-
-fn refuse(state: &State, refusal: Refusal, reply: Reply) {
-    state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
-    reply.send(refusal.into_response());
-}
-
-/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for
-/// both, and for a later send.
-#[derive(Debug, Default)]
-struct PendingReply {
-    /// Until the answer.
-    open_reply: Option<OpenReply>,
-    /// Its `UNIQ_KEY`; empty where it has none.
-    key: String,
-    /// Where it went, once that is known.
-    stored: Stored,
-}
-
-#[derive(Debug)]
-struct OpenReply {
-    state: Arc<State>,
-    reply: Reply,
-    answer: Answer,
-}
-
-/// Sends whose memory a thread keeps, as many as a connection has on their way at once, and how long their keys may be.
-const MAX_SPARES: usize = 64;
-const SPARE_KEY: usize = 256;
-
-thread_local! {
-    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
-}
-
-impl OnStored for PendingReply {
-    fn stored(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
-        match stored {
-            Ok(stored) => {
-                let (count, bytes) = (u64::from(stored.count), stored.bytes());
-                state.stats.count_put(count, bytes);
-                if answer.half {
-                    state.transactions.began(&self.key, stored.queue_offset);
-                } else {
-                    answer.topic.traffic.count_put(count, bytes);
-                }
-                let end = stored.end_position;
-                self.stored = stored;
-                if answer.waits {
-                    return Some((end, self));
-                }
-                let reached = state.store.durability(end);
-                self.send(response::SUCCESS, None, reached);
-            }
-            Err(error) => {
-                if let Some(OpenReply { state, reply, .. }) = self.open_reply.take() {
-                    refuse(&state, Refusal::of_put(&error), reply);
-                }
-            }
-        }
-        None
-    }
-}
-
-impl store::DurableCallback<StoreError> for PendingReply {
-    fn complete(self: Box<Self>, flushed: Result<(), StoreError>) {
-        let reached = flushed
-            .as_ref()
-            .map_or(Durability::Memory, |()| Durability::Local);
-        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too
-        // it is in the log, but the next start decides whether it stays.
-        let half = self
-            .open_reply
-            .as_ref()
-            .is_some_and(|open_reply| open_reply.answer.half);
-        let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
-        let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
-        self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
-    }
-}
-
-impl PendingReply {
-    fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
-            reply.send_written(code, remark, |head| {
-                answer.write(&state, &self, reached, head);
-            });
-        }
-        // A batch's places and a long key are not kept.
-        if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MAX_SPARES {
-                    spare.push(self);
-                }
-            });
-        }
-    }
-}
-
-impl Answer {
-    /// The fields of the answer.
-    fn write(
-        &self,
-        state: &State,
-        pending_reply: &PendingReply,
-        reached: Durability,
-        head: &mut HeadWriter<'_>,
-    ) {
-        head.plain("msgId", |out| {
-            write_ids(out, state.store_host(), &pending_reply.stored);
-        });
-        head.number("queueId", i64::from(self.queue_id));
-        head.number("queueOffset", pending_reply.stored.queue_offset);
-        if !pending_reply.key.is_empty() {
-            head.text("transactionId", &pending_reply.key);
-        }
-        head.shared(&state.said().answer);
-        if let Some(due_ms) = self.recall {
-            let broker = &state.options.broker_name;
-            let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
-            head.text("recallHandle", &handle);
-        }
-        if self.is_asked {
-            head.text(DURABILITY, reached.name());
-        }
     }
 }
 
@@ -422,82 +281,4 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
         });
     }
     Ok(items)
-}
-
-/// The durability that a sender of ours asks for.
-fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
-    let Some(name) = request.fields.get(DURABILITY) else {
-        return Ok(None);
-    };
-    let illegal = || {
-        let text = format!("durability `{name}` is not known to this broker, it must be `memory` or `local`");
-        Refusal::new(response::MESSAGE_ILLEGAL, text)
-    };
-    Durability::of_name(name).map(Some).ok_or_else(illegal)
-}
-
-/// Whether this is the first phase of a transaction.
-fn is_half(
-    state: &State,
-    header: &SendMessageRequestHeader<'_>,
-    parsed: &ParsedProperties<'_>,
-) -> Result<bool, Refusal> {
-    let prepared = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
-    // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
-    let given_back = header.reconsume_times.unwrap_or(0) > 0 && parsed.delay_level > 0;
-    let half = (parsed.is_transaction || prepared) && !given_back;
-    if half && state.live.reject_transaction_message() {
-        return Err(Refusal::new(
-            response::NO_PERMISSION,
-            "transactional messages are refused: rejectTransactionMessage",
-        ));
-    }
-    Ok(half)
-}
-
-/// Refuses messages of kinds that are not implemented yet, and messages that would be stored where no reader sees them.
-pub(crate) fn refuse_unsupported(
-    header: &SendMessageRequestHeader<'_>,
-    parsed: &ParsedProperties<'_>,
-) -> Result<(), Refusal> {
-    let reason = if parsed.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
-        "inner batches need a topic of queue type BatchCQ"
-    } else if sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
-        "the sysFlag says that the message is rolled back: nobody would ever read it"
-    } else if parsed.is_bad_delay {
-        "the property DELAY is no number"
-    } else {
-        return Ok(());
-    };
-    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
-}
-
-/// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
-fn refuse_in_batch(
-    header: &SendMessageRequestHeader<'_>,
-    parsed: &ParsedProperties<'_>,
-) -> Result<(), Refusal> {
-    let reason = if is_retry(header.topic) {
-        "a batch cannot go to a retry topic"
-    } else if parsed.delay_level > 0 || parsed.is_timer {
-        "a batch cannot be delayed"
-    } else if parsed.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
-        "a batch cannot be part of a transaction"
-    } else {
-        return Ok(());
-    };
-    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
-}
-
-fn write_ids(out: &mut Vec<u8>, host: SocketAddr, stored: &Stored) {
-    for (at, offset) in stored.physical_offsets().iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        let id = OffsetId {
-            host,
-            offset: *offset,
-        };
-        out.extend_from_slice(id.digits().as_bytes());
-    }
 }

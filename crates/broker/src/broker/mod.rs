@@ -3,18 +3,20 @@
 //! Start: store, configuration files, ports, tasks, name servers. Stop: name servers, ports (what is under way is
 //! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
 
+mod health;
+mod tasks;
+
+pub use health::{Descriptors, Health, Unfinished};
+
 use crate::context::State;
 use crate::error::BrokerError;
-use crate::long_polling::{EndOf, Held, LongPolling};
+use crate::long_polling::{Held, LongPolling};
 use crate::options::Options;
 use crate::ports;
 use crate::processor;
-use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
 use crate::retention;
-use crate::stats::windows::Schedule;
 use pyrmq_remoting::body::TopicConfig;
-use pyrmq_remoting::clock;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Security, Server, Shutdown, Stats,
@@ -27,18 +29,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tasks::{answer_waiting, check_transactions, scan_clients, sweep_waiting, write_files};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 /// How long cut connections may take to end.
 const CUT: Duration = Duration::from_secs(2);
-/// How often waiting pulls are looked at for lost connections and ended time.
-const SWEEP: Duration = Duration::from_secs(1);
-/// Every so many sweeps, messages that were not announced are looked for (Apache: every 5 s).
-const CHECK_SWEEPS: u32 = 5;
-/// How often silent clients are looked for (Apache: every 10 s).
-const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
 /// A running broker.
 #[derive(Debug)]
@@ -55,58 +52,11 @@ pub struct Broker {
     fast: Option<SocketAddr>,
     /// Counters and unfinished frames of both ports.
     ports: Vec<(Arc<Stats>, UnfinishedFrames)>,
-    // Guards the threads that deliver delayed and timer messages, until they are joined.
     // Guards the options that hold now, and makes their changes one after the other.
     applied: Mutex<Options>,
+    // Guards the threads that deliver delayed and timer messages, until they are joined.
     deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
-}
-
-/// How a broker is.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Health {
-    /// The message log.
-    pub store: pyrmq_store::Health,
-    /// Name servers that know this broker.
-    pub registered: usize,
-    /// Name servers in all.
-    pub name_servers: usize,
-    /// Connected consumers.
-    pub consumers: usize,
-    /// Connected producers.
-    pub producers: usize,
-    /// Pulls that wait for messages.
-    pub waiting_pulls: usize,
-    /// Open files and connections.
-    pub descriptors: Descriptors,
-    /// Memory of requests of which the rest has not come yet.
-    pub unfinished: Unfinished,
-    /// False once it stops.
-    pub running: bool,
-}
-
-/// The descriptors of the broker's process: each open file and each connection takes one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Descriptors {
-    /// How many the process may have.
-    pub limit: usize,
-    /// How many of them connections leave free, for the store.
-    pub reserved: usize,
-    /// Connections that live now.
-    pub connections: u64,
-    /// Connections refused so far because only reserved descriptors were left.
-    pub refused: u64,
-}
-
-/// The memory of requests of which the rest has not come yet, on all ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfinished {
-    /// Bytes that they take now.
-    pub bytes: usize,
-    /// Bytes that they may take before connections wait for each other.
-    pub limit: usize,
-    /// Connections closed so far because the rest did not come while these bytes were taken.
-    pub closed: u64,
 }
 
 impl Broker {
@@ -434,88 +384,6 @@ impl Events for Connections {
         let gone = peer.id();
         for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {
             self.0.notify(&group, &members);
-        }
-    }
-}
-
-async fn answer_waiting(state: Arc<State>, mut ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
-    let pull = Pull::new(state);
-    loop {
-        tokio::select! {
-            biased;
-            () = shutdown.stopped() => return,
-            held = ready.recv() => match held {
-                Some(held) => pull.resume(held),
-                None => return,
-            },
-        }
-    }
-}
-
-async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
-    let mut sweeps = 0_u32;
-    let mut had_failed = false;
-    let mut schedule = Schedule::default();
-    while !shutdown.sleep_or_stop(SWEEP).await {
-        sweeps = sweeps.wrapping_add(1);
-        if state.store.has_failed() && !had_failed {
-            had_failed = true;
-            tracing::error!(
-                "the store has failed: the name servers are told that nothing can be written here"
-            );
-            state.announcements.changed();
-        }
-        let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
-        let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
-        state.long_polling.sweep(clock::now_ms(), check);
-        let now_ms = clock::now_ms();
-        state.stats.sample(now_ms);
-        state.sample_traffic(now_ms, &schedule.due(now_ms));
-    }
-}
-
-async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
-    while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
-        state.locks.sweep(clock::now_ms());
-        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
-        let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
-        for (group, members) in state.clients.sweep(silent) {
-            state.notify(&group, &members);
-        }
-    }
-}
-
-/// Asks producers about transactions without an end.
-async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
-    let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
-    while !shutdown.sleep_or_stop(pause()).await {
-        let checking = state.clone();
-        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
-        if let Ok(Err(error)) = checked {
-            tracing::warn!(%error, "cannot check transactions, will try again");
-        }
-    }
-}
-
-/// Writes what is written late: consumer offsets and the progress of delayed messages.
-async fn write_files(state: Arc<State>, shutdown: Shutdown) {
-    let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
-    let period = || {
-        let live = &state.live;
-        millis(
-            live.flush_consumer_offset_interval()
-                .min(live.flush_delay_offset_interval()),
-        )
-    };
-    while !shutdown.sleep_or_stop(period()).await {
-        let writing = state.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            writing
-                .persist_offsets()
-                .and(writing.delays.persist(&writing.store))
-        });
-        if let Ok(Err(error)) = written.await {
-            tracing::warn!(%error, "cannot write consumer offsets, will try again");
         }
     }
 }

@@ -1,0 +1,107 @@
+//! What a broker does in the background, each a task until its shutdown.
+
+use crate::context::State;
+use crate::long_polling::{EndOf, Held};
+use crate::processor;
+use crate::processor::pull::Pull;
+use crate::stats::windows::Schedule;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How often waiting pulls are looked at for lost connections and ended time.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Every so many sweeps, messages that were not announced are looked for (Apache: every 5 s).
+const CHECK_SWEEPS: u32 = 5;
+
+/// How often silent clients are looked for (Apache: every 10 s).
+const CLIENT_SCAN: Duration = Duration::from_secs(10);
+
+pub(super) async fn answer_waiting(
+    state: Arc<State>,
+    mut ready: UnboundedReceiver<Held>,
+    shutdown: Shutdown,
+) {
+    let pull = Pull::new(state);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => return,
+            held = ready.recv() => match held {
+                Some(held) => pull.resume(held),
+                None => return,
+            },
+        }
+    }
+}
+
+pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
+    let mut sweeps = 0_u32;
+    let mut had_failed = false;
+    let mut schedule = Schedule::default();
+    while !shutdown.sleep_or_stop(SWEEP).await {
+        sweeps = sweeps.wrapping_add(1);
+        if state.store.has_failed() && !had_failed {
+            had_failed = true;
+            tracing::error!(
+                "the store has failed: the name servers are told that nothing can be written here"
+            );
+            state.announcements.changed();
+        }
+        let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
+        let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
+        state.long_polling.sweep(clock::now_ms(), check);
+        let now_ms = clock::now_ms();
+        state.stats.sample(now_ms);
+        state.sample_traffic(now_ms, &schedule.due(now_ms));
+    }
+}
+
+pub(super) async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
+    while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
+        state.locks.sweep(clock::now_ms());
+        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
+        let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
+        for (group, members) in state.clients.sweep(silent) {
+            state.notify(&group, &members);
+        }
+    }
+}
+
+/// Asks producers about transactions without an end.
+pub(super) async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
+    let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
+    while !shutdown.sleep_or_stop(pause()).await {
+        let checking = state.clone();
+        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
+        if let Ok(Err(error)) = checked {
+            tracing::warn!(%error, "cannot check transactions, will try again");
+        }
+    }
+}
+
+/// Writes what is written late: consumer offsets and the progress of delayed messages.
+pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
+    let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
+    let period = || {
+        let live = &state.live;
+        millis(
+            live.flush_consumer_offset_interval()
+                .min(live.flush_delay_offset_interval()),
+        )
+    };
+    while !shutdown.sleep_or_stop(period()).await {
+        let writing = state.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            writing
+                .persist_offsets()
+                .and(writing.delays.persist(&writing.store))
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!(%error, "cannot write consumer offsets, will try again");
+        }
+    }
+}

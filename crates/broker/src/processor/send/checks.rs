@@ -1,0 +1,75 @@
+//! What a send may ask for.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::message::properties::ParsedProperties;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::SendMessageRequestHeader;
+use pyrmq_remoting::message::{DURABILITY, Durability, sys_flag};
+use pyrmq_remoting::names::is_retry;
+
+/// The durability that a sender of ours asks for.
+pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
+    let Some(name) = request.fields.get(DURABILITY) else {
+        return Ok(None);
+    };
+    let illegal = || {
+        let text = format!("durability `{name}` is not known to this broker, it must be `memory` or `local`");
+        Refusal::new(response::MESSAGE_ILLEGAL, text)
+    };
+    Durability::of_name(name).map(Some).ok_or_else(illegal)
+}
+
+/// Whether this is the first phase of a transaction.
+pub(super) fn is_half(
+    state: &State,
+    header: &SendMessageRequestHeader<'_>,
+    parsed: &ParsedProperties<'_>,
+) -> Result<bool, Refusal> {
+    let prepared = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
+    // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
+    let given_back = header.reconsume_times.unwrap_or(0) > 0 && parsed.delay_level > 0;
+    let half = (parsed.is_transaction || prepared) && !given_back;
+    if half && state.live.reject_transaction_message() {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            "transactional messages are refused: rejectTransactionMessage",
+        ));
+    }
+    Ok(half)
+}
+
+/// Refuses messages of kinds that are not implemented yet, and messages that would be stored where no reader sees them.
+pub(crate) fn refuse_unsupported(
+    header: &SendMessageRequestHeader<'_>,
+    parsed: &ParsedProperties<'_>,
+) -> Result<(), Refusal> {
+    let reason = if parsed.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
+        "inner batches need a topic of queue type BatchCQ"
+    } else if sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
+        "the sysFlag says that the message is rolled back: nobody would ever read it"
+    } else if parsed.is_bad_delay {
+        "the property DELAY is no number"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+}
+
+/// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
+pub(super) fn refuse_in_batch(
+    header: &SendMessageRequestHeader<'_>,
+    parsed: &ParsedProperties<'_>,
+) -> Result<(), Refusal> {
+    let reason = if is_retry(header.topic) {
+        "a batch cannot go to a retry topic"
+    } else if parsed.delay_level > 0 || parsed.is_timer {
+        "a batch cannot be delayed"
+    } else if parsed.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
+        "a batch cannot be part of a transaction"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+}

@@ -1,0 +1,173 @@
+//! The answer to a send, once the store has the message or the disk does.
+
+use crate::context::State;
+use crate::delivery::timer::Handle;
+use crate::error::Refusal;
+use crate::tables::topics::Topic;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::HeadWriter;
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{DURABILITY, Durability};
+use pyrmq_remoting::net::Reply;
+use pyrmq_store::{self as store, OnDurable, OnStored, StoreError, Stored};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the sender of a stored message is told besides where it went.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) queue_id: i32,
+    /// The sender asked for a level: the answer says which was reached.
+    pub(super) is_asked: bool,
+    /// Whether the disk must have the message before the answer.
+    pub(super) waits: bool,
+    /// The first phase of a transaction.
+    pub(super) half: bool,
+    /// The topic that the sender named, or the dead-letter topic of its group.
+    pub(super) topic: Arc<Topic>,
+    /// When a timer message that can be taken back is due, ms.
+    pub(super) recall: Option<i64>,
+}
+
+pub(super) fn refuse(state: &State, refusal: Refusal, reply: Reply) {
+    state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+    reply.send(refusal.into_response());
+}
+
+/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for
+/// both, and for a later send.
+#[derive(Debug, Default)]
+pub(super) struct PendingReply {
+    /// Until the answer.
+    pub(super) open_reply: Option<OpenReply>,
+    /// Its `UNIQ_KEY`; empty where it has none.
+    pub(super) key: String,
+    /// Where it went, once that is known.
+    pub(super) stored: Stored,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenReply {
+    pub(super) state: Arc<State>,
+    pub(super) reply: Reply,
+    pub(super) answer: Answer,
+}
+
+/// Sends whose memory a thread keeps, as many as a connection has on their way at once, and how long their keys may be.
+const MAX_SPARES: usize = 64;
+
+const SPARE_KEY: usize = 256;
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    pub(super) static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl OnStored for PendingReply {
+    fn stored(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
+        let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
+        match stored {
+            Ok(stored) => {
+                let (count, bytes) = (u64::from(stored.count), stored.bytes());
+                state.stats.count_put(count, bytes);
+                if answer.half {
+                    state.transactions.began(&self.key, stored.queue_offset);
+                } else {
+                    answer.topic.traffic.count_put(count, bytes);
+                }
+                let end = stored.end_position;
+                self.stored = stored;
+                if answer.waits {
+                    return Some((end, self));
+                }
+                let reached = state.store.durability(end);
+                self.send(response::SUCCESS, None, reached);
+            }
+            Err(error) => {
+                if let Some(OpenReply { state, reply, .. }) = self.open_reply.take() {
+                    refuse(&state, Refusal::of_put(&error), reply);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl store::DurableCallback<StoreError> for PendingReply {
+    fn complete(self: Box<Self>, flushed: Result<(), StoreError>) {
+        let reached = flushed
+            .as_ref()
+            .map_or(Durability::Memory, |()| Durability::Local);
+        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too
+        // it is in the log, but the next start decides whether it stays.
+        let half = self
+            .open_reply
+            .as_ref()
+            .is_some_and(|open_reply| open_reply.answer.half);
+        let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
+        let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
+        self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
+    }
+}
+
+impl PendingReply {
+    fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
+        if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
+            reply.send_written(code, remark, |head| {
+                answer.write(&state, &self, reached, head);
+            });
+        }
+        // A batch's places and a long key are not kept.
+        if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < MAX_SPARES {
+                    spare.push(self);
+                }
+            });
+        }
+    }
+}
+
+impl Answer {
+    /// The fields of the answer.
+    fn write(
+        &self,
+        state: &State,
+        pending_reply: &PendingReply,
+        reached: Durability,
+        head: &mut HeadWriter<'_>,
+    ) {
+        head.plain("msgId", |out| {
+            write_ids(out, state.store_host(), &pending_reply.stored);
+        });
+        head.number("queueId", i64::from(self.queue_id));
+        head.number("queueOffset", pending_reply.stored.queue_offset);
+        if !pending_reply.key.is_empty() {
+            head.text("transactionId", &pending_reply.key);
+        }
+        head.shared(&state.said().answer);
+        if let Some(due_ms) = self.recall {
+            let broker = &state.options.broker_name;
+            let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
+            head.text("recallHandle", &handle);
+        }
+        if self.is_asked {
+            head.text(DURABILITY, reached.name());
+        }
+    }
+}
+
+fn write_ids(out: &mut Vec<u8>, host: SocketAddr, stored: &Stored) {
+    for (at, offset) in stored.physical_offsets().iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        let id = OffsetId {
+            host,
+            offset: *offset,
+        };
+        out.extend_from_slice(id.digits().as_bytes());
+    }
+}

@@ -1,0 +1,45 @@
+//! How ranges are read.
+
+use pyrmq_columns::Column;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// What to do with a message that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBadMessage {
+    /// The read fails.
+    Fail,
+    /// A body that cannot be decompressed becomes null; a record without readable fields is left out.
+    Null,
+    /// The message is left out.
+    Skip,
+}
+
+/// How to read.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Consumer group that the requests name; the broker keeps nothing for it.
+    pub group: String,
+    /// `*`, or tags separated by `||`.
+    pub tags: String,
+    /// A SQL92 condition that the broker evaluates; `tags` is `*` then.
+    pub sql: Option<String>,
+    /// Topics with compaction: the broker removes older messages of a key, so that gaps are no loss.
+    pub compacted: HashSet<String>,
+    /// The columns, in order.
+    pub columns: Vec<Column>,
+    /// A block ends at so many rows,
+    pub max_rows: usize,
+    /// or at about so many bytes.
+    pub max_bytes: usize,
+    /// Requests kept on their way.
+    pub pulls_in_flight: usize,
+    /// How long a failure that may pass is borne.
+    pub timeout: Duration,
+    /// How long a broker may give no answer before the read fails as unreachable; at most `timeout`.
+    pub unreachable_after: Duration,
+    /// Go on with what is left where messages have expired.
+    pub skip_lost: bool,
+    /// What to do with a message that cannot be read.
+    pub on_bad: OnBadMessage,
+}
