@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -64,6 +68,40 @@ def test_a_broker_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
         assert "far" in text
         assert "127.0.0.1:1" in text
         assert "NOT READY" in text
+
+
+def test_watching_survives_a_restarted_name_server() -> None:
+    lines: list[str] = []
+    errors: list[str] = []
+    with cluster() as running:
+        words = ["broker", "status", "-n", running.name_server, "--watch", "--json"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "pyrmq", *words, "--interval", "0.1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as watching:
+            assert watching.stdout is not None
+            assert watching.stderr is not None
+            readers = [
+                threading.Thread(target=lambda: lines.extend(watching.stdout or ())),
+                threading.Thread(target=lambda: errors.extend(watching.stderr or ())),
+            ]
+            for reader in readers:
+                reader.start()
+            try:
+                await_true(lambda: len(lines) > 1, seconds=20)
+                running.name_servers[0].stop()
+                await_true(lambda: any("error" in line for line in errors), seconds=20)
+                running.name_servers[0].start()
+                seen = len(lines)
+                await_true(lambda: len(lines) > seen, seconds=20)
+            finally:
+                watching.send_signal(signal.SIGINT)
+                watching.wait(20)
+                for reader in readers:
+                    reader.join(20)
+    assert json.loads(lines[-1])["broker"] == "broker-a"
 
 
 def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:

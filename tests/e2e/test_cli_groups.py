@@ -167,7 +167,7 @@ def test_dead_letters_are_listed_and_given_to_their_group_again(pyrmq: Run, two:
         assert len(objects(pyrmq(*dead, "--key", "key-1"))) == 1
         is_broken = False
         resent = pyrmq("dlq", "resend", "cli-cooks", "--key", "key-1")
-        assert resent == ["sent 1 messages to cli-cooks again"]
+        assert resent == ["sent 1 message to cli-cooks again, of 2 dead letters"]
         await_true(lambda: healthy == [b"body 1"], 30)
 
 

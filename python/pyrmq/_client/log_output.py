@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -59,12 +60,31 @@ class Output:
 
 
 class _DailyFile(RotatingFileHandler):
-    """A file that rotates by size, and at the first record of a day."""
+    """A file that rotates by size, and at the first record of a day.
+
+    A file that was moved or deleted, as by logrotate, is opened again under its name.
+    """
 
     def __init__(self, path: str, max_bytes: int, keep: int) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=keep, encoding="utf-8")
         found = Path(path).stat()
         self._day = _day(found.st_mtime if found.st_size else time.time())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record into the file that has the name now."""
+        if self.stream is not None and self._was_moved(self.stream.fileno()):
+            self.stream.close()
+            self.stream = self._open()
+        super().emit(record)
+
+    def _was_moved(self, descriptor: int) -> bool:
+        try:
+            named = os.stat(self.baseFilename)  # noqa: PTH116 - for each record
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return not os.path.samestat(named, os.fstat(descriptor))
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:
         """Say whether this record begins a new file."""

@@ -59,6 +59,22 @@ def seconds(text: str) -> float:
     return value
 
 
+def natural(text: str) -> int:
+    """Read a number of 0 or more.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> natural("0")
+        0
+    """
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
 def positive(text: str) -> int:
     """Read a number of 1 or more.
 

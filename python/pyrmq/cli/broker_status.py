@@ -7,7 +7,9 @@ messages. Otherwise 1, so the command serves as a probe.
 from __future__ import annotations
 
 import json
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +48,22 @@ def run(words: list[str]) -> int:
                 for number, address in broker.addresses.items()
                 if given.broker in {None, broker.name}
             ]
-            return monotonic(), {member[2]: _look(client, *member) for member in members}
+            # Side by side: one that is silent must not delay what the others say.
+            with ThreadPoolExecutor(max(1, len(members))) as threads:
+                reports = threads.map(lambda member: _look(client, *member), members)
+                return monotonic(), {report["address"]: report for report in reports}
 
         before = look()
         while True:
             wait.wait(given.interval)
-            after = look()
+            try:
+                after = look()
+            except RmqError as error:
+                # A name server that is restarted is back soon.
+                if not given.watch:
+                    raise
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                continue
             reports = [
                 _with_rates(before[1].get(address, {}), report, after[0] - before[0])
                 for address, report in after[1].items()

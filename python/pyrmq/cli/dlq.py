@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.lines import as_object, body_text
-from pyrmq.cli.output import print_rows
+from pyrmq.cli.output import counted, print_json, print_rows
 from pyrmq.cli.tail import GROUP, Bounds, messages
 from pyrmq.cli.times import moment, shown
 from pyrmq.errors import TopicNotFound
@@ -32,10 +32,8 @@ def run(verb: str, words: list[str]) -> int:
 
 def _list(given: argparse.Namespace) -> int:
     if given.json:
-        import json
-
         for message in _letters(given):
-            print(json.dumps(as_object(message), ensure_ascii=False))
+            print_json(as_object(message))
         return 0
     rows = [
         (
@@ -56,25 +54,27 @@ def _list(given: argparse.Namespace) -> int:
 
 def _resend(given: argparse.Namespace) -> int:
     count = 0
+    total: list[int] = []
     # Where each queue has come to: what was sent again before an error or Ctrl-C is known.
     reached: dict[tuple[str, int], int] = {}
     try:
         with Admin(name_server=given.name_server) as admin:
-            for message in _letters(given):
+            for message in _letters(given, total):
                 admin.resend_dead_letter(given.group, message)
                 count += 1
                 reached[message.broker, message.queue_id] = message.queue_offset
                 if given.json:
                     print_rows(["message id"], [(message.message_id,)], as_json=True)
                 elif count % _EACH == 0 and sys.stderr.isatty():
-                    print(f"\r{count} messages", end="", file=sys.stderr, flush=True)
+                    print(f"\r{count} of {sum(total)}", end="", file=sys.stderr, flush=True)
     except BaseException:
         print(_stopped(count, reached), file=sys.stderr)
         raise
     if not given.json:
         if count >= _EACH and sys.stderr.isatty():
             print("\r", end="", file=sys.stderr)
-        print(f"sent {count} messages to {given.group} again")
+        said = f"sent {counted(count, 'message')} to {given.group} again"
+        print(f"{said}, of {counted(sum(total), 'dead letter')}")
     return 0
 
 
@@ -91,8 +91,15 @@ def _stopped(count: int, reached: dict[tuple[str, int], int]) -> str:
     )
 
 
-def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
-    """The dead letters that exist now and are asked for, oldest first in each queue."""
+def _letters(
+    given: argparse.Namespace, total: list[int] | None = None
+) -> Iterator[ReceivedMessage]:
+    """The dead letters that exist now and are asked for, oldest first in each queue.
+
+    Args:
+        given: the arguments.
+        total: gets how many there are in each queue, asked for or not.
+    """
     from pyrmq.consumer import PullConsumer
 
     since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
@@ -104,6 +111,8 @@ def _letters(given: argparse.Namespace) -> Iterator[ReceivedMessage]:
             # It is made with the first dead letter.
             return
         bounds = Bounds.of(consumer, queues)
+        if total is not None:
+            total += [end - bounds.begins[queue] for queue, end in bounds.ends.items()]
         consumer.assign(bounds.begins)
         for message in messages(consumer, bounds.ends):
             # Those that came after the command began would make `resend` endless.

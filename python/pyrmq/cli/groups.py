@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pyrmq.admin import Admin
-from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.arguments import add_name_server, natural, parser
 from pyrmq.cli.output import print_rows
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
@@ -36,10 +36,9 @@ _SETTINGS = ("consumeEnable", "consumeMessageOrderly", "retryMaxTimes", "retryQu
 def run(verb: str, words: list[str]) -> int:
     """Run `pyrmq group` with these arguments."""
     given = _parser(verb).parse_args(words)
-    work: Callable[[Admin, argparse.Namespace], None] = given.work
+    work: Callable[[Admin, argparse.Namespace], int | None] = given.work
     with Admin(name_server=given.name_server) as admin:
-        work(admin, given)
-    return 0
+        return work(admin, given) or 0
 
 
 def _list(admin: Admin, given: argparse.Namespace) -> None:
@@ -87,7 +86,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _lag(admin: Admin, given: argparse.Namespace) -> None:
+def _lag(admin: Admin, given: argparse.Namespace) -> int:
     lags = admin.consumer_lag(given.group, given.topic)
     rows = [
         (
@@ -105,6 +104,9 @@ def _lag(admin: Admin, given: argparse.Namespace) -> None:
     if not given.json:
         most = max((lag.seconds for lag in lags.values()), default=0.0)
         print(f"{sum(lag.messages for lag in lags.values())} messages behind, {most:.1f} s")
+    if given.max is None:
+        return 0
+    return 1 if sum(lag.messages for lag in lags.values()) > given.max else 0
 
 
 def _seek(admin: Admin, given: argparse.Namespace) -> None:
@@ -156,6 +158,12 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     for each in (describe, lag, seek, delete):
         each.add_argument("group", help="consumer group")
     lag.add_argument("--topic", help="only this topic")
+    lag.add_argument(
+        "--max",
+        type=natural,
+        metavar="N",
+        help="as a probe: exit status 1 with more than N messages behind",
+    )
     seek.add_argument("topic", help="topic")
     seek.add_argument(
         "to", help="first, last, an age (10m), a time (2026-11-23T14:05), or an offset with --queue"

@@ -76,31 +76,52 @@ def of_object(line: bytes) -> tuple[bytes, dict[str, Any]]:
     """The body and the arguments for a producer, of a line that `pyrmq tail --json` printed.
 
     Raises:
-        ConfigError: the line is no such object.
+        ConfigError: the line is no such object, or a member has another type.
     """
+    import binascii
     import json
 
     try:
         tree = json.loads(line)
-        properties: Mapping[str, str] = tree.get("properties") or {}
-        if "body_base64" in tree:
-            from base64 import b64decode
-
-            body = b64decode(tree["body_base64"], validate=True)
-        else:
-            body = str(tree["body"]).encode()
-    except (ValueError, KeyError, AttributeError) as error:
-        shown_line = line[:60].decode("utf-8", "backslashreplace")
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(_no_line(line)) from error
+    if not isinstance(tree, dict) or not {"body", "body_base64"} & tree.keys():
+        raise ConfigError(_no_line(line))
+    try:
+        json.dumps(tree, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("it has half of a surrogate pair, which is no text") from error
+    for name in ("body", "body_base64", "tags"):
+        if not isinstance(tree.get(name), str | None):
+            raise ConfigError(f"`{name}` must be text, not {json.dumps(tree[name])[:60]}")
+    keys = tree.get("keys") or []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ConfigError(f"`keys` must be a list of texts, not {json.dumps(keys)[:60]}")
+    properties: Mapping[str, str] = tree.get("properties") or {}
+    if not isinstance(properties, dict) or not all(
+        isinstance(value, str) for value in properties.values()
+    ):
         raise ConfigError(
-            f"`{shown_line}` is no line of `pyrmq tail --json`: it must be an object with `body`"
-        ) from error
+            f"`properties` must be an object of texts, not {json.dumps(properties)[:60]}"
+        )
+    body = (tree.get("body") or "").encode()
+    if tree.get("body_base64") is not None:
+        try:
+            body = binascii.a2b_base64(tree["body_base64"], strict_mode=True)
+        except ValueError as error:
+            raise ConfigError(f"`body_base64` is no base64: {error}") from error
     kept = {name: text for name, text in properties.items() if name not in _SYSTEM}
     return body, {
-        "keys": tree.get("keys") or None,
+        "keys": keys or None,
         "tags": tree.get("tags"),
         "properties": kept or None,
         "sharding_key": properties.get("__SHARDINGKEY"),
     }
+
+
+def _no_line(line: bytes) -> str:
+    start = line[:60].decode("utf-8", "backslashreplace")
+    return f"`{start}` is no line of `pyrmq tail --json`: it must be an object with `body`"
 
 
 def by_template(template: str, message: ReceivedMessage) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.lines import as_object, body_text
-from pyrmq.cli.output import print_rows
+from pyrmq.cli.output import print_json, print_rows, print_text
 from pyrmq.cli.times import moment, shown
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def _show(admin: Admin, given: argparse.Namespace) -> None:
     ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        print(f"{name:<{width}}  {value}")
+        print_text(f"{name:<{width}}  {value}")
     print()
-    print(body_text(message))
+    print_text(body_text(message), keep_lines=True)
 
 
 def _query(admin: Admin, given: argparse.Namespace) -> None:
@@ -80,9 +80,7 @@ def _track(admin: Admin, given: argparse.Namespace) -> None:
 
 def print_object(message: ReceivedMessage) -> None:
     """Print a message as one JSON object."""
-    import json
-
-    print(json.dumps(as_object(message), ensure_ascii=False))
+    print_json(as_object(message))
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_name_server, parser
-from pyrmq.cli.output import print_rows
-from pyrmq.errors import ConfigError
+from pyrmq.cli.output import counted, print_rows
+from pyrmq.errors import BatchSendError, ConfigError, RmqError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
     from pyrmq.message import SendResult
 
@@ -40,7 +42,11 @@ def run(verb: str, words: list[str]) -> int:
             return 0
         count = 0
         for lines in _batches():
-            results = producer.send_batch(given.topic, lines, **extras)
+            first = count + 1
+            try:
+                results = producer.send_batch(given.topic, lines, **extras)
+            except RmqError as error:
+                raise _batch_stopped(first, lines, count, error) from error
             count += len(results)
             if given.json:
                 _say(results, as_json=True)
@@ -56,20 +62,49 @@ def _send_again(given: argparse.Namespace) -> int:
     from pyrmq.cli.lines import of_object
     from pyrmq.producer import Producer
 
-    count = 0
+    count = number = 0
     with Producer(name_server=given.name_server, group=_GROUP) as producer:
         for lines in _batches():
-            sent = []
-            for line in filter(None, lines):
-                body, extras = of_object(line)
-                sent.append(producer.send_async(given.topic, body, queue=given.queue, **extras))
-            results = [future.result() for future in sent]
+            sent: list[tuple[int, Future[SendResult]]] = []
+            wrong: tuple[int, RmqError] | None = None
+            for at, line in enumerate(lines, number + 1):
+                if not line:
+                    continue
+                try:
+                    body, extras = of_object(line)
+                    future = producer.send_async(given.topic, body, queue=given.queue, **extras)
+                except RmqError as error:
+                    wrong = (at, error)
+                    break
+                sent.append((at, future))
+            number += len(lines)
+            results = []
+            for at, future in sent:
+                try:
+                    results.append(future.result())
+                except RmqError as error:
+                    wrong = min(wrong or (at, error), (at, error), key=itemgetter(0))
             count += len(results)
+            if wrong is not None:
+                raise _stopped(f"line {wrong[0]}", count, wrong[1]) from wrong[1]
             if given.json:
                 _say(results, as_json=True)
     if not given.json:
         print(f"sent {count} messages to {given.topic}")
     return 0
+
+
+def _batch_stopped(first: int, lines: list[bytes], sent: int, error: RmqError) -> RmqError:
+    results = error.results if isinstance(error, BatchSendError) else []
+    wrong = [at for at, one in enumerate(results, first) if isinstance(one, BaseException)]
+    place = f"line {wrong[0]}" if wrong else f"lines {first} to {first + len(lines) - 1}"
+    return _stopped(place, sent + len(results) - len(wrong), error)
+
+
+def _stopped(lines: str, sent: int, error: RmqError) -> RmqError:
+    """The error with its place in the input; what was wrong with a line stays a wrong input."""
+    text = f"{lines} of standard input: {error}; sent {counted(sent, 'message')} of it"
+    return ConfigError(text) if isinstance(error, ConfigError) else RmqError(text)
 
 
 def _batches() -> Iterator[list[bytes]]:

@@ -11,6 +11,53 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _NARROWEST = 8
+# What makes a terminal do something: C0 but the tab, DEL, C1, and marks that turn the direction.
+_CONTROLS = frozenset(
+    {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+)
+_ESCAPES = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _CONTROLS - {ord("\t")}
+}
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def escaped(text: str) -> str:
+    r"""Text from a peer with its control characters escaped: they could rewrite the terminal.
+
+    Example:
+        >>> escaped("\x1b[2J")
+        '\\x1b[2J'
+    """
+    return text.translate(_ESCAPES)
+
+
+def print_text(text: str, *, keep_lines: bool = False) -> None:
+    """Print text from a peer, escaped if a terminal shows it; a pipe gets it as it is.
+
+    Args:
+        text: what a peer sent.
+        keep_lines: whether its line breaks stay.
+
+    Example:
+        >>> print_text("two coffees")
+        two coffees
+    """
+    if sys.stdout.isatty():
+        text = "\n".join(map(escaped, text.split("\n"))) if keep_lines else escaped(text)
+    print(text)
+
+
+def print_json(tree: object) -> None:
+    """Print one JSON object in a line; on a terminal without raw control characters.
+
+    Example:
+        >>> print_json({"body": "tea"})
+        {"body": "tea"}
+    """
+    import json
+
+    text = json.dumps(tree, ensure_ascii=False)
+    print(text.translate(_JSON_ESCAPES) if sys.stdout.isatty() else text)
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool) -> None:
@@ -27,11 +74,9 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, as_j
         orders       8
     """
     if as_json:
-        import json
-
         keys = [header.replace(" ", "_") for header in headers]
         for row in rows:
-            print(json.dumps(dict(zip(keys, row, strict=True)), ensure_ascii=False))
+            print_json(dict(zip(keys, row, strict=True)))
         return
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
     for line in table(headers, rows, width):
@@ -47,7 +92,7 @@ def table(
         >>> table(["a", "b"], [["x", 1], ["long", 22]])
         ['a      b', 'x      1', 'long  22']
     """
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else escaped(str(cell)) for cell in row] for row in rows]
     right = [
         bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
         for at in range(len(headers))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.lines import as_object, body_text, by_template
+from pyrmq.cli.output import print_json, print_text
 from pyrmq.errors import ConfigError, ConnectionLost
 
 if TYPE_CHECKING:
@@ -145,18 +146,16 @@ def _filter(given: argparse.Namespace) -> Callable[[ReceivedMessage], bool]:
 
 def _writer(given: argparse.Namespace) -> Callable[[ReceivedMessage], None]:
     if given.format is not None:
-        return lambda message: print(by_template(given.format, message))
+        return lambda message: print_text(by_template(given.format, message), keep_lines=True)
     if not given.json:
         return _print
-    import json
-
-    return lambda message: print(json.dumps(as_object(message), ensure_ascii=False))
+    return lambda message: print_json(as_object(message))
 
 
 def _print(message: ReceivedMessage) -> None:
     label = "".join(f" {value}" for value in (message.tags, *message.keys) if value)
     place = f"{message.broker} {message.queue_id}:{message.queue_offset}"
-    print(f"{place}{label}  {body_text(message)}")
+    print_text(f"{place}{label}  {body_text(message)}")
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
