@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyrmq import Producer, arrow
+from pyrmq.arrow.progress import shown
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError, MessageError, TopicNotFound
 from pyrmq.spark.batch import planned
@@ -171,6 +172,20 @@ def test_a_slice_of_a_large_chunk_takes_only_its_own_memory() -> None:
     values = part.pairs[4]
     assert isinstance(values, tuple)
     assert b"".join(b for b in values if isinstance(b, bytes)).endswith(b"10099")
+
+
+def test_a_long_read_shows_its_progress_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pa.record_batch({"body": ["x"] * 10})
+    moments = itertools.count(0.0, 0.8)
+    monkeypatch.setattr("pyrmq.arrow.progress.monotonic", lambda: next(moments))
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda known=is_terminal: known)
+        assert len(list(shown(iter([rows] * 3), 40))) == 3
+        shown_text = capsys.readouterr().err
+        assert ("20 of at most 40 rows" in shown_text) == is_terminal
+        assert shown_text.endswith("\r\x1b[K") == is_terminal
 
 
 def test_a_follower_begins_where_it_was_called(rocketmq_session: Cluster) -> None:

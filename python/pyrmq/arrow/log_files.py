@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyrmq.arrow.arguments import moment, schema_of
+from pyrmq.arrow.progress import shown
 from pyrmq.spark.errors import OptionError
 from pyrmq.spark.log_options import LogOptions
 from pyrmq.spark.log_plan import plan
@@ -32,6 +33,7 @@ def read_log(
     broker_name: str | None = None,
     on_corrupt: str = "fail",
     check_crc: bool = True,
+    progress: bool = True,
 ) -> pa.Table:
     """Read the messages of a broker's log files as a table. No broker is needed; one may run.
 
@@ -53,6 +55,7 @@ def read_log(
         on_corrupt: where no record can be read: ``fail``, or ``skip`` to the next good record,
             with a warning in the log ``pyrmq.spark``.
         check_crc: compare bodies with their checksums.
+        progress: show how far a read of more than a second is, if standard error is a terminal.
 
     Raises:
         ConfigError: the directory holds no log, or an argument is not valid.
@@ -73,6 +76,7 @@ def read_log(
         broker_name=broker_name,
         on_corrupt=on_corrupt,
         check_crc=check_crc,
+        progress=progress,
     ).read_all()
 
 
@@ -88,6 +92,7 @@ def scan_log(
     broker_name: str | None = None,
     on_corrupt: str = "fail",
     check_crc: bool = True,
+    progress: bool = False,
 ) -> pa.RecordBatchReader:
     """Read log files batch by batch; arguments and errors as `read_log`.
 
@@ -116,4 +121,6 @@ def scan_log(
     schema = schema_of(columns)
     pieces, _ = plan(options)
     rows = log_batches(options, schema, pieces, limit=limit)
+    if progress:
+        rows = shown(rows, sum(piece.records for piece in pieces))
     return pa.RecordBatchReader.from_batches(schema, rows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pyrmq.arrow.arguments import moment, schema_of
+from pyrmq.arrow.progress import shown
 from pyrmq.spark.batch import planned
 from pyrmq.spark.options import Options
 from pyrmq.spark.progress import Progress
@@ -33,6 +34,7 @@ def read(
     limit: int = 0,
     timeout: float = 30.0,
     brokers: Sequence[str] = (),
+    progress: bool = True,
 ) -> pa.Table:
     """Read a topic as a table.
 
@@ -48,6 +50,7 @@ def read(
         timeout: seconds to wait for a broker that does not answer.
         brokers: names of brokers that must be there. A name server forgets a broker that is down;
             one that is not named here is then left out, with its messages.
+        progress: show how far a read of more than a second is, if standard error is a terminal.
 
     Raises:
         TopicNotFound: the topic does not exist.
@@ -68,6 +71,7 @@ def read(
         limit=limit,
         timeout=timeout,
         brokers=brokers,
+        progress=progress,
     ).read_all()
 
 
@@ -82,6 +86,7 @@ def scan(
     limit: int = 0,
     timeout: float = 30.0,
     brokers: Sequence[str] = (),
+    progress: bool = False,
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as `read`.
 
@@ -102,6 +107,8 @@ def scan(
     tasks, addresses = planned(options)
     parts = _parts([part for task in tasks for part in task], addresses)
     rows = batches(options, schema, parts, patience_ms=options.timeout_ms, limit=limit)
+    if progress:
+        rows = shown(rows, sum(part.range.rows for part in parts))
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
