@@ -1,0 +1,259 @@
+"""Users and policies between our side and RocketMQ 5.5.0: signatures, decisions, mqadmin."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyrmq import Admin, Credentials, Producer, PullConsumer
+from pyrmq.codes import RequestCode
+from pyrmq.errors import PermissionDenied, RouteError
+from pyrmq.remoting import Client
+from tests.e2e.wire import await_true
+from tests.interop import artifacts
+from tests.interop.jvm import JavaProcess, temporary_directory
+from tests.interop.ours import OurBroker, OurNameServer
+from tests.interop.rocketmq import MAIN_MQADMIN, JavaBroker, JavaNameServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION = "5.5.0"
+PASSWORD = "root-pass-5c1e"
+NO_PERMISSION = 16
+USERS, QUESTIONS = 50, 10
+"""Together 500 decisions of each broker."""
+
+ROOT = Credentials("root", PASSWORD)
+_PARTS = "org.apache.rocketmq.auth"
+
+
+def private(path: Path, value: object) -> Path:
+    """Write JSON into a file of mode 0600."""
+    path.write_text(json.dumps(value), encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[tuple[str, str]]:
+    """The real servers with authentication and authorization: both addresses."""
+    artifacts.require_java()
+    credentials = json.dumps({"accessKey": "root", "secretKey": PASSWORD}, separators=(",", ":"))
+    user = json.dumps({"username": "root", "password": PASSWORD}, separators=(",", ":"))
+    properties = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authenticationProvider": f"{_PARTS}.authentication.provider.DefaultAuthenticationProvider",
+        "authorizationProvider": f"{_PARTS}.authorization.provider.DefaultAuthorizationProvider",
+        "authenticationMetadataProvider": f"{_PARTS}.authentication.provider."
+        "LocalAuthenticationMetadataProvider",
+        "authorizationMetadataProvider": f"{_PARTS}.authorization.provider."
+        "LocalAuthorizationMetadataProvider",
+        "initAuthenticationUser": user,
+        "innerClientAuthenticationCredentials": credentials,
+    }
+    with (
+        JavaNameServer(VERSION) as names,
+        JavaBroker(VERSION, names.address, properties=properties) as broker,
+    ):
+        yield names.address, f"127.0.0.1:{broker.port}"
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[tuple[str, str]]:
+    """Our servers with the same: both addresses."""
+    directory = temporary_directory("auth")
+    users = [{"username": "root", "password": PASSWORD, "userType": "Super"}]
+    own = private(directory / "root.json", {"accessKey": "root", "secretKey": PASSWORD})
+
+    properties: dict[str, object] = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authConfigPath": private(directory / "users.json", {"users": users}),
+        "innerClientCredentialsPath": own,
+    }
+    with (
+        OurNameServer(properties=properties) as names,
+        OurBroker(names.address, properties=properties) as broker,
+    ):
+        yield names.address, f"127.0.0.1:{broker.port}"
+
+
+def ask(broker: str, code: int, fields: dict[str, Any], body: object = None) -> Any:  # noqa: ANN401 - an answer's JSON
+    """Ask a broker as the super user."""
+    with Client(credentials=ROOT) as client:
+        data = None if body is None else json.dumps(body).encode()
+        answer = client.ask(broker, code, fields, data, timeout=10)
+    return json.loads(answer.body) if answer.body else None
+
+
+def add_user(broker: str, name: str, entries: list[dict[str, Any]]) -> Credentials:
+    """Add a user with these policies to a broker."""
+    ask(broker, RequestCode.AUTH_CREATE_USER, {"username": name}, {"password": f"{name}-pw"})
+    policies = [{"policyType": "Custom", "entries": entries}]
+    subject = {"subject": f"User:{name}"}
+    ask(broker, RequestCode.AUTH_CREATE_ACL, subject, subject | {"policies": policies})
+    return Credentials(name, f"{name}-pw")
+
+
+@pytest.mark.parametrize("side", ["java", "ours"])
+def test_our_clients_work_in_the_name_of_a_user(side: str, request: pytest.FixtureRequest) -> None:
+    names, broker = request.getfixturevalue(side)
+    with Admin(name_server=names, credentials=ROOT) as admin:
+        await_true(admin.cluster, seconds=60)
+        admin.create_topic("orders")
+        admin.create_topic("other")
+    entries = [
+        {"resource": "Topic:orders", "actions": ["Pub", "Sub", "Get"], "decision": "Allow"},
+        {"resource": "Group:kitchen", "actions": ["Sub", "Get"], "decision": "Allow"},
+    ]
+    cook = add_user(broker, "cook", entries)
+
+    def is_known() -> bool:
+        # Our name server reads the broker's file again when it changes; Java's checks nothing.
+        with Client(credentials=cook) as client:
+            asked = {"topic": "orders"}
+            return client.request(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, asked).code == 0
+
+    await_true(is_known, seconds=30)
+    with Producer(name_server=names, credentials=cook, retries=0) as producer:
+        for number in range(20):
+            producer.send("orders", f"{number} €", keys='"\\ü', tags="t")
+        producer.send_batch("orders", [b"1", b"2", b"3"])
+        with pytest.raises((PermissionDenied, RouteError)):
+            producer.send("other", b"x")
+    with (
+        Producer(name_server=names, credentials=Credentials("cook", "wrong"), retries=0) as thief,
+        pytest.raises((PermissionDenied, RouteError)),
+    ):
+        thief.send("orders", b"x")
+    with PullConsumer(name_server=names, group="kitchen", credentials=cook) as consumer:
+        consumer.subscribe("orders")
+        found = 0
+        while found < 23:
+            found += len(consumer.poll(timeout=30))
+        assert found == 23
+        consumer.commit()
+
+
+def made_up(chance: random.Random) -> tuple[list[dict[str, Any]], list[tuple[int, dict[str, Any]]]]:
+    """Return policies, and requests about resources near those that they name."""
+    names = ["a", "ab", "abc", "abcd", "b"]
+
+    def pattern() -> str:
+        name = chance.choice(names)
+        kind = chance.choice(["Topic", "Topic", "Group"])
+        return chance.choice(
+            [f"{kind}:{name}", f"{kind}:{name}*", f"{kind}:{name}*", f"{kind}:*", "*"]
+        )
+
+    actions = ["Pub", "Sub", "Get", "Update", "Create", "Delete", "List", "All"]
+    sources = [
+        [],
+        [],
+        [],
+        ["127.0.0.1"],
+        ["127.0.0.0/8", "10.0.0.1"],
+        ["10.0.0.0/8"],
+        ["192.0.2.1"],
+    ]
+    entries = [
+        {
+            "resource": resource,
+            "actions": chance.sample(actions, chance.choice([1, 2, 4])),
+            "decision": chance.choice(["Allow", "Allow", "Deny"]),
+            "sourceIps": chance.choice(sources),
+        }
+        for resource in sorted({pattern() for _ in range(chance.randrange(1, 7))})
+    ]
+    asked: list[tuple[int, dict[str, Any]]] = []
+    for _ in range(QUESTIONS):
+        topic, group = chance.choice(names), chance.choice(names)
+        both: dict[str, Any] = {"topic": topic, "consumerGroup": group, "queueId": 0}
+        send = {"a": "g", "b": topic, "c": "TBW102", "d": 4} | dict.fromkeys("efgh", 0)
+        pull = both | {"maxMsgNums": 1, "sysFlag": 4, "subscription": "*"}
+        pull |= dict.fromkeys(("queueOffset", "commitOffset", "suspendTimeoutMillis"), 0)
+        questions: list[tuple[int, dict[str, Any]]] = [
+            (RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}),
+            (RequestCode.QUERY_CONSUMER_OFFSET, both),
+            (RequestCode.UPDATE_CONSUMER_OFFSET, both | {"commitOffset": 0}),
+            (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
+            (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": f"{group}-none"}),
+            (RequestCode.SEND_MESSAGE_V2, send),
+            (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}),
+            (RequestCode.PULL_MESSAGE, pull | {"subVersion": 0}),
+        ]
+        asked.append(chance.choice(questions))
+    return entries, asked
+
+
+def test_500_decisions_are_those_of_the_real_broker(
+    java: tuple[str, str], ours: tuple[str, str]
+) -> None:
+    chance, counts, different = random.Random(20_261_123), [0, 0], []
+    for number in range(USERS):
+        entries, asked = made_up(chance)
+        decided = []
+        for _, broker in (java, ours):
+            user = add_user(broker, f"user{number}", entries)
+            with Client(credentials=user) as client:
+                codes = [client.request(broker, code, fields, b"x").code for code, fields in asked]
+            decided.append([code == NO_PERMISSION for code in codes])
+        for question, theirs, own in zip(asked, *decided, strict=True):
+            counts[theirs] += 1
+            if theirs != own:
+                different.append((question, entries, theirs, own))
+    assert not different, f"{len(different)} of {sum(counts)}: {different[:3]}"
+    assert min(counts) > 50, counts
+
+
+def mqadmin(version: str, *words: str) -> str:
+    """Run a command of mqadmin that signs as the super user."""
+    home = temporary_directory("tools")
+    (home / "conf").mkdir()
+    (home / "conf" / "tools.yml").write_text(f"accessKey: root\nsecretKey: {PASSWORD}\n")
+    (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
+    process = JavaProcess("mqadmin", version, MAIN_MQADMIN, arguments=list(words), work_dir=home)
+    done = subprocess.run(
+        process.command(), capture_output=True, text=True, check=False, timeout=90, cwd=home
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_requests_that_java_signs_are_served(release: str, ours: tuple[str, str]) -> None:
+    names, _ = ours
+    artifacts.require_java()
+    text = mqadmin(release, "clusterList", "-n", names)
+    assert "broker-a" in text, text
+
+
+def test_mqadmin_changes_and_shows_users_and_policies(ours: tuple[str, str]) -> None:
+    _, broker = ours
+    artifacts.require_java()
+
+    def run(*words: str) -> str:
+        return mqadmin(VERSION, *words, "-b", broker)
+
+    assert "success" in run("createUser", "-u", "ann", "-p", "ann-pw", "-t", "Normal")
+    text = run(
+        *("createAcl", "-s", "User:ann", "-r", "Topic:t1,Group:g*", "-a", "PUB,SUB"),
+        *("-d", "ALLOW", "-i", "192.0.2.0/24"),
+    )
+    assert "success" in text, text
+    text = run("listAcl", "-s", "ann")
+    assert "Topic:t1" in text, text
+    assert "Group:g*" in text, text
+    assert "192.0.2.0/24" in text, text
+    assert "ann" in run("listUser")
+    shown = ask(broker, RequestCode.AUTH_GET_ACL, {"subject": "User:ann"})
+    assert len(shown["policies"][0]["entries"]) == 2
+    assert "success" in run("deleteAcl", "-s", "User:ann", "-r", "Topic:t1")
+    shown = ask(broker, RequestCode.AUTH_GET_ACL, {"subject": "User:ann"})
+    assert [entry["resource"] for entry in shown["policies"][0]["entries"]] == ["Group:g*"]
