@@ -53,6 +53,8 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: from pyrmq.testing import cluster",
         "README.md: orders = (",
         "consumer.md: batch = consumer.poll_batch(timeout=1.0)",
+        # tests/interop/test_simple_consumer.py runs it.
+        "consumer.md: from pyrmq import Producer, SimpleConsumer",
         "consumer.md: from pyrmq import PushConsumer",
         "consumer.md: import asyncio",
         "filters.md: from pyrmq import routing",

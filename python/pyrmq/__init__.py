@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyrmq.consumer.outcome import ReconsumeLater as ReconsumeLater
     from pyrmq.consumer.pull import PullConsumer as PullConsumer
     from pyrmq.consumer.push import PushConsumer as PushConsumer
+    from pyrmq.consumer.simple import SimpleConsumer as SimpleConsumer
     from pyrmq.errors import BrokerError as BrokerError
     from pyrmq.errors import ClosedError as ClosedError
     from pyrmq.errors import ConfigError as ConfigError
@@ -36,13 +37,16 @@ if TYPE_CHECKING:
     from pyrmq.errors import MessageError as MessageError
     from pyrmq.errors import NameServerUnreachable as NameServerUnreachable
     from pyrmq.errors import ProtocolError as ProtocolError
+    from pyrmq.errors import ReceiptError as ReceiptError
     from pyrmq.errors import RmqError as RmqError
     from pyrmq.errors import RouteError as RouteError
     from pyrmq.errors import SendTimeout as SendTimeout
     from pyrmq.errors import TopicNotFound as TopicNotFound
     from pyrmq.message import Message as Message
     from pyrmq.message import MessageBatch as MessageBatch
+    from pyrmq.message import PoppedMessage as PoppedMessage
     from pyrmq.message import QueueId as QueueId
+    from pyrmq.message import Receipt as Receipt
     from pyrmq.message import ReceivedMessage as ReceivedMessage
     from pyrmq.message import SendResult as SendResult
     from pyrmq.message import SendStatus as SendStatus
@@ -67,11 +71,14 @@ _HOME = {
     "MessageError": "pyrmq.errors",
     "NameServer": "pyrmq.nameserver.server",
     "NameServerUnreachable": "pyrmq.errors",
+    "PoppedMessage": "pyrmq.message",
     "Producer": "pyrmq.producer",
     "ProtocolError": "pyrmq.errors",
     "PullConsumer": "pyrmq.consumer.pull",
     "PushConsumer": "pyrmq.consumer.push",
     "QueueId": "pyrmq.message",
+    "Receipt": "pyrmq.message",
+    "ReceiptError": "pyrmq.errors",
     "ReceivedMessage": "pyrmq.message",
     "ReconsumeLater": "pyrmq.consumer.outcome",
     "RmqError": "pyrmq.errors",
@@ -79,6 +86,7 @@ _HOME = {
     "SendResult": "pyrmq.message",
     "SendStatus": "pyrmq.message",
     "SendTimeout": "pyrmq.errors",
+    "SimpleConsumer": "pyrmq.consumer.simple",
     "TopicNotFound": "pyrmq.errors",
     "TransactionProducer": "pyrmq.transaction",
     "TransactionState": "pyrmq.transaction",

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
 __all__ = [
+    "AckError",
     "Attempt",
     "BatchSendError",
     "BrokerBusy",
@@ -36,6 +37,7 @@ __all__ = [
     "PermissionDenied",
     "ProtocolError",
     "QueueFull",
+    "ReceiptError",
     "RequestTimeout",
     "RmqError",
     "RouteError",
@@ -268,6 +270,41 @@ class CommitError(RmqError):
         super().__init__(text, **about)
         self.offsets = dict(offsets or {})
         self.causes = dict(causes or {})
+
+
+class ReceiptError(RmqError):
+    """A receipt of a message cannot be used.
+
+    It is malformed or used up, its time is over, or its broker does not know it. The message is
+    delivered again, unless it was acknowledged before.
+
+    Attributes:
+        handle: The receipt handle.
+    """
+
+    def __init__(self, text: str, *, handle: str = "", **about: Unpack[About]) -> None:
+        super().__init__(text, **about)
+        self.handle = handle
+
+
+class AckError(RmqError):
+    """Some of several messages could not be acknowledged; all others are done.
+
+    Attributes:
+        causes: Each message (or receipt) that failed, with its exception.
+    """
+
+    retriable = True
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        causes: Sequence[tuple[object, RmqError]] = (),
+        **about: Unpack[About],
+    ) -> None:
+        super().__init__(text, **about)
+        self.causes = list(causes)
 
 
 class BatchSendError(RmqError):

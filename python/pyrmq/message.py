@@ -15,6 +15,8 @@ from enum import Enum
 from typing import NamedTuple, Self, TypedDict
 
 from pyrmq._core import MessageBatch as MessageBatch
+from pyrmq._core import PoppedMessage as PoppedMessage
+from pyrmq._core import Receipt as Receipt
 from pyrmq._core import ReceivedMessage as ReceivedMessage
 from pyrmq._core import SendResult as SendResult
 from pyrmq.errors import MessageError
@@ -26,7 +28,9 @@ __all__ = [
     "Message",
     "MessageBatch",
     "MessageOptions",
+    "PoppedMessage",
     "QueueId",
+    "Receipt",
     "ReceivedMessage",
     "ReplyOptions",
     "RequestOptions",

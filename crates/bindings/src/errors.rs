@@ -164,8 +164,13 @@ fn raise_cause<'a>(
 ) -> PyResult<PyErr> {
     let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
     let class = match cause {
-        ClientError::Option { .. } | ClientError::NotAssigned { .. } | ClientError::NotAllocated { .. } => {
-            "ConfigError"
+        ClientError::Option { .. }
+        | ClientError::NotAssigned { .. }
+        | ClientError::NotAllocated { .. }
+        | ClientError::NotSubscribed => "ConfigError",
+        ClientError::Receipt { handle, .. } => {
+            fields.push(("handle", Value::Text(handle)));
+            "ReceiptError"
         }
         ClientError::Filter { source, .. } => {
             let position = i64::try_from(source.position).unwrap_or(i64::MAX);

@@ -62,6 +62,8 @@ mod _core {
         crate::producer::class::register(module)?;
         crate::producer::base::register(module)?;
         crate::received::register(module)?;
+        crate::consumer::popped::register(module)?;
+        crate::consumer::simple::register(module)?;
         crate::records::register(module)?;
         crate::request_many::register(module)?;
         crate::server::requests::register(module)?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const BODY_BYTES: usize = 16 * 1024 * 1024;
 
 /// One message of an answer.
-#[pyclass(frozen, name = "ReceivedMessage", module = "pyrmq.message")]
+#[pyclass(frozen, subclass, name = "ReceivedMessage", module = "pyrmq.message")]
 #[derive(Debug)]
 pub(crate) struct PyReceived {
     chunk: Arc<Chunk>,
@@ -63,6 +63,16 @@ impl PyReceived {
             chunk,
             index: 0,
             tries: 0,
+        }
+    }
+
+    /// One that was handed out by a pop, with the deliveries that its record does not count.
+    pub(crate) fn of_popped(chunk: Arc<Chunk>, index: usize, tries: i32, options: &ClientOptions) -> Self {
+        Self {
+            hidden: hidden(&chunk, options),
+            chunk,
+            index,
+            tries,
         }
     }
 

@@ -2,11 +2,13 @@
 
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from pyrmq.errors import ForkError, RmqError
 
-__all__ = ["abandon", "end", "end_connections", "is_interruption", "leave"]
+__all__ = ["abandon", "end", "end_connections", "end_dropped", "is_interruption", "leave"]
 
 _log = logging.getLogger("pyrmq.producer")
 _ABANDONED_MS = 2000
@@ -100,8 +102,13 @@ def end(
 
 def leave(core: Leaving) -> None:
     """End a consumer that was not closed; a failed commit is logged."""
+    end_dropped(partial(core.shut, False))
+
+
+def end_dropped(close: Callable[[], None]) -> None:
+    """Close a consumer that was dropped; a failure is logged."""
     try:
-        core.shut(False)
+        close()
     except RmqError as error:
         logging.getLogger("pyrmq.consumer").warning(
             "a consumer was dropped without close: %s", error

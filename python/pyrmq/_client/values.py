@@ -27,6 +27,7 @@ __all__ = [
     "selected",
     "start_of",
     "time_left",
+    "topics_of",
     "whole",
     "with_properties",
 ]
@@ -212,6 +213,11 @@ def start_of(start: Start) -> tuple[str, int]:
     if start not in {"first", "last"}:
         raise ConfigError(f"start is {start!r}, it must be 'first', 'last' or a datetime")
     return start, 0
+
+
+def topics_of(topic: str | Iterable[str]) -> list[str]:
+    """Read one topic or several, each once."""
+    return [topic] if isinstance(topic, str) else [*dict.fromkeys(topic)]
 
 
 def places_of(

@@ -19,6 +19,7 @@ Example:
 from pyrmq.aio.consumer import PullConsumer as PullConsumer
 from pyrmq.aio.producer import Producer as Producer
 from pyrmq.aio.push import PushConsumer as PushConsumer
+from pyrmq.aio.simple import SimpleConsumer as SimpleConsumer
 from pyrmq.aio.transaction import TransactionProducer as TransactionProducer
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]

@@ -1,10 +1,11 @@
-"""Consumers: one is asked for messages, the other calls a function for each."""
+"""Consumers: polled, calling a function for each message, and taking messages for a time."""
 
 from pyrmq._client.consume_hooks import ConsumeHook, ConsumeOutcome, Consuming
 from pyrmq.consumer.offsets import QueueOffsets
 from pyrmq.consumer.outcome import ConsumeResult, DeadLetter, ReconsumeLater
 from pyrmq.consumer.pull import PullConsumer
 from pyrmq.consumer.push import PushConsumer
+from pyrmq.consumer.simple import SimpleConsumer
 
 __all__ = [
     "ConsumeHook",
@@ -16,4 +17,5 @@ __all__ = [
     "PushConsumer",
     "QueueOffsets",
     "ReconsumeLater",
+    "SimpleConsumer",
 ]

@@ -34,6 +34,8 @@ pub(crate) enum Value {
     QueueRefs(Vec<QueueRef>),
     /// An id.
     Text(String),
+    /// What became of each message that was acknowledged.
+    Acknowledged(Vec<Result<(), ClientError>>),
 }
 
 /// A list of outcomes for a thread or an event loop.
@@ -176,6 +178,21 @@ fn to_list(py: Python<'_>, taken: Vec<Reply>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
+/// None for each that was done, else the exception.
+pub(crate) fn errors_of(
+    py: Python<'_>,
+    outcomes: Vec<Result<(), ClientError>>,
+) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for outcome in outcomes {
+        match outcome {
+            Ok(()) => list.append(py.None())?,
+            Err(error) => list.append(Error::from(error).into_py(py).into_value(py))?,
+        }
+    }
+    Ok(list)
+}
+
 impl Value {
     fn into_py(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self {
@@ -185,6 +202,7 @@ impl Value {
             Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
             Self::Offsets(offsets) => offsets.into_pyobject(py)?.into_any().unbind(),
             Self::QueueRefs(places) => places.into_pyobject(py)?.into_any().unbind(),
+            Self::Acknowledged(outcomes) => errors_of(py, outcomes)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
         })
     }

@@ -4,7 +4,7 @@ use crate::errors::Error;
 use pyrmq_remoting::sync::lock;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A byte in a pipe while there is something to look at: what asyncio can wait for.
 #[derive(Debug)]
@@ -23,6 +23,23 @@ impl PipeSignal {
             writer,
             is_notified: Mutex::new(false),
         })
+    }
+
+    /// The pipe of a consumer, made by the first call; `on_arrival` gets what writes to it.
+    pub(crate) fn once(
+        kept: &OnceLock<Arc<Self>>,
+        on_arrival: impl FnOnce(Arc<dyn Fn() + Send + Sync>),
+    ) -> Result<Arc<Self>, Error> {
+        if let Some(pipe_signal) = kept.get() {
+            return Ok(pipe_signal.clone());
+        }
+        let made = Arc::new(Self::new()?);
+        let pipe_signal = kept.get_or_init(|| made).clone();
+        let notified = pipe_signal.clone();
+        on_arrival(Arc::new(move || notified.notify()));
+        // What came before somebody listened.
+        pipe_signal.notify();
+        Ok(pipe_signal)
     }
 
     pub(crate) fn fd(&self) -> i32 {

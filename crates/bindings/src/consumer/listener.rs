@@ -87,16 +87,11 @@ impl PyListeningConsumer {
     /// A descriptor that is readable when there may be something to take: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.check(py)?;
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            return Ok(pipe_signal.fd());
-        }
-        let pipe_signal = Arc::new(PipeSignal::new().map_err(|error| error.into_py(py))?);
-        let kept = self.pipe_signal.get_or_init(|| pipe_signal).clone();
-        let is_notified = kept.clone();
-        self.puller.on_arrival(Arc::new(move || is_notified.notify()));
-        // What came before somebody listened.
-        kept.notify();
-        Ok(kept.fd())
+        let puller = &self.puller;
+        let signal = PipeSignal::once(&self.pipe_signal, |waker| puller.on_arrival(waker));
+        signal
+            .map(|signal| signal.fd())
+            .map_err(|error| error.into_py(py))
     }
 
     /// Makes the descriptor silent until something comes.

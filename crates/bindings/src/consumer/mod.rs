@@ -5,4 +5,6 @@ pub(crate) mod class;
 pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod listener;
+pub(crate) mod popped;
 pub(crate) mod settings;
+pub(crate) mod simple;

@@ -5,6 +5,7 @@ use crate::security::Credentials;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::options::{Allocation, Order};
+use pyrmq_client::consumer::pop::options::SimpleOptions;
 use pyrmq_client::consumer::puller::Start;
 use pyrmq_client::session::address_server::AddressServer;
 use std::time::Duration;
@@ -88,5 +89,44 @@ impl ConsumerSettings {
             _ => Start::First,
         };
         Ok((options, start))
+    }
+}
+
+/// One item for each option of `pyrmq._client.simple_options.SimpleConsumerOptions.native`, where the defaults are.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct SimpleSettings {
+    name_servers: Vec<String>,
+    group: String,
+    instance_name: String,
+    start: String,
+    namespace: String,
+    unit_name: String,
+    address_server: Option<String>,
+    is_ordered: bool,
+    max_tries: Option<i32>,
+}
+
+impl SimpleSettings {
+    /// The options of a consumer by POP.
+    pub(crate) fn options(self) -> Result<SimpleOptions, Error> {
+        let mut options = SimpleOptions::new(self.name_servers, self.group);
+        options.client.instance_name = self.instance_name;
+        options.client.address_server = self
+            .address_server
+            .as_deref()
+            .map(|text| AddressServer::new(text, &self.unit_name))
+            .transpose()?;
+        options.client.unit_name = self.unit_name;
+        options.client.namespace = self.namespace;
+        options.is_ordered = self.is_ordered;
+        options.max_tries = self.max_tries;
+        options.start = if self.start == "last" {
+            Start::Last
+        } else {
+            Start::First
+        };
+        options.validate()?;
+        Ok(options)
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod listener_state;
 pub mod offsets;
 pub mod options;
 pub(crate) mod orderly;
+pub mod pop;
 pub mod process_queue;
 pub mod puller;
 pub(crate) mod pulling;

@@ -15,6 +15,7 @@ use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::rebalance::Assignment;
 use crate::consumer::send_back::SendBack;
 use crate::consumer::shared::Shared;
+use crate::consumer::subscription_check::check_filter;
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
 use crate::session::connections::Role;
@@ -142,7 +143,12 @@ impl Puller {
             is_sql,
             version: clock::now_ms(),
         };
-        self.shared.check_filter(&topic, &subscription).await?;
+        let membership = (
+            &*self.shared.heartbeat.membership,
+            self.shared.options.client.request_timeout,
+        );
+        let (client, routes) = (&self.shared.client, &self.shared.routes);
+        check_filter(client, routes, membership, &topic, &subscription).await?;
         self.shared.subscribe(topic, subscription).await?;
         if self.shared.options.is_listening && !self.shared.options.is_broadcasting {
             self.shared.subscribe_retry_topic();

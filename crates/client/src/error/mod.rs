@@ -203,6 +203,17 @@ pub enum ClientError {
         /// The queue.
         queue_id: i32,
     },
+    /// A receipt handle that cannot be used: of no pop, of another group or broker, used up, or its time is over.
+    #[error("receipt handle `{handle}` cannot be used: {reason}")]
+    Receipt {
+        /// As given.
+        handle: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Messages are asked for without a topic.
+    #[error("this consumer is subscribed to no topic: call `subscribe` first")]
+    NotSubscribed,
     /// Bytes of the other side that do not follow the format.
     #[error("cannot read the answer of {address} to {what}: {source}")]
     Answered {

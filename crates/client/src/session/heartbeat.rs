@@ -124,6 +124,11 @@ impl Membership {
         }
     }
 
+    /// Its group.
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
     /// Adds or replaces a subscription.
     pub(crate) fn subscribe(&self, topic: Arc<str>, subscription: Subscription) {
         let mut known = lock(&self.subscriptions);

@@ -176,7 +176,7 @@ impl Drop for World {
     }
 }
 
-fn serve(runtime: &Runtime, shutdown: &Shutdown, table: Table) -> SocketAddr {
+pub fn serve(runtime: &Runtime, shutdown: &Shutdown, table: Table) -> SocketAddr {
     let _context = runtime.enter();
     let any = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(any, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
@@ -186,7 +186,7 @@ fn serve(runtime: &Runtime, shutdown: &Shutdown, table: Table) -> SocketAddr {
     address
 }
 
-fn route(addresses: &[SocketAddr]) -> String {
+pub fn route(addresses: &[SocketAddr]) -> String {
     let brokers: Vec<String> = (0..)
         .zip(addresses)
         .map(|(at, address)| {

@@ -1,0 +1,335 @@
+//! The consumer that takes messages for a time, as Python drives it.
+
+use crate::completion::{CompletionList, PipeSignal, Value, errors_of};
+use crate::consumer::popped::{self, MessageOrReceipt};
+use crate::consumer::settings::SimpleSettings;
+use crate::enter;
+use crate::errors::Error;
+use crate::runtime;
+use crate::runtime::Owner;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use pyrmq_client::ClientError;
+use pyrmq_client::consumer::pop::answer::Popped;
+use pyrmq_client::consumer::pop::receipt::Receipt;
+use pyrmq_client::consumer::pop::renew::Renewal;
+use pyrmq_client::consumer::pop::simple::{Receiving, SimpleConsumer};
+use pyrmq_remoting::sync::lock;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long a call waits beyond its time for answers that are on their way.
+const LATE: Duration = Duration::from_millis(20);
+
+/// A consumer. Frozen and shared by threads.
+#[pyclass(frozen, name = "SimpleConsumer", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PySimpleConsumer {
+    owner: Owner,
+    consumer: Arc<SimpleConsumer>,
+    pipe_signal: OnceLock<Arc<PipeSignal>>,
+}
+
+/// A call that waits for messages, for event loops.
+#[pyclass(frozen, name = "Receiving", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyReceiving {
+    // Guards the call until it ends.
+    receiving: Mutex<Option<Receiving>>,
+    consumer: Arc<SimpleConsumer>,
+}
+
+/// Renews messages until it ends.
+#[pyclass(frozen, name = "Renewal", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyRenewal {
+    // Guards the renewal until it ends.
+    renewal: Mutex<Option<Renewal>>,
+}
+
+fn receipts_of(settled: Vec<MessageOrReceipt<'_>>) -> Vec<Arc<Receipt>> {
+    settled.into_iter().map(MessageOrReceipt::into_receipt).collect()
+}
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+impl PySimpleConsumer {
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+
+    fn begin_native(
+        &self,
+        py: Python<'_>,
+        max: usize,
+        invisible_ms: u64,
+        wait_ms: u64,
+    ) -> PyResult<Receiving> {
+        self.check(py)?;
+        self.consumer
+            .receive(max, millis(invisible_ms), millis(wait_ms))
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
+    fn list<'py>(&self, py: Python<'py>, messages: Vec<Popped>) -> PyResult<Bound<'py, PyList>> {
+        popped::to_list(py, messages, &self.consumer.options().client)
+    }
+}
+
+#[pymethods]
+impl PySimpleConsumer {
+    #[new]
+    fn new(py: Python<'_>, settings: SimpleSettings) -> PyResult<Self> {
+        let made = settings
+            .options()
+            .and_then(|options| Ok(SimpleConsumer::new(runtime::current()?.handle(), options)?));
+        Ok(Self {
+            owner: Owner::new("this consumer"),
+            consumer: Arc::new(made.map_err(|error| error.into_py(py))?),
+            pipe_signal: OnceLock::new(),
+        })
+    }
+
+    /// The client id that brokers list.
+    fn client_id(&self) -> &str {
+        self.consumer.client_id()
+    }
+
+    /// The topics that are subscribed to.
+    fn topics(&self) -> Vec<String> {
+        let options = &self.consumer.options().client;
+        let topics = self.consumer.topics().into_iter();
+        topics.map(|topic| options.inside(&topic).to_owned()).collect()
+    }
+
+    /// Joins the group for a topic.
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
+        self.check(py)?;
+        let topic = self.consumer.options().client.wrap(topic);
+        enter::block_on(py, self.consumer.subscribe(&topic, expression, is_sql))
+    }
+
+    /// Leaves the group for a topic. False: it was not subscribed to.
+    fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
+        self.check(py)?;
+        let topic = self.consumer.options().client.wrap(topic);
+        enter::block_on(py, self.consumer.unsubscribe(&topic))
+    }
+
+    /// Up to `max` messages, hidden from others for `invisible_ms`; waits up to `wait_ms` for the first.
+    fn receive<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+        invisible_ms: u64,
+        wait_ms: u64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let receiving = self.begin_native(py, max, invisible_ms, wait_ms)?;
+        let by = Instant::now() + millis(wait_ms);
+        let taken = enter::wait(py, |slice| {
+            if let Some(outcome) = receiving.take().transpose() {
+                return Some(outcome);
+            }
+            let left = by.saturating_duration_since(Instant::now()).max(LATE);
+            receiving.wait(slice.min(left));
+            receiving.take().transpose()
+        })?;
+        self.list(py, taken.map_err(|error| Error::from(error).into_py(py))?)
+    }
+
+    /// As `receive`, without a wait: the result is asked.
+    fn begin(&self, py: Python<'_>, max: usize, invisible_ms: u64, wait_ms: u64) -> PyResult<PyReceiving> {
+        let receiving = self.begin_native(py, max, invisible_ms, wait_ms)?;
+        Ok(PyReceiving {
+            receiving: Mutex::new(Some(receiving)),
+            consumer: self.consumer.clone(),
+        })
+    }
+
+    /// Acknowledges messages: None for each, or why not.
+    fn ack<'py>(
+        &self,
+        py: Python<'py>,
+        messages: Vec<MessageOrReceipt<'py>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.check(py)?;
+        let receipts = receipts_of(messages);
+        let outcomes = enter::block_on(py, async {
+            Ok::<_, ClientError>(self.consumer.ack(&receipts).await)
+        })?;
+        errors_of(py, outcomes)
+    }
+
+    /// Hides a message for this time from now on; 0 gives it back.
+    fn change_invisible(
+        &self,
+        py: Python<'_>,
+        message: MessageOrReceipt<'_>,
+        invisible_ms: u64,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let receipt = message.into_receipt();
+        enter::block_on(py, self.consumer.change_invisible(&receipt, millis(invisible_ms)))
+    }
+
+    /// Renews messages until the result is ended, for `limit_ms` at the most.
+    fn renew(
+        &self,
+        py: Python<'_>,
+        messages: Vec<MessageOrReceipt<'_>>,
+        invisible_ms: u64,
+        limit_ms: u64,
+    ) -> PyResult<PyRenewal> {
+        self.check(py)?;
+        let renewal = self
+            .consumer
+            .renew(receipts_of(messages), millis(invisible_ms), millis(limit_ms))
+            .map_err(|error| Error::from(error).into_py(py))?;
+        Ok(PyRenewal {
+            renewal: Mutex::new(Some(renewal)),
+        })
+    }
+
+    /// A descriptor that is readable when something may be there: for event loops.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.check(py)?;
+        let consumer = &self.consumer;
+        let signal = PipeSignal::once(&self.pipe_signal, |waker| consumer.on_arrival(waker));
+        signal
+            .map(|signal| signal.fd())
+            .map_err(|error| error.into_py(py))
+    }
+
+    /// Makes the descriptor silent until something comes.
+    fn hush(&self) {
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            pipe_signal.reset();
+        }
+    }
+
+    /// Gives back what was not handed out and ends everything. In a forked child nothing is done: it is the parent's.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        enter::block_on(py, self.consumer.close())
+    }
+
+    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
+
+    fn subscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+        expression: String,
+        is_sql: bool,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let consumer = self.consumer.clone();
+        outcomes.run(py, token, async move {
+            let topic = consumer.options().client.wrap(&topic);
+            consumer.subscribe(&topic, &expression, is_sql).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn unsubscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let consumer = self.consumer.clone();
+        outcomes.run(py, token, async move {
+            let topic = consumer.options().client.wrap(&topic);
+            consumer.unsubscribe(&topic).await.map(Value::Truth)
+        })
+    }
+
+    fn ack_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        messages: Vec<MessageOrReceipt<'_>>,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
+        outcomes.run(py, token, async move {
+            Ok(Value::Acknowledged(consumer.ack(&receipts).await))
+        })
+    }
+
+    fn change_invisible_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        message: MessageOrReceipt<'_>,
+        invisible_ms: u64,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
+        outcomes.run(py, token, async move {
+            consumer.change_invisible(&receipt, millis(invisible_ms)).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn close_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
+        self.check(py)?;
+        let consumer = self.consumer.clone();
+        outcomes.run(py, token, async move {
+            consumer.close().await?;
+            Ok(Value::Done)
+        })
+    }
+}
+
+#[pymethods]
+impl PyReceiving {
+    /// Messages; an empty list when the time is over; None: wait.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        let receiving = lock(&self.receiving);
+        let taken = receiving.as_ref().map_or(Ok(Some(Vec::new())), Receiving::take);
+        let taken = taken.map_err(|error| Error::from(error).into_py(py))?;
+        let options = &self.consumer.options().client;
+        taken
+            .map(|messages| popped::to_list(py, messages, options))
+            .transpose()
+    }
+
+    /// Waits no longer.
+    fn end(&self) {
+        drop(lock(&self.receiving).take());
+    }
+}
+
+#[pymethods]
+impl PyRenewal {
+    /// Renews no longer.
+    fn end(&self) {
+        drop(lock(&self.renewal).take());
+    }
+}
+
+impl Drop for PySimpleConsumer {
+    fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            std::mem::forget(self.consumer.clone());
+        }
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PySimpleConsumer>()?;
+    module.add_class::<PyReceiving>()?;
+    module.add_class::<PyRenewal>()
+}

@@ -1,0 +1,198 @@
+//! The answer to a pop, taken apart: messages, each with its receipt (Apache `MQClientAPIImpl#processPopResponse`).
+
+use crate::consumer::pop::receipt::Receipt;
+use crate::consumer::process_queue::{Chunk, QueueKey};
+use crate::session::heartbeat::Subscription;
+use bytes::Bytes;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::header::pop::PopMessageResponseHeader;
+use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::message::record::{self, Hop, Record};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A message that was handed out.
+#[derive(Debug, Clone)]
+pub struct Popped {
+    /// Records of the same queue that came together.
+    pub chunk: Arc<Chunk>,
+    /// Its index there.
+    pub index: usize,
+    /// Deliveries before this one that its record does not count: those of ordered groups.
+    pub tries: i32,
+    /// Acknowledges it.
+    pub receipt: Arc<Receipt>,
+}
+
+impl Popped {
+    /// How often it was delivered before.
+    pub fn reconsume_times(&self) -> i32 {
+        let record = self.chunk.record(self.index).and_then(Result::ok);
+        record.map_or(0, |record| record.reconsume_times) + self.tries
+    }
+}
+
+/// Whose answer it is.
+pub(crate) struct Asked<'a> {
+    pub(crate) topic: &'a Arc<str>,
+    pub(crate) broker: &'a Arc<str>,
+    pub(crate) subscription: &'a Subscription,
+    pub(crate) until: Instant,
+}
+
+/// The messages of an answer; those that the subscription does not select are apart.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) messages: Vec<Popped>,
+    /// Tags are compared by their hash on the broker: what has another tag with the same hash is only to be
+    /// acknowledged.
+    pub(crate) unwanted: Vec<Arc<Receipt>>,
+}
+
+/// Numbers of an answer's header, by source and queue, or by a key that Apache calls `queueOffset`.
+struct Numbers<'a>(HashMap<(&'static str, &'a str), i64>);
+
+impl<'a> Numbers<'a> {
+    /// Reads `source key number;source key number`.
+    fn read(field: &'static str, text: Option<&'a str>) -> Result<Self, WireError> {
+        let mut numbers = HashMap::new();
+        for one in text.unwrap_or_default().split(';').filter(|one| !one.is_empty()) {
+            let bad = || WireError::BadField {
+                field,
+                expected: "`source queue number`, with `;` between them",
+                value: one.to_owned(),
+            };
+            let mut words = one.split(' ');
+            let source: PopSource = words.next().unwrap_or_default().parse()?;
+            let key = words.next().ok_or_else(bad)?;
+            let number = words.next().and_then(|word| word.parse().ok()).ok_or_else(bad)?;
+            numbers.insert((source.as_str(), key), number);
+        }
+        Ok(Self(numbers))
+    }
+
+    fn get(&self, source: PopSource, key: &str) -> Option<i64> {
+        self.0.get(&(source.as_str(), key)).copied()
+    }
+
+    /// Deliveries of a message of an ordered group, by its own count or its queue's, beyond those of its record.
+    fn order_count(&self, source: PopSource, queue_id: &str, record: &Record<'_>) -> i32 {
+        if self.0.is_empty() {
+            return 0;
+        }
+        let own = self.get(source, &format!("qo{queue_id}%{}", record.queue_offset));
+        let count = own.or_else(|| self.get(source, queue_id)).unwrap_or(0);
+        match i32::try_from(count) {
+            Ok(count) if count > 0 => count - record.reconsume_times,
+            _ => 0,
+        }
+    }
+}
+
+/// Takes an answer apart.
+pub(crate) fn read(
+    asked: &Asked<'_>,
+    header: &PopMessageResponseHeader<'_>,
+    body: &Bytes,
+) -> Result<Found, WireError> {
+    let starts = Numbers::read("startOffsetInfo", header.start_offset_info)?;
+    let counts = Numbers::read("orderCountInfo", header.order_count_info)?;
+    let tags = asked.subscription.tags();
+    let mut first_offsets: HashMap<(&str, i32), i64> = HashMap::new();
+    let all = Subscription::tags_of("*", 0);
+    let mut found = Found::default();
+    for run in runs(body)? {
+        let bytes = body.slice(run.bytes);
+        let queue = Arc::new(QueueKey {
+            topic: asked.topic.clone(),
+            broker: asked.broker.clone(),
+            queue_id: run.queue_id,
+        });
+        let chunk = Arc::new(Chunk::new(queue, bytes, 0, &all)?);
+        let queue_id = run.queue_id.to_string();
+        for index in 0..chunk.len() {
+            let Some(record) = chunk.record(index).transpose()? else {
+                continue;
+            };
+            let source = PopSource::of(record.topic);
+            // A broker that names no start took the offset of the queue's first message.
+            let first = *first_offsets
+                .entry((source.as_str(), record.queue_id))
+                .or_insert(record.queue_offset);
+            let handle = own_handle(&record, header).map_or_else(
+                || {
+                    ReceiptHandle {
+                        start_offset: starts.get(source, &queue_id).unwrap_or(first),
+                        pop_time: header.pop_time,
+                        invisible_time: header.invisible_time,
+                        revive_queue_id: header.revive_qid,
+                        source,
+                        broker_name: asked.broker,
+                        queue_id: record.queue_id,
+                        offset: Some(record.queue_offset),
+                    }
+                    .to_string()
+                },
+                str::to_owned,
+            );
+            let receipt = Receipt::arrived(asked.topic.clone(), asked.broker.clone(), handle, asked.until);
+            let receipt = Arc::new(receipt);
+            let tag = record.properties.get(names::TAGS).unwrap_or_default();
+            if !tags.is_empty() && !tags.contains(&tag) {
+                found.unwanted.push(receipt);
+                continue;
+            }
+            let tries = counts.order_count(source, &queue_id, &record);
+            found.messages.push(Popped {
+                chunk: chunk.clone(),
+                index,
+                tries,
+                receipt,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The handle that the broker wrote into a message of a retry topic, when it gave it the name of its first topic. Only
+/// one of this answer counts: any other is a property of the sender.
+fn own_handle<'a>(record: &Record<'a>, header: &PopMessageResponseHeader<'_>) -> Option<&'a str> {
+    let text = record.properties.get(names::POP_CK)?;
+    let handle = ReceiptHandle::parse(text).ok()?;
+    (handle.pop_time == header.pop_time && handle.source != PopSource::Topic).then_some(text)
+}
+
+/// Records of one queue that follow each other.
+struct Run {
+    queue_id: i32,
+    bytes: Range<usize>,
+}
+
+fn runs(body: &Bytes) -> Result<Vec<Run>, WireError> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = body.get(at..).filter(|rest| !rest.is_empty()) {
+        let cut = || WireError::Truncated {
+            what: "a popped record",
+            needed: record::FIXED_V4,
+            left: rest.len(),
+        };
+        let Hop::Record(size) = record::hop(rest) else {
+            return Err(cut());
+        };
+        let queue_id = Record::decode(rest.get(..size).ok_or_else(cut)?)?.queue_id;
+        match runs.last_mut() {
+            Some(run) if run.queue_id == queue_id => run.bytes.end = at + size,
+            _ => runs.push(Run {
+                queue_id,
+                bytes: at..at + size,
+            }),
+        }
+        at += size;
+    }
+    Ok(runs)
+}

@@ -1,0 +1,16 @@
+//! Consumption by POP: brokers hand messages out for a time, and deliver again what is not acknowledged by then.
+//!
+//! ```text
+//! receive -> state (targets, what came, who waits) -> pop at each broker of each topic -> answer -> message, receipt
+//!                                                     ack, change of the invisible time <- settle <- receipt
+//! ```
+//! Nobody owns a queue: any member of a group may get any message (but see `SimpleOptions::is_ordered`).
+
+pub mod answer;
+pub mod options;
+pub mod receipt;
+pub(crate) mod receive;
+pub mod renew;
+pub(crate) mod settle;
+pub mod simple;
+pub(crate) mod state;

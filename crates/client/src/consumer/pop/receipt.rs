@@ -1,0 +1,146 @@
+//! What a consumer has of a message that was handed out to it: the right to acknowledge it, until its time is over.
+
+use crate::error::ClientError;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::sync::lock;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The handle of a message that was handed out. A change of its invisible time replaces the handle.
+#[derive(Debug)]
+pub struct Receipt {
+    /// The topic that was asked for, also when the message came from a retry topic.
+    pub topic: Arc<str>,
+    /// The broker that handed it out.
+    pub broker: Arc<str>,
+    // Guards the handle, its time, and whether it is used up.
+    state: Mutex<State>,
+    /// Held while a broker is asked: an acknowledgement with the handle that a change replaces would be lost.
+    pub(crate) settling: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    handle: String,
+    until: Instant,
+    used: Option<&'static str>,
+}
+
+/// What a handle says, with its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) text: String,
+    pub(crate) start_offset: i64,
+    pub(crate) pop_time: i64,
+    pub(crate) invisible_time: i64,
+    pub(crate) revive_queue_id: i32,
+    pub(crate) source: PopSource,
+    pub(crate) queue_id: i32,
+    pub(crate) offset: i64,
+}
+
+impl Receipt {
+    /// Of a message that arrived just now.
+    pub(crate) fn arrived(topic: Arc<str>, broker: Arc<str>, handle: String, until: Instant) -> Self {
+        Self {
+            topic,
+            broker,
+            state: Mutex::new(State {
+                handle,
+                until,
+                used: None,
+            }),
+            settling: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Of a handle that was kept as text. Its time is read by this machine's clock, as Apache's proxy does.
+    pub fn parse(topic: impl Into<Arc<str>>, handle: &str) -> Result<Self, ClientError> {
+        let refused = |reason: String| ClientError::Receipt {
+            handle: handle.to_owned(),
+            reason,
+        };
+        let read = ReceiptHandle::parse(handle).map_err(|error| refused(error.to_string()))?;
+        if read.offset.is_none() {
+            return Err(refused("it does not name the message's offset".to_owned()));
+        }
+        let left = read.visible_at().saturating_sub(clock::now_ms());
+        let left = u64::try_from(left)
+            .ok()
+            .filter(|left| *left > 0)
+            .ok_or_else(|| refused(EXPIRED.to_owned()))?;
+        let until = Instant::now().checked_add(Duration::from_millis(left));
+        Ok(Self::arrived(
+            topic.into(),
+            read.broker_name.into(),
+            handle.to_owned(),
+            until.ok_or_else(|| refused("its time is beyond any clock".to_owned()))?,
+        ))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The handle as brokers read it now.
+    pub fn handle(&self) -> String {
+        self.state().handle.clone()
+    }
+
+    /// Until when the message is hidden from others.
+    pub fn until(&self) -> Instant {
+        self.state().until
+    }
+
+    /// Whether it was acknowledged or given back.
+    pub fn is_used(&self) -> bool {
+        self.state().used.is_some()
+    }
+
+    /// The handle, unless it is used up or its time is over.
+    pub(crate) fn held(&self) -> Result<Held, ClientError> {
+        let state = self.state();
+        let refused = |reason: &str| ClientError::Receipt {
+            handle: state.handle.clone(),
+            reason: reason.to_owned(),
+        };
+        if let Some(used) = state.used {
+            return Err(refused(used));
+        }
+        if state.until <= Instant::now() {
+            return Err(refused(EXPIRED));
+        }
+        let handle = ReceiptHandle::parse(&state.handle).map_err(|error| refused(&error.to_string()))?;
+        Ok(Held {
+            text: state.handle.clone(),
+            start_offset: handle.start_offset,
+            pop_time: handle.pop_time,
+            invisible_time: handle.invisible_time,
+            revive_queue_id: handle.revive_queue_id,
+            source: handle.source,
+            queue_id: handle.queue_id,
+            offset: handle.offset.unwrap_or(handle.start_offset),
+        })
+    }
+
+    /// It cannot be used again, for this reason.
+    pub(crate) fn use_up(&self, reason: &'static str) {
+        self.state().used = Some(reason);
+    }
+
+    /// The message is hidden for another time, under another handle.
+    pub(crate) fn replace(&self, handle: String, until: Instant) {
+        let mut state = self.state();
+        state.handle = handle;
+        state.until = until;
+    }
+}
+
+/// Why a handle is refused when its time is over.
+pub(crate) const EXPIRED: &str = "its invisible time is over: the message is delivered again. Fix: receive with a longer time, or renew it";
+/// Why a handle is refused after an acknowledgement.
+pub(crate) const ACKNOWLEDGED: &str = "the message is acknowledged already";
+/// Why a handle is refused after its message was given back.
+pub(crate) const GIVEN_BACK: &str = "the message was given back";

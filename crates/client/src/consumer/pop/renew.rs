@@ -1,0 +1,109 @@
+//! Renewal of messages while they are handled (Apache's proxy: `DefaultReceiptHandleManager`).
+
+use crate::consumer::pop::receipt::Receipt;
+use crate::consumer::pop::simple::Shared;
+use pyrmq_remoting::net::Shutdown;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Parts of the invisible time after which it is renewed.
+const PARTS: u32 = 3;
+/// Pause after a renewal that failed, at least.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Renews the time of messages until it is dropped.
+#[derive(Debug)]
+pub struct Renewal {
+    stop: Shutdown,
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+impl Shared {
+    /// Renews these messages, each time for `invisible`, for `limit` at the most.
+    pub(crate) fn renew(
+        self: &Arc<Self>,
+        receipts: Vec<Arc<Receipt>>,
+        invisible: Duration,
+        limit: Duration,
+    ) -> Renewal {
+        let stop = Shutdown::new();
+        let end = Instant::now().checked_add(limit);
+        for receipt in receipts {
+            let (shared, stop) = (self.clone(), stop.clone());
+            self.tracker
+                .spawn(async move { shared.keep_renewed(receipt, invisible, end, stop).await });
+        }
+        Renewal { stop }
+    }
+
+    async fn keep_renewed(
+        self: Arc<Self>,
+        receipt: Arc<Receipt>,
+        invisible: Duration,
+        end: Option<Instant>,
+        stop: Shutdown,
+    ) {
+        let mut pause = first_pause(&receipt, invisible);
+        while !stop.sleep_or_stop(pause).await && !self.shutdown.is_stopped() && !receipt.is_used() {
+            if end.is_some_and(|end| Instant::now() >= end) {
+                tracing::warn!(
+                    handle = receipt.handle(),
+                    "message renewed for as long as it may be: no longer"
+                );
+                return;
+            }
+            pause = match self.change(&receipt, invisible).await {
+                Ok(()) => invisible / PARTS,
+                Err(error) if receipt.is_used() => {
+                    tracing::debug!(%error, "message needs no renewal any more");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "message not renewed");
+                    if receipt.until() <= Instant::now() {
+                        return;
+                    }
+                    (invisible / PARTS / PARTS).max(RETRY_PAUSE)
+                }
+            };
+        }
+    }
+
+    /// Renews messages that have come and were not handed out, so that they have the time that a call pending.
+    pub(crate) async fn refresh(
+        self: &Arc<Self>,
+        messages: Vec<super::answer::Popped>,
+        invisible: Duration,
+    ) -> Vec<super::answer::Popped> {
+        let mut asked = JoinSet::new();
+        for (place, message) in messages.into_iter().enumerate() {
+            let shared = self.clone();
+            asked.spawn(async move {
+                let changed = shared.change(&message.receipt, invisible).await;
+                changed.map(|()| (place, message))
+            });
+        }
+        let mut kept = Vec::new();
+        while let Some(done) = asked.join_next().await {
+            match done {
+                Ok(Ok(renewed)) => kept.push(renewed),
+                Ok(Err(error)) => tracing::debug!(%error, "a message was not renewed: it comes again"),
+                Err(_) => {}
+            }
+        }
+        kept.sort_unstable_by_key(|(place, _)| *place);
+        kept.into_iter().map(|(_, message)| message).collect()
+    }
+}
+
+/// Until the first renewal: a part of what is left, as the message may have waited.
+fn first_pause(receipt: &Receipt, invisible: Duration) -> Duration {
+    let left = receipt.until().saturating_duration_since(Instant::now());
+    left.min(invisible) / PARTS
+}

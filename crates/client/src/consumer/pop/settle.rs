@@ -1,0 +1,332 @@
+//! Acknowledging messages and changing their invisible time (Apache `ackMessageAsync`, `changeInvisibleTimeAsync`).
+//!
+//! Both may be repeated: an acknowledgement that comes twice is taken once. So a request whose answer was lost is sent
+//! again while the message's time lasts.
+
+use crate::consumer::pop::answer::Popped;
+use crate::consumer::pop::options::check_invisible;
+use crate::consumer::pop::receipt::{ACKNOWLEDGED, EXPIRED, GIVEN_BACK, Held, Receipt};
+use crate::consumer::pop::simple::Shared;
+use crate::consumer::process_queue::Messages;
+use crate::consumer::send_back::DEAD_LETTER;
+use crate::error::ClientError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{BatchAck, BatchAckMessageRequestBody, Body};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::pop::{
+    AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader,
+};
+use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::net::NetError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const ACK: &str = "an acknowledgement";
+const CHANGE: &str = "a change of the invisible time";
+/// Tries of a request whose answer was lost.
+const TRIES: u32 = 3;
+const TRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers by which a broker says that it does not know the handle (Apache `AckMessageProcessor`).
+const UNKNOWN_HANDLE: [i32; 3] = [
+    response::NO_MESSAGE,
+    response::MESSAGE_ILLEGAL,
+    response::TOPIC_NOT_EXIST,
+];
+
+/// What is done of one pop of a queue.
+type PopKey = (&'static str, Arc<str>, i32, i64, i64, i64, i32);
+
+impl Shared {
+    /// Acknowledges messages, with one request to each broker; the outcomes are in their order.
+    pub(crate) async fn acknowledge(
+        self: &Arc<Self>,
+        receipts: &[Arc<Receipt>],
+    ) -> Vec<Result<(), ClientError>> {
+        let mut outcomes: Vec<Result<(), ClientError>> = receipts.iter().map(|_| Ok(())).collect();
+        let mut by_broker: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
+        for (index, receipt) in receipts.iter().enumerate() {
+            by_broker.entry(receipt.broker.clone()).or_default().push(index);
+        }
+        let mut asked = JoinSet::new();
+        for indexes in by_broker.into_values() {
+            let shared = self.clone();
+            let own: Vec<Arc<Receipt>> = indexes
+                .iter()
+                .filter_map(|index| receipts.get(*index))
+                .cloned()
+                .collect();
+            asked.spawn(async move { (indexes, shared.acknowledge_at(own).await) });
+        }
+        while let Some(done) = asked.join_next().await {
+            let Ok((indexes, results)) = done else {
+                continue;
+            };
+            for (index, result) in indexes.into_iter().zip(results) {
+                if let Some(outcome) = outcomes.get_mut(index) {
+                    *outcome = result;
+                }
+            }
+        }
+        outcomes
+    }
+
+    /// Acknowledges messages of one broker.
+    async fn acknowledge_at(self: &Arc<Self>, receipts: Vec<Arc<Receipt>>) -> Vec<Result<(), ClientError>> {
+        // Always in the same order: two calls with the same messages must not wait for each other.
+        let mut order: Vec<&Arc<Receipt>> = receipts.iter().collect();
+        order.sort_unstable_by_key(|receipt| Arc::as_ptr(receipt));
+        order.dedup_by_key(|receipt| Arc::as_ptr(receipt));
+        let mut locks = Vec::with_capacity(order.len());
+        for receipt in order {
+            locks.push(receipt.settling.lock().await);
+        }
+        let held: Vec<Result<Held, ClientError>> = receipts.iter().map(|receipt| receipt.held()).collect();
+        let usable: Vec<(&Arc<Receipt>, &Held)> = receipts
+            .iter()
+            .zip(&held)
+            .filter_map(|(receipt, held)| Some((receipt, held.as_ref().ok()?)))
+            .collect();
+        let outcome = match usable.as_slice() {
+            [] => Ok(()),
+            [(receipt, held)] => self.acknowledge_one(receipt, held).await,
+            many => self.acknowledge_many(many).await,
+        };
+        if outcome.is_ok() {
+            for (receipt, _) in &usable {
+                receipt.use_up(ACKNOWLEDGED);
+            }
+        }
+        held.into_iter().map(|held| held.and(outcome.clone())).collect()
+    }
+
+    async fn acknowledge_one(&self, receipt: &Receipt, held: &Held) -> Result<(), ClientError> {
+        let topic = held
+            .source
+            .topic(&receipt.topic, &self.options.client.group)
+            .into_owned();
+        let header = AckMessageRequestHeader {
+            consumer_group: &self.options.client.group,
+            topic: &topic,
+            queue_id: held.queue_id,
+            extra_info: &held.text,
+            offset: held.offset,
+            ..AckMessageRequestHeader::default()
+        };
+        let command = Command::request(request::ACK_MESSAGE).with_header(&header);
+        let (answer, address) = self.ask_again(ACK, receipt, command).await?;
+        if answer.code == response::SUCCESS {
+            return Ok(());
+        }
+        Err(refused(ACK, &held.text, &address, answer))
+    }
+
+    async fn acknowledge_many(&self, receipts: &[(&Arc<Receipt>, &Held)]) -> Result<(), ClientError> {
+        let Some((first, _)) = receipts.first() else {
+            return Ok(());
+        };
+        let body = BatchAckMessageRequestBody {
+            acks: batch_acks(&self.options.client.group, receipts),
+            broker_name: first.broker.to_string(),
+        };
+        let command = Command::request(request::BATCH_ACK_MESSAGE).with_body(Bytes::from(body.encode()));
+        let (answer, address) = self.ask_again(ACK, first, command).await?;
+        match answer.code {
+            response::SUCCESS => Ok(()),
+            // The first brokers with POP take one at a time.
+            response::REQUEST_CODE_NOT_SUPPORTED => {
+                for (receipt, held) in receipts {
+                    self.acknowledge_one(receipt, held).await?;
+                }
+                Ok(())
+            }
+            code => Err(ClientError::answer(ACK, &address, code, answer.remark)),
+        }
+    }
+
+    /// Hides a message for this time from now on; none gives it back at once.
+    pub(crate) async fn change(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
+        check_invisible(invisible, Duration::ZERO)?;
+        let _settling = receipt.settling.lock().await;
+        let held = receipt.held()?;
+        let topic = held
+            .source
+            .topic(&receipt.topic, &self.options.client.group)
+            .into_owned();
+        let header = ChangeInvisibleTimeRequestHeader {
+            consumer_group: &self.options.client.group,
+            topic: &topic,
+            queue_id: held.queue_id,
+            extra_info: &held.text,
+            offset: held.offset,
+            invisible_time: i64::try_from(invisible.as_millis()).unwrap_or(i64::MAX),
+            ..ChangeInvisibleTimeRequestHeader::default()
+        };
+        let command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
+        let (answer, address) = self.ask_again(CHANGE, receipt, command).await?;
+        if answer.code != response::SUCCESS {
+            return Err(refused(CHANGE, &held.text, &address, answer));
+        }
+        if invisible.is_zero() {
+            receipt.use_up(GIVEN_BACK);
+            return Ok(());
+        }
+        let header = ChangeInvisibleTimeResponseHeader::decode(&answer.fields);
+        let header = header.map_err(|source| ClientError::Answered {
+            what: CHANGE,
+            address,
+            source,
+        })?;
+        if header.pop_time <= 0 {
+            // So a broker answers for an ordered group that is beyond the message.
+            receipt.use_up(ACKNOWLEDGED);
+            return Err(ClientError::Receipt {
+                handle: held.text,
+                reason: ACKNOWLEDGED.to_owned(),
+            });
+        }
+        let handle = ReceiptHandle {
+            start_offset: held.offset,
+            pop_time: header.pop_time,
+            invisible_time: header.invisible_time,
+            revive_queue_id: header.revive_qid,
+            source: held.source,
+            broker_name: &receipt.broker,
+            queue_id: held.queue_id,
+            offset: Some(held.offset),
+        };
+        receipt.replace(handle.to_string(), Instant::now() + invisible);
+        Ok(())
+    }
+
+    /// Gives messages back at once, for others.
+    pub(crate) async fn give_back(self: &Arc<Self>, messages: Vec<Popped>) {
+        let mut asked = JoinSet::new();
+        for message in messages {
+            let shared = self.clone();
+            asked.spawn(async move { shared.change(&message.receipt, Duration::ZERO).await });
+        }
+        while let Some(done) = asked.join_next().await {
+            if let Ok(Err(error)) = done {
+                tracing::debug!(%error, "a message was not given back: it comes again after its time");
+            }
+        }
+    }
+
+    pub(crate) fn give_back_later(self: &Arc<Self>, messages: Vec<Popped>) {
+        if !messages.is_empty() {
+            let shared = self.clone();
+            self.tracker
+                .spawn(async move { shared.give_back(messages).await });
+        }
+    }
+
+    /// Puts a message that was tried too often among the dead letters. If that fails it comes again, and is tried anew.
+    pub(crate) async fn bury(self: Arc<Self>, message: Popped) {
+        let one = Messages::of_record(message.chunk.clone(), message.index);
+        let queue = &message.chunk.queue;
+        if let Err(error) = self.send_back.send(&one, DEAD_LETTER).await {
+            tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
+            return;
+        }
+        tracing::warn!(%queue, tries = message.reconsume_times(), "message tried too often: it is a dead letter");
+        for error in self
+            .acknowledge(&[message.receipt])
+            .await
+            .into_iter()
+            .filter_map(Result::err)
+        {
+            tracing::warn!(%error, "a dead letter is not acknowledged: it may come twice");
+        }
+    }
+
+    /// Asks the broker of a message, again when the answer is lost and the message's time lasts.
+    async fn ask_again(
+        &self,
+        what: &'static str,
+        receipt: &Receipt,
+        command: Command,
+    ) -> Result<(Command, String), ClientError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.routes.master(&receipt.broker) {
+                None => ClientError::NoMaster {
+                    broker: receipt.broker.to_string(),
+                },
+                Some(address) => {
+                    let timeout = self.options.client.request_timeout;
+                    match self.client.request(&address, command.clone(), timeout).await {
+                        Ok(answer) => return Ok((answer, address)),
+                        Err(NetError::Closed) => return Err(ClientError::Closed { what: "consumer" }),
+                        Err(source) => ClientError::net(what, address, source),
+                    }
+                }
+            };
+            if tries == TRIES || receipt.until() <= Instant::now() {
+                return Err(error);
+            }
+            self.routes.mark_stale(&receipt.topic);
+            tokio::time::sleep(TRY_PAUSE * tries).await;
+        }
+    }
+}
+
+/// What a broker's refusal means.
+fn refused(what: &'static str, handle: &str, address: &str, answer: Command) -> ClientError {
+    if !UNKNOWN_HANDLE.contains(&answer.code) {
+        return ClientError::answer(what, address, answer.code, answer.remark);
+    }
+    let remark = answer.remark.unwrap_or_default();
+    let told = if remark.is_empty() { EXPIRED } else { &remark };
+    ClientError::Receipt {
+        handle: handle.to_owned(),
+        reason: format!("{address} does not know it: {told}"),
+    }
+}
+
+/// Messages by the pop that handed them out, each as a bit: its distance to the pop's first offset.
+fn batch_acks(group: &str, receipts: &[(&Arc<Receipt>, &Held)]) -> Vec<BatchAck> {
+    let mut pops: BTreeMap<PopKey, Vec<u8>> = BTreeMap::new();
+    for (receipt, held) in receipts {
+        let key = (
+            held.source.as_str(),
+            receipt.topic.clone(),
+            held.queue_id,
+            held.start_offset,
+            held.pop_time,
+            held.invisible_time,
+            held.revive_queue_id,
+        );
+        let bits = pops.entry(key).or_default();
+        let Ok(bit) = usize::try_from(held.offset - held.start_offset) else {
+            continue;
+        };
+        if bits.len() <= bit / 8 {
+            bits.resize(bit / 8 + 1, 0);
+        }
+        if let Some(byte) = bits.get_mut(bit / 8) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+    let acks = pops.into_iter();
+    acks.map(
+        |((source, topic, queue_id, start_offset, pop_time, invisible_time, revive), bits)| BatchAck {
+            bit_set: Some(STANDARD.encode(bits)),
+            consumer_group: group.to_owned(),
+            invisible_time,
+            pop_time,
+            queue_id,
+            retry: source.to_owned(),
+            revive_queue_id: revive,
+            start_offset,
+            topic: topic.to_string(),
+        },
+    )
+    .collect()
+}

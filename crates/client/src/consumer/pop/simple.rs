@@ -1,0 +1,386 @@
+//! The consumer that takes messages for a time (Apache `SimpleConsumer`).
+
+use crate::consumer::pop::answer::Popped;
+use crate::consumer::pop::options::{MIN_INVISIBLE, SimpleOptions, check_invisible};
+use crate::consumer::pop::receipt::Receipt;
+use crate::consumer::pop::renew::Renewal;
+use crate::consumer::pop::state::{Batch, State, Taken};
+use crate::consumer::send_back::SendBack;
+use crate::consumer::shared::Start;
+use crate::consumer::subscription_check::check_filter;
+use crate::error::ClientError;
+use crate::producer::outgoing::check_name;
+use crate::session::connections::{Connections, Role};
+use crate::session::heartbeat::{ConsumerKind, Heartbeat, Membership, Subscription};
+use crate::session::name_servers::NameServers;
+use crate::session::routes::Routes;
+use pyrmq_remoting::body::{Body, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionGroupConfig};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::group::GetSubscriptionGroupConfigRequestHeader;
+use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
+use pyrmq_remoting::sync::{lock, wait_while};
+use pyrmq_remoting::{Command, clock};
+use std::fmt;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// Deliveries after the first where the group's setting is not known (Apache `retryMaxTimes`).
+const MAX_TRIES: i32 = 16;
+/// How often messages that nobody asks for are looked at.
+const IDLE_CHECK: Duration = Duration::from_secs(1);
+
+pub(crate) struct Shared {
+    pub(crate) options: SimpleOptions,
+    pub(crate) client: Client,
+    pub(crate) routes: Routes,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) send_back: SendBack,
+    pub(crate) tracker: Tracker,
+    pub(crate) shutdown: Shutdown,
+    // Guards what came and who waits.
+    state: Mutex<State>,
+    changed: Condvar,
+    max_tries: AtomicI32,
+    attempts: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes messages for a time. Shared by any number of threads.
+#[derive(Debug)]
+pub struct SimpleConsumer {
+    shared: Arc<Shared>,
+}
+
+impl SimpleConsumer {
+    /// Connects to nothing yet.
+    pub fn new(handle: &Handle, mut options: SimpleOptions) -> Result<Self, ClientError> {
+        options.validate()?;
+        options.client.group = options.client.wrap(&options.client.group).into_owned();
+        // A connection of its own: when it ends, brokers forget the pops that they hold for it, and hand out nothing
+        // that nobody takes.
+        options.client.connections = Connections::new();
+        let client = options.client.connect(handle, Table::new(), Role::Consumer)?;
+        let tracker = Tracker::new(handle.clone());
+        let names = NameServers::new(client.clone(), &options.client);
+        let routes = Routes::new(names, None, tracker.clone(), Arc::default());
+        let kind = ConsumerKind {
+            consume_type: ConsumeType::Actively,
+            model: MessageModel::Clustering,
+            start: match options.start {
+                Start::Last => ConsumeFromWhere::LastOffset,
+                Start::First | Start::Time(_) => ConsumeFromWhere::FirstOffset,
+            },
+        };
+        let membership = Membership::consumer(&options.client, kind);
+        let timeout = options.client.request_timeout;
+        let shared = Arc::new(Shared {
+            heartbeat: Heartbeat::new(client.clone(), routes.clone(), membership, timeout),
+            send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
+            max_tries: AtomicI32::new(options.max_tries.unwrap_or(MAX_TRIES)),
+            attempts: AtomicU64::new(0),
+            shutdown: Shutdown::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            client,
+            routes,
+            tracker,
+            options,
+        });
+        let every = &shared.options.client;
+        let (interval, idle, beat) = (every.route_interval, every.route_idle, every.heartbeat_interval);
+        let stop = || shared.shutdown.clone();
+        let fresh = shared.routes.clone().keep_fresh(interval, idle, stop());
+        shared.tracker.spawn(fresh);
+        shared
+            .tracker
+            .spawn(shared.heartbeat.clone().keep_alive(beat, stop()));
+        shared.tracker.spawn(shared.clone().keep_idle_given_back());
+        Ok(Self { shared })
+    }
+
+    /// The settings.
+    pub fn options(&self) -> &SimpleOptions {
+        &self.shared.options
+    }
+
+    /// The client id that brokers list.
+    pub fn client_id(&self) -> &str {
+        &self.shared.heartbeat.membership.client_id
+    }
+
+    /// The topics that are subscribed to, as brokers name them.
+    pub fn topics(&self) -> Vec<Arc<str>> {
+        self.shared.heartbeat.membership.topics()
+    }
+
+    /// Joins the group for a topic; another filter replaces the one before.
+    pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
+        check_name(topic)?;
+        let topic: Arc<str> = topic.into();
+        let shared = &self.shared;
+        shared.routes.find(&topic).await?;
+        let subscription = Subscription {
+            expression: expression.to_owned(),
+            is_sql,
+            version: clock::now_ms(),
+        };
+        let membership = &shared.heartbeat.membership;
+        let time = shared.options.client.request_timeout;
+        check_filter(
+            &shared.client,
+            &shared.routes,
+            (membership, time),
+            &topic,
+            &subscription,
+        )
+        .await?;
+        membership.subscribe(topic.clone(), subscription);
+        // The group must exist before it is asked with.
+        shared.heartbeat.send().await?;
+        if shared.options.max_tries.is_none() {
+            shared.read_max_tries(&topic).await;
+        }
+        shared.send_pops();
+        Ok(())
+    }
+
+    /// Leaves the group for a topic; what came and was not handed out is given back. False: it was not subscribed to.
+    pub async fn unsubscribe(&self, topic: &str) -> Result<bool, ClientError> {
+        let shared = &self.shared;
+        if !shared.heartbeat.membership.unsubscribe(topic) {
+            return Ok(false);
+        }
+        let dropped = shared.state().forget_topic(topic);
+        shared.give_back(dropped).await;
+        if shared.heartbeat.membership.is_away() {
+            shared.heartbeat.unregister().await;
+        } else {
+            shared.heartbeat.send().await?;
+        }
+        Ok(true)
+    }
+
+    /// Begins to ask for up to `max` messages, hidden from others for `invisible`; brokers are asked for `wait`.
+    pub fn receive(&self, max: usize, invisible: Duration, wait: Duration) -> Result<Receiving, ClientError> {
+        check_invisible(invisible, MIN_INVISIBLE)?;
+        if self.shared.heartbeat.membership.topics().is_empty() && !self.shared.state().is_closed {
+            return Err(ClientError::NotSubscribed);
+        }
+        let id = self.shared.state().add_receive(max.max(1), invisible, wait);
+        let receiving = Receiving {
+            shared: self.shared.clone(),
+            id,
+            invisible,
+        };
+        self.shared.send_pops();
+        Ok(receiving)
+    }
+
+    /// Acknowledges messages; the outcomes are in their order.
+    pub async fn ack(&self, receipts: &[Arc<Receipt>]) -> Vec<Result<(), ClientError>> {
+        self.shared.acknowledge(receipts).await
+    }
+
+    /// Hides a message for this time from now on; none gives it back at once.
+    pub async fn change_invisible(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
+        self.shared.change(receipt, invisible).await
+    }
+
+    /// Renews the time of messages until the result is dropped, for `limit` at the most.
+    pub fn renew(
+        &self,
+        receipts: Vec<Arc<Receipt>>,
+        invisible: Duration,
+        limit: Duration,
+    ) -> Result<Renewal, ClientError> {
+        check_invisible(invisible, MIN_INVISIBLE)?;
+        Ok(self.shared.renew(receipts, invisible, limit))
+    }
+
+    /// Calls this whenever something may be there. It must not block.
+    pub fn on_arrival(&self, waker: Arc<dyn Fn() + Send + Sync>) {
+        self.shared.state().waker = Some(waker);
+    }
+
+    /// Gives back what came and was not handed out, leaves the group and ends every connection. Idempotent.
+    pub async fn close(&self) -> Result<(), ClientError> {
+        let shared = &self.shared;
+        if shared.shutdown.is_stopped() {
+            return Ok(());
+        }
+        shared.shutdown.stop();
+        let left = shared.end();
+        shared.give_back(left).await;
+        shared.heartbeat.unregister().await;
+        shared.client.close().await;
+        shared.tracker.wait(Duration::from_secs(1)).await;
+        Ok(())
+    }
+}
+
+impl Drop for SimpleConsumer {
+    fn drop(&mut self) {
+        self.shared.shutdown.stop();
+        drop(self.shared.end());
+        self.shared.client.shut();
+    }
+}
+
+/// A call that waits for messages; dropped, it waits no longer. What comes for it then is for the next call.
+#[derive(Debug)]
+pub struct Receiving {
+    shared: Arc<Shared>,
+    id: u64,
+    invisible: Duration,
+}
+
+impl Receiving {
+    /// Messages; an empty list when the time is over; `None`: wait.
+    pub fn take(&self) -> Result<Option<Vec<Popped>>, ClientError> {
+        let mut stale = Vec::new();
+        let taken = self.shared.state().take(self.id, Instant::now(), &mut stale);
+        for batch in stale {
+            let (shared, invisible) = (self.shared.clone(), self.invisible);
+            self.shared
+                .tracker
+                .spawn(async move { shared.bring_back(batch, invisible).await });
+        }
+        match taken? {
+            Taken::Messages(messages) => Ok(Some(messages)),
+            Taken::Over => Ok(Some(Vec::new())),
+            Taken::Wait => {
+                self.shared.send_pops();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Waits up to `slice` until something may be there.
+    pub fn wait(&self, slice: Duration) {
+        let state = self.shared.state();
+        drop(wait_while(&self.shared.changed, state, slice, |state| {
+            !state.is_ready()
+        }));
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.pending.remove(&self.id);
+        // Another call may wait for what this one was woken for.
+        if state.is_ready() && !state.pending.is_empty() {
+            self.shared.wake(&state);
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn wake(&self, state: &State) {
+        self.changed.notify_all();
+        if let Some(waker) = &state.waker {
+            waker();
+        }
+    }
+
+    pub(crate) fn max_tries(&self) -> i32 {
+        self.max_tries.load(Ordering::Relaxed)
+    }
+
+    /// A name for an ordered pop that no other pop has.
+    pub(crate) fn next_attempt(&self) -> String {
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.heartbeat.membership.client_id)
+    }
+
+    fn end(&self) -> Vec<Popped> {
+        let mut state = self.state();
+        state.is_closed = true;
+        self.wake(&state);
+        state.ready.drain(..).flat_map(|batch| batch.messages).collect()
+    }
+
+    /// Renews messages that have waited, and puts them in front of those to hand out.
+    async fn bring_back(self: Arc<Self>, batch: Batch, invisible: Duration) {
+        let messages = self.refresh(batch.messages.into(), invisible).await;
+        if messages.is_empty() {
+            return self.send_pops();
+        }
+        let batch = Batch {
+            messages: messages.into(),
+            invisible,
+            arrived: Instant::now(),
+        };
+        if let Some(late) = self.hold(batch, true) {
+            self.give_back(late).await;
+        }
+    }
+
+    /// Keeps messages for the next call, in front of all others or behind them. Closed, it returns them.
+    pub(crate) fn hold(&self, batch: Batch, is_first: bool) -> Option<Vec<Popped>> {
+        let mut state = self.state();
+        if state.is_closed {
+            return Some(batch.messages.into());
+        }
+        if is_first {
+            state.ready.push_front(batch);
+        } else {
+            state.ready.push_back(batch);
+        }
+        self.wake(&state);
+        None
+    }
+
+    /// Gives back what nobody asks for, each second.
+    async fn keep_idle_given_back(self: Arc<Self>) {
+        while !self.shutdown.sleep_or_stop(IDLE_CHECK).await {
+            let idle = self.state().take_idle(Instant::now());
+            self.give_back(idle).await;
+            self.send_pops();
+        }
+    }
+
+    /// Asks a broker how often the group tries a message.
+    async fn read_max_tries(&self, topic: &Arc<str>) {
+        let Ok(route) = self.routes.get(topic).await else {
+            return;
+        };
+        let header = GetSubscriptionGroupConfigRequestHeader {
+            group: &self.options.client.group,
+        };
+        let command = Command::request(request::GET_SUBSCRIPTIONGROUP_CONFIG).with_header(&header);
+        for broker in &route.route.brokers {
+            let Some(address) = route.reader_of(&broker.name) else {
+                continue;
+            };
+            let time = self.options.client.request_timeout;
+            match self.client.request(&address, command.clone(), time).await {
+                Ok(answer) if answer.code == response::SUCCESS => {
+                    match SubscriptionGroupConfig::decode(&answer.body.unwrap_or_default()) {
+                        Ok(group) => {
+                            self.max_tries
+                                .store(group.retry_max_times.max(0), Ordering::Relaxed);
+                            return;
+                        }
+                        Err(error) => tracing::warn!(%error, "the group's settings cannot be read"),
+                    }
+                }
+                Ok(answer) => tracing::debug!(code = answer.code, "no settings of the group"),
+                Err(error) => tracing::debug!(%error, "no settings of the group"),
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What a consumer by POP knows: whom it can ask, what came and was not handed out, who waits.
+//!
+//! ```text
+//! target: a topic on a broker     idle -> asked -> idle, or paused after a failure -> idle
+//! pending: a call of `receive`    first one target is asked without a hold, in turn; has it nothing, all are, with
+//!                                 as long a hold as the call waits
+//! ```
+//! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
+//! asks all at once only when nothing is there.
+
+use crate::consumer::pop::answer::Popped;
+use crate::error::ClientError;
+use crate::session::routes::TopicRoute;
+use pyrmq_remoting::names::PERM_READ;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Messages that a broker gives at most in one answer (Apache `PopMessageProcessor`).
+pub(crate) const MAX_MESSAGES: usize = 32;
+/// Longest time that a broker is asked to hold a pop.
+const MAX_HOLD: Duration = Duration::from_secs(20);
+/// How long after its end a call waits for answers that are on their way.
+const ANSWER_GRACE: Duration = Duration::from_millis(500);
+/// Messages that nobody asks for are given back after this time, or after half of their invisible time.
+const MAX_IDLE: Duration = Duration::from_secs(10);
+
+/// A topic on a broker.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub(crate) topic: Arc<str>,
+    pub(crate) broker: Arc<str>,
+}
+
+/// What is known of a target.
+#[derive(Debug, Default)]
+pub(crate) struct TargetState {
+    /// When the pop under way is to be answered.
+    pub(crate) answer_due: Option<Instant>,
+    pub(crate) is_paused: bool,
+    pub(crate) failures: u32,
+    /// Name of an ordered pop whose answer was lost: asked with it again, the broker gives the same messages.
+    pub(crate) attempt: Option<String>,
+}
+
+/// Messages that came together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) messages: VecDeque<Popped>,
+    pub(crate) invisible: Duration,
+    pub(crate) arrived: Instant,
+}
+
+impl Batch {
+    fn left(&self, now: Instant) -> Duration {
+        (self.arrived + self.invisible).saturating_duration_since(now)
+    }
+}
+
+/// Whether a call has asked one target yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probe {
+    Due,
+    Running,
+    Done,
+}
+
+/// A call that waits for messages.
+#[derive(Debug)]
+pub(crate) struct PendingReceive {
+    pub(crate) max: usize,
+    pub(crate) invisible: Duration,
+    pub(crate) by: Instant,
+    pub(crate) probe: Probe,
+    /// All targets were asked for it.
+    pub(crate) has_asked_all: bool,
+}
+
+/// A pop to send.
+#[derive(Debug)]
+pub(crate) struct Pop {
+    pub(crate) target: Arc<Target>,
+    pub(crate) max: usize,
+    pub(crate) invisible: Duration,
+    pub(crate) hold: Duration,
+    /// The call that asks one target first.
+    pub(crate) probe_of: Option<u64>,
+    pub(crate) attempt: Option<String>,
+}
+
+/// What a call gets when it looks.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Messages(Vec<Popped>),
+    /// Its time is over.
+    Over,
+    Wait,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) targets: BTreeMap<Arc<Target>, TargetState>,
+    routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
+    turn: usize,
+    pub(crate) ready: VecDeque<Batch>,
+    pub(crate) pending: BTreeMap<u64, PendingReceive>,
+    next_receive: u64,
+    pub(crate) failure: Option<ClientError>,
+    pub(crate) is_closed: bool,
+    pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl State {
+    /// Adds a call.
+    pub(crate) fn add_receive(&mut self, max: usize, invisible: Duration, wait: Duration) -> u64 {
+        self.next_receive += 1;
+        let now = Instant::now();
+        let receive = PendingReceive {
+            max,
+            invisible,
+            by: now.checked_add(wait).unwrap_or(now + MAX_HOLD),
+            probe: Probe::Due,
+            has_asked_all: false,
+        };
+        self.pending.insert(self.next_receive, receive);
+        self.next_receive
+    }
+
+    /// Notes the brokers of a topic that can be asked.
+    pub(crate) fn follow_route(&mut self, topic: &Arc<str>, route: &Arc<TopicRoute>) {
+        if self
+            .routes
+            .get(topic)
+            .is_some_and(|known| Arc::ptr_eq(known, route))
+        {
+            return;
+        }
+        self.routes.insert(topic.clone(), route.clone());
+        let readable = route
+            .route
+            .queues
+            .iter()
+            .filter(|queues| queues.perm & PERM_READ != 0);
+        let brokers: Vec<&str> = readable.map(|queues| &*queues.broker).collect();
+        self.targets
+            .retain(|target, _| target.topic != *topic || brokers.contains(&&*target.broker));
+        for broker in brokers {
+            let target = Target {
+                topic: topic.clone(),
+                broker: broker.into(),
+            };
+            self.targets.entry(Arc::new(target)).or_default();
+        }
+    }
+
+    /// Forgets a topic: its targets, and its messages, which are returned.
+    pub(crate) fn forget_topic(&mut self, topic: &str) -> Vec<Popped> {
+        self.routes.remove(topic);
+        self.targets.retain(|target, _| &*target.topic != topic);
+        let mut dropped = Vec::new();
+        for batch in &mut self.ready {
+            let (others, own) = batch
+                .messages
+                .drain(..)
+                .partition(|message| &*message.receipt.topic != topic);
+            batch.messages = others;
+            let own: VecDeque<Popped> = own;
+            dropped.extend(own);
+        }
+        self.ready.retain(|batch| !batch.messages.is_empty());
+        dropped
+    }
+
+    /// The next target that nobody asks at present.
+    fn next_idle(&mut self) -> Option<Arc<Target>> {
+        let count = self.targets.len();
+        let order = (0..count).map(|step| (self.turn + step) % count);
+        let mut found = None;
+        for place in order {
+            let (target, state) = self.targets.iter().nth(place)?;
+            if state.answer_due.is_none() && !state.is_paused {
+                found = Some((place, target.clone()));
+                break;
+            }
+        }
+        let (place, target) = found?;
+        self.turn = (place + 1) % count;
+        Some(target)
+    }
+
+    fn begin(&mut self, target: &Arc<Target>, now: Instant, hold: Duration) -> Option<String> {
+        let state = self.targets.get_mut(target)?;
+        state.answer_due = Some(now + hold);
+        state.attempt.clone()
+    }
+
+    /// The pops to send now.
+    pub(crate) fn plan(&mut self, now: Instant) -> Vec<Pop> {
+        let mut pops = Vec::new();
+        if self.is_closed || !self.ready.is_empty() {
+            return pops;
+        }
+        let is_alone = self.targets.len() == 1;
+        let due: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(_, receive)| receive.probe == Probe::Due)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let target = if is_alone { None } else { self.next_idle() };
+            let attempt = target
+                .as_ref()
+                .and_then(|target| self.begin(target, now, Duration::ZERO));
+            let Some(receive) = self.pending.get_mut(&id) else {
+                continue;
+            };
+            let Some(target) = target else {
+                receive.probe = Probe::Done;
+                continue;
+            };
+            receive.probe = Probe::Running;
+            pops.push(Pop {
+                target,
+                max: receive.max.min(MAX_MESSAGES),
+                invisible: receive.invisible,
+                hold: Duration::ZERO,
+                probe_of: Some(id),
+                attempt,
+            });
+        }
+        let waiting = self
+            .pending
+            .values()
+            .filter(|receive| receive.probe == Probe::Done);
+        let Some(longest) = waiting.max_by_key(|receive| receive.by) else {
+            return pops;
+        };
+        let (max, invisible) = (longest.max.min(MAX_MESSAGES), longest.invisible);
+        let hold = longest.by.saturating_duration_since(now).min(MAX_HOLD);
+        let was_asked = longest.has_asked_all;
+        if hold.is_zero() && was_asked {
+            return pops;
+        }
+        while let Some(target) = self.next_idle() {
+            let attempt = self.begin(&target, now, hold);
+            pops.push(Pop {
+                target,
+                max,
+                invisible,
+                hold,
+                probe_of: None,
+                attempt,
+            });
+        }
+        for receive in self
+            .pending
+            .values_mut()
+            .filter(|receive| receive.probe == Probe::Done)
+        {
+            receive.has_asked_all = true;
+        }
+        pops
+    }
+
+    /// What a call gets now. Batches whose time is nearly over, or another than the call pending, come back in `stale`:
+    /// their time is to be changed first.
+    pub(crate) fn take(
+        &mut self,
+        id: u64,
+        now: Instant,
+        stale: &mut Vec<Batch>,
+    ) -> Result<Taken, ClientError> {
+        if self.is_closed {
+            return Err(ClientError::Closed { what: "consumer" });
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let Some(receive) = self.pending.get(&id) else {
+            return Ok(Taken::Over);
+        };
+        let mut taken = Vec::new();
+        while taken.len() < receive.max
+            && let Some(mut batch) = self.ready.pop_front()
+        {
+            let left = batch.left(now);
+            if left.is_zero() {
+                // They come again by themselves.
+                continue;
+            }
+            if batch.invisible != receive.invisible || left < receive.invisible / 2 {
+                stale.push(batch);
+                continue;
+            }
+            let count = batch.messages.len().min(receive.max - taken.len());
+            taken.extend(batch.messages.drain(..count));
+            if !batch.messages.is_empty() {
+                self.ready.push_front(batch);
+            }
+        }
+        if !taken.is_empty() {
+            return Ok(Taken::Messages(taken));
+        }
+        let is_open = now < receive.by || !stale.is_empty();
+        if is_open || (now < receive.by + ANSWER_GRACE && self.may_still_come(receive)) {
+            return Ok(Taken::Wait);
+        }
+        Ok(Taken::Over)
+    }
+
+    /// Whether an answer is on its way to a call whose time is over.
+    fn may_still_come(&self, receive: &PendingReceive) -> bool {
+        let is_due = |due: Instant| due <= receive.by;
+        receive.probe != Probe::Done
+            || !receive.has_asked_all
+            || self
+                .targets
+                .values()
+                .any(|target| target.answer_due.is_some_and(is_due))
+    }
+
+    /// Whether a thread that waits is to look.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_closed || self.failure.is_some() || !self.ready.is_empty()
+    }
+
+    /// Takes the messages that nobody asked for in time.
+    pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
+        let mut idle = Vec::new();
+        if self.pending.is_empty() {
+            self.ready.retain_mut(|batch| {
+                let limit = MAX_IDLE.min(batch.invisible / 2);
+                let is_kept = now.saturating_duration_since(batch.arrived) < limit;
+                if !is_kept {
+                    idle.extend(batch.messages.drain(..));
+                }
+                is_kept
+            });
+        }
+        idle
+    }
+}

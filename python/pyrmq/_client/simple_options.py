@@ -1,0 +1,168 @@
+"""Options of consumers that take messages for a time, and the constructor that both forms have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+
+from pyrmq._client.consume_hooks import ConsumeHook
+from pyrmq._client.options import Options
+from pyrmq._client.values import name_servers, whole
+from pyrmq.errors import AckError, ConfigError, RmqError
+from pyrmq.message import PoppedMessage, Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "INVISIBLE_S",
+    "MAX_MESSAGES",
+    "RENEWAL_LIMIT_S",
+    "WAIT_S",
+    "ConfiguredSimpleConsumer",
+    "MessageOrReceipt",
+    "SimpleConsumerArguments",
+    "SimpleConsumerOptions",
+    "check_acks",
+    "settled_of",
+]
+
+MAX_MESSAGES = 32
+INVISIBLE_S = 60.0
+WAIT_S = 15.0
+RENEWAL_LIMIT_S = 3 * 3600.0
+"""Apache's proxy renews a message for three hours at the most."""
+
+MessageOrReceipt = PoppedMessage | Receipt
+"""What can be acknowledged: a message, or the receipt that was kept of it."""
+
+
+class SimpleConsumerArguments(TypedDict, total=False):
+    """The arguments of a simple consumer; :class:`pyrmq.SimpleConsumer` describes them."""
+
+    name_server: str | Sequence[str] | None
+    group: Required[str]
+    order: Literal["none", "queue"]
+    start: Literal["first", "last"]
+    max_tries: int | None
+    instance_name: str
+    namespace: str
+    unit_name: str
+    address_server: str | None
+    hooks: Sequence[ConsumeHook]
+
+
+class SimpleConsumerOptions(Options):
+    """Every option of a simple consumer with its default.
+
+    Raises:
+        ConfigError: An option is out of its range.
+
+    Example:
+        >>> SimpleConsumerOptions(name_server="127.0.0.1:9876", group="kitchen").order
+        'none'
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str = ""
+    order: Literal["none", "queue"] = "none"
+    start: Literal["first", "last"] = "first"
+    max_tries: int | None = None
+    instance_name: str = ""
+    namespace: str = ""
+    unit_name: str = ""
+    address_server: str | None = None
+    hooks: Sequence[ConsumeHook] = ()
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
+        super().__init__(**given)
+        if self.order not in {"none", "queue"}:
+            raise ConfigError(f"option `order` is {self.order!r}, it must be 'none' or 'queue'")
+        if self.start not in {"first", "last"}:
+            raise ConfigError(
+                f"option `start` is {self.start!r}, it must be 'first' or 'last': brokers know no "
+                "other start of a group that consumes by POP"
+            )
+        if self.max_tries is not None:
+            whole("max_tries", self.max_tries, 0)
+        for hook in self.hooks:
+            if not isinstance(hook, ConsumeHook):
+                raise ConfigError(f"option `hooks` has {hook!r}, it must be a `ConsumeHook`")
+
+    def native(self) -> dict[str, Any]:
+        """The settings of the native consumer, which checks their ranges."""
+        return {
+            "name_servers": name_servers(self.name_server, self.address_server),
+            "group": self.group,
+            "instance_name": self.instance_name,
+            "start": self.start,
+            "namespace": self.namespace,
+            "unit_name": self.unit_name,
+            "address_server": self.address_server,
+            "is_ordered": self.order == "queue",
+            "max_tries": self.max_tries,
+        }
+
+
+class ConfiguredSimpleConsumer(ABC):
+    """The constructor that both forms of the simple consumer have."""
+
+    def __init__(self, **options: Unpack[SimpleConsumerArguments]) -> None:
+        if "group" not in options:
+            raise TypeError(f"{type(self).__name__}() needs the argument `group`")
+        self._options = SimpleConsumerOptions(**options)
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make what the form has, once the options are there."""
+
+
+def settled_of(
+    messages: MessageOrReceipt | Iterable[MessageOrReceipt],
+) -> tuple[list[MessageOrReceipt], bool]:
+    """Read one message or several, and whether it is one."""
+    if isinstance(messages, PoppedMessage | Receipt):
+        return [messages], True
+    if not isinstance(messages, Iterable):
+        raise _no_message(messages)
+    several = [*messages]
+    for message in several:
+        given: object = message
+        if not isinstance(given, PoppedMessage | Receipt):
+            raise _no_message(given)
+    return several, False
+
+
+def _no_message(given: object) -> ConfigError:
+    return ConfigError(
+        f"{given!r} cannot be acknowledged: give messages that `receive` returned, or their "
+        "receipts"
+    )
+
+
+def check_acks(
+    messages: Sequence[MessageOrReceipt],
+    is_one: bool,  # noqa: FBT001 - as `settled_of` returns it
+    outcomes: Sequence[Exception | None],
+) -> None:
+    """Raise what kept messages from being acknowledged.
+
+    Raises:
+        RmqError: One message was given: its failure.
+        AckError: Several were given; it lists each failure.
+    """
+    failed = {
+        place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, RmqError)
+    }
+    if not failed:
+        return
+    first = next(iter(failed.values()))
+    if is_one:
+        raise first
+    causes = [(messages[place], failure) for place, failure in failed.items()]
+    raise AckError(
+        f"{len(failed)} of {len(messages)} messages were not acknowledged; first: {first}",
+        causes=causes,
+    ) from first

@@ -1,0 +1,215 @@
+"""The consumer that takes messages for a time, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
+from pyrmq._client.ending import end_dropped
+from pyrmq._client.simple_options import (
+    INVISIBLE_S,
+    MAX_MESSAGES,
+    RENEWAL_LIMIT_S,
+    WAIT_S,
+    ConfiguredSimpleConsumer,
+    check_acks,
+    settled_of,
+)
+from pyrmq._client.values import milliseconds, topics_of, whole
+from pyrmq.aio.completions import CompletionList
+from pyrmq.consumer.membership import filter_of
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyrmq._client.simple_options import MessageOrReceipt
+    from pyrmq.message import PoppedMessage
+
+__all__ = ["SimpleConsumer"]
+
+_LATE_S = 0.02
+"""How often a call whose time is over looks for answers that are on their way."""
+
+
+class SimpleConsumer(ConfiguredSimpleConsumer):
+    """Takes messages for a time in one event loop. Arguments: :class:`pyrmq.SimpleConsumer`.
+
+    Example:
+        >>> async def main(address: str) -> None:
+        ...     async with SimpleConsumer(name_server=address, group="kitchen") as consumer:
+        ...         await consumer.subscribe("orders")
+        ...         for message in await consumer.receive(10, invisible=30.0):
+        ...             await consumer.ack(message)
+    """
+
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.SimpleConsumer(options.native())
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._core.client_id()
+        self._outcomes = CompletionList()
+        self._waiting: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, end_dropped, self._core.close)
+
+    async def subscribe(
+        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Receive messages of topics; see :meth:`pyrmq.SimpleConsumer.subscribe`.
+
+        Example:
+            >>> await consumer.subscribe("orders")  # doctest: +SKIP
+        """
+        text, is_sql = filter_of(tags, sql)
+        for one in topics_of(topic):
+            await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive nothing more of a topic; see :meth:`pyrmq.SimpleConsumer.unsubscribe`.
+
+        Example:
+            >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
+        """
+        if not await self._outcomes.call(self._core.unsubscribe_to, topic):
+            raise ConfigError(f"topic `{topic}` is not subscribed to")
+
+    def topics(self) -> list[str]:
+        """List the topics that are subscribed to.
+
+        Example:
+            >>> consumer.topics()  # doctest: +SKIP
+        """
+        return self._core.topics()
+
+    async def receive(
+        self,
+        max_messages: int = MAX_MESSAGES,
+        invisible: float = INVISIBLE_S,
+        wait: float = WAIT_S,
+    ) -> list[PoppedMessage]:
+        """Return messages; wait for the first. See :meth:`pyrmq.SimpleConsumer.receive`.
+
+        A call that is cancelled loses nothing: what comes for it is for the next call.
+
+        Example:
+            >>> await consumer.receive(10, invisible=30.0)  # doctest: +SKIP
+        """
+        whole("max_messages", max_messages, 1)
+        began = monotonic()
+        loop = asyncio.get_running_loop()
+        self._listen(loop)
+        deadline = loop.time() + wait
+        times = milliseconds("invisible", invisible), milliseconds("wait", wait)
+        receiving = self._core.begin(max_messages, *times)
+        arrival = asyncio.Event()
+        self._waiting.add(arrival)
+        try:
+            while True:
+                arrival.clear()
+                messages = receiving.take()
+                if messages is not None:
+                    break
+                until = max(deadline, loop.time() + _LATE_S)
+                try:
+                    async with asyncio.timeout_at(until):
+                        await arrival.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            self._waiting.discard(arrival)
+            receiving.end()
+        if self._hooks and messages:
+            self._hooks.received([*messages], began)
+        return messages
+
+    async def ack(self, messages: MessageOrReceipt | Iterable[MessageOrReceipt]) -> None:
+        """Acknowledge messages; see :meth:`pyrmq.SimpleConsumer.ack`.
+
+        Example:
+            >>> await consumer.ack(await consumer.receive())  # doctest: +SKIP
+        """
+        settled, is_one = settled_of(messages)
+        check_acks(settled, is_one, await self._outcomes.call(self._core.ack_to, settled))
+
+    async def change_invisible(self, message: MessageOrReceipt, invisible: float) -> None:
+        """Hide a message for another time; see :meth:`pyrmq.SimpleConsumer.change_invisible`.
+
+        Example:
+            >>> await consumer.change_invisible(message, 300.0)  # doctest: +SKIP
+        """
+        time = milliseconds("invisible", invisible)
+        await self._outcomes.call(self._core.change_invisible_to, message, time)
+
+    @contextmanager
+    def renewing(
+        self,
+        messages: MessageOrReceipt | Iterable[MessageOrReceipt],
+        invisible: float = INVISIBLE_S,
+        limit: float = RENEWAL_LIMIT_S,
+    ) -> Iterator[None]:
+        """Keep messages hidden while the block runs; see :meth:`pyrmq.SimpleConsumer.renewing`.
+
+        Example:
+            >>> with consumer.renewing(message):  # doctest: +SKIP
+            ...     await slow(message)
+        """
+        settled, _ = settled_of(messages)
+        renewal = self._core.renew(
+            settled, milliseconds("invisible", invisible), milliseconds("limit", limit)
+        )
+        try:
+            yield
+        finally:
+            renewal.end()
+
+    async def close(self) -> None:
+        """Leave the group and close every connection; see :meth:`pyrmq.SimpleConsumer.close`.
+
+        Example:
+            >>> await consumer.close()  # doctest: +SKIP
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        try:
+            await self._outcomes.call(self._core.close_to)
+        finally:
+            if self._loop is not None:
+                self._loop.remove_reader(self._core.fileno())
+            self._outcomes.close()
+            self._unlog()
+
+    async def __aenter__(self) -> Self:
+        """Return the consumer."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the consumer."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._core.topics())} topics"
+        return f"<aio.SimpleConsumer group={self._options.group!r}, {state}>"
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is self._loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise ConfigError("this consumer belongs to another event loop")
+        self._loop = loop
+        loop.add_reader(self._core.fileno(), self._on_arrival)
+
+    def _on_arrival(self) -> None:
+        self._core.hush()
+        for arrival in self._waiting:
+            arrival.set()

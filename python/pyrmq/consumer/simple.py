@@ -1,0 +1,277 @@
+"""The consumer that takes messages for a time (Apache ``SimpleConsumer``).
+
+Example:
+    >>> from pyrmq import Producer, SimpleConsumer
+    >>> def drink(address: str) -> None:
+    ...     with SimpleConsumer(name_server=address, group="kitchen") as consumer:
+    ...         consumer.subscribe("orders")
+    ...         for message in consumer.receive(10, invisible=30.0, wait=5.0):
+    ...             print(message.body)
+    ...             consumer.ack(message)
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.consume_hooks import ConsumeHooks
+from pyrmq._client.ending import end_dropped
+from pyrmq._client.simple_options import (
+    INVISIBLE_S,
+    MAX_MESSAGES,
+    RENEWAL_LIMIT_S,
+    WAIT_S,
+    ConfiguredSimpleConsumer,
+    check_acks,
+    settled_of,
+)
+from pyrmq._client.values import milliseconds, topics_of, whole
+from pyrmq.consumer.membership import filter_of
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyrmq._client.simple_options import MessageOrReceipt
+    from pyrmq.message import PoppedMessage
+
+__all__ = ["SimpleConsumer"]
+
+
+class SimpleConsumer(ConfiguredSimpleConsumer):
+    """Takes messages for a time. One consumer serves any number of threads.
+
+    A message that was received is hidden from the other members of the group until its invisible
+    time is over. Acknowledge it within that time, or it is delivered again. Any member may get any
+    message: no queues are shared out, so a slow member holds nobody up, and members come and go
+    without a rebalance. Brokers serve this (POP) from 5.0 on.
+
+    A consumer has a connection of its own to each broker. After a fork the child must make its own
+    consumer: the parent's raises :class:`ForkError` there.
+
+    Args:
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``. Default: the
+            environment variable ``NAMESRV_ADDR``.
+        group: Consumer group.
+        order: ``"queue"``: the messages of a queue come in order. The next ones come only when
+            those that were received are acknowledged, or their invisible time is over; then the
+            same come again (a FIFO group). All members must say the same. Default: ``"none"``.
+        start: Where the group begins in a queue that it has never read: ``"first"`` (the oldest
+            message that is kept) or ``"last"`` (the newest). Default: ``"first"``.
+        max_tries: Deliveries after the first before a message goes to the topic ``%DLQ%<group>``
+            in place of being received. Default: the group's setting on the broker, 16 there.
+        instance_name: Distinguishes the consumers of one process for brokers. Default: a name is
+            made up.
+        namespace: Prefix of the names of group and topics, as for a producer.
+        unit_name: The unit that this client belongs to.
+        address_server: Where to ask for the name servers by HTTP, as for a producer.
+        hooks: See what is received, such as those of :mod:`pyrmq.otel`.
+
+    Raises:
+        ConfigError: An option is out of its range, or no name server is given.
+
+    Example:
+        >>> consumer = SimpleConsumer(name_server="127.0.0.1:9876", group="kitchen")
+        >>> consumer.close()
+    """
+
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.SimpleConsumer(options.native())
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._core.client_id()
+        self._closed = False
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, end_dropped, self._core.close)
+
+    def subscribe(
+        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Receive messages of topics from now on. A filter of a topic replaces the one before.
+
+        Args:
+            topic: A topic, or several; they must exist.
+            tags: ``*`` for all, or tags with ``||`` between them.
+            sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
+                color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
+
+        Raises:
+            ConfigError: Tags and a condition are given.
+            FilterError: The condition is wrong; `position` says where.
+            TopicNotFound: No broker has the topic. Of several, those before it are subscribed to.
+            RmqError: A broker refused, or no server answered.
+
+        Example:
+            >>> consumer.subscribe("orders", "new || paid")  # doctest: +SKIP
+        """
+        text, is_sql = filter_of(tags, sql)
+        for one in topics_of(topic):
+            self._core.subscribe(one, text, is_sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive nothing more of a topic. What was received can still be acknowledged.
+
+        Raises:
+            ConfigError: The topic is not subscribed to.
+
+        Example:
+            >>> consumer.unsubscribe("orders")  # doctest: +SKIP
+        """
+        if not self._core.unsubscribe(topic):
+            raise ConfigError(f"topic `{topic}` is not subscribed to")
+
+    def topics(self) -> list[str]:
+        """List the topics that are subscribed to.
+
+        Example:
+            >>> consumer.topics()  # doctest: +SKIP
+            ['orders']
+        """
+        return self._core.topics()
+
+    def receive(
+        self,
+        max_messages: int = MAX_MESSAGES,
+        invisible: float = INVISIBLE_S,
+        wait: float = WAIT_S,
+    ) -> list[PoppedMessage]:
+        """Return messages of the subscribed topics; wait for the first.
+
+        A message that was tried too often (`max_tries`) becomes a dead letter and is not returned.
+
+        Args:
+            max_messages: The most to return. A broker gives at most 32 at once.
+            invisible: Seconds for which they are hidden from others, from 1 to 43,200. It must be
+                enough to handle and acknowledge all of them, unless they are renewed.
+            wait: Seconds to wait for the first message; 0 asks the brokers once. All brokers are
+                waited on at the same time.
+
+        Returns:
+            Messages; an empty list when the time has passed.
+
+        Raises:
+            ConfigError: A value is out of its range, or no topic is subscribed to.
+            NotSupported: A broker does not serve POP.
+            BrokerError: A broker refused for another permanent reason.
+            ClosedError: The consumer is closed.
+
+        Example:
+            >>> for message in consumer.receive(invisible=30.0):  # doctest: +SKIP
+            ...     print(message.body)
+            ...     consumer.ack(message)
+        """
+        whole("max_messages", max_messages, 1)
+        began = monotonic()
+        messages = self._core.receive(
+            max_messages, milliseconds("invisible", invisible), milliseconds("wait", wait)
+        )
+        if self._hooks and messages:
+            self._hooks.received([*messages], began)
+        return messages
+
+    def ack(self, messages: MessageOrReceipt | Iterable[MessageOrReceipt]) -> None:
+        """Acknowledge messages: they are done, and are not delivered again.
+
+        Several are acknowledged with one request to each broker.
+
+        Args:
+            messages: A message that was received or its receipt, or several.
+
+        Raises:
+            ReceiptError: The message's time is over, or it was acknowledged or given back before,
+                or its broker does not know the receipt.
+            AckError: Several were given, and some failed. It lists them; the others are done.
+            RmqError: The broker did not answer: the message may be delivered again.
+
+        Example:
+            >>> consumer.ack(consumer.receive())  # doctest: +SKIP
+        """
+        settled, is_one = settled_of(messages)
+        check_acks(settled, is_one, self._core.ack(settled))
+
+    def change_invisible(self, message: MessageOrReceipt, invisible: float) -> None:
+        """Hide a message for another time, counted from now.
+
+        Args:
+            message: The message or its receipt.
+            invisible: Seconds, up to 43,200; 0 gives it back: it is delivered again at once.
+
+        Raises:
+            ConfigError: The time is out of its range.
+            ReceiptError: As for :meth:`ack`.
+            RmqError: The broker did not answer.
+
+        Example:
+            >>> consumer.change_invisible(message, 300.0)  # doctest: +SKIP
+        """
+        self._core.change_invisible(message, milliseconds("invisible", invisible))
+
+    @contextmanager
+    def renewing(
+        self,
+        messages: MessageOrReceipt | Iterable[MessageOrReceipt],
+        invisible: float = INVISIBLE_S,
+        limit: float = RENEWAL_LIMIT_S,
+    ) -> Iterator[None]:
+        """Keep messages hidden while the block runs, however long it takes.
+
+        Their time is renewed in the background, each time a third of it has passed. A renewal that
+        fails is logged and tried again while the time lasts.
+
+        Args:
+            messages: A message or its receipt, or several.
+            invisible: Seconds for which each renewal hides them. It is also what a crash of this
+                process costs before they are delivered again.
+            limit: Seconds after which they are not renewed any more, should the block hang.
+
+        Raises:
+            ConfigError: A time is out of its range.
+
+        Example:
+            >>> with consumer.renewing(message, invisible=30.0):  # doctest: +SKIP
+            ...     slow(message)
+            ...     consumer.ack(message)
+        """
+        settled, _ = settled_of(messages)
+        renewal = self._core.renew(
+            settled, milliseconds("invisible", invisible), milliseconds("limit", limit)
+        )
+        try:
+            yield
+        finally:
+            renewal.end()
+
+    def close(self) -> None:
+        """Leave the group and close every connection. A second call does nothing.
+
+        What was fetched and not returned is given back. What was returned and not acknowledged is
+        delivered again when its time is over.
+
+        Example:
+            >>> consumer.close()  # doctest: +SKIP
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        try:
+            self._core.close()
+        finally:
+            self._unlog()
+
+    def __enter__(self) -> Self:
+        """Return the consumer."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the consumer."""
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._core.topics())} topics"
+        return f"<SimpleConsumer group={self._options.group!r}, {state}>"
