@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 
 from pyrmq._client.consume_hooks import ConsumeHook
 from pyrmq._client.credentials import Credentials, native_credentials
@@ -23,6 +24,7 @@ __all__ = [
     "Allocator",
     "ConfiguredConsumer",
     "ConsumerOptions",
+    "ListenerArguments",
     "ListenerOptions",
     "Order",
 ]
@@ -153,6 +155,33 @@ Order = Literal["none", "queue", "key"]
 """What keeps its order when listeners are called."""
 
 
+class ListenerArguments(TypedDict, total=False):
+    """What the constructors of both forms take; :class:`pyrmq.PushConsumer` describes it."""
+
+    name_server: str | Sequence[str] | None
+    group: Required[str]
+    order: Order
+    consume_batch: int
+    time_limit: float
+    max_tries: int | None
+    suspend_pause: float
+    start: Start
+    instance_name: str
+    ahead_bytes: int
+    commit_interval: float
+    rebalance: float
+    namespace: str
+    unit_name: str
+    address_server: str | None
+    allocate: Allocate
+    broadcasting: bool
+    offset_dir: str | PathLike[str] | None
+    hooks: Sequence[ConsumeHook]
+    credentials: Credentials | None
+    trace: bool
+    trace_topic: str
+
+
 class ListenerOptions(ConsumerOptions):
     """Every option of a consumer with listeners. See :class:`pyrmq.PushConsumer`.
 
@@ -185,6 +214,23 @@ class ListenerOptions(ConsumerOptions):
             )
         if milliseconds("time_limit", self.time_limit) == 0:
             raise ConfigError("option `time_limit` is 0, it must be a time of more than 0 s")
+
+    @classmethod
+    def of(cls, threads: int, arguments: ListenerArguments) -> ListenerOptions:
+        """Read the arguments of a constructor.
+
+        Raises:
+            TypeError: One is unknown, or the group is missing.
+        """
+        given: dict[str, Any] = {**arguments}
+        refused = given.keys() - inspect.get_annotations(ListenerArguments)
+        if refused:
+            raise TypeError(f"PushConsumer() has no option {', '.join(sorted(refused))}")
+        if "group" not in given:
+            raise TypeError("PushConsumer() needs the argument `group`")
+        if "commit_interval" in given:
+            given["auto_commit"] = given.pop("commit_interval")
+        return cls(threads=threads, **given)
 
     def native(self) -> dict[str, Any]:
         """The settings of the native consumer."""

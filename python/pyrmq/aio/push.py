@@ -28,12 +28,12 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
-from pyrmq._client.consumer_options import ListenerOptions
+from pyrmq._client.consumer_options import ListenerArguments, ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
@@ -47,12 +47,6 @@ from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from os import PathLike
-
-    from pyrmq._client.consume_hooks import ConsumeHook
-    from pyrmq._client.consumer_options import Allocate, Order
-    from pyrmq._client.credentials import Credentials
-    from pyrmq._client.values import Start
     from pyrmq.consumer.trace import Trace
     from pyrmq.message import ReceivedMessage
 
@@ -114,44 +108,14 @@ class PushConsumer:
         >>> consumer = PushConsumer(name_server="127.0.0.1:9876", group="kitchen")
     """
 
-    def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str,
-        tasks: int = 64,
-        order: Order = ListenerOptions.order,
-        consume_batch: int = ListenerOptions.consume_batch,
-        time_limit: float = ListenerOptions.time_limit,
-        max_tries: int | None = ListenerOptions.max_tries,
-        suspend_pause: float = ListenerOptions.suspend_pause,
-        start: Start = ListenerOptions.start,
-        instance_name: str = ListenerOptions.instance_name,
-        ahead_bytes: int = ListenerOptions.ahead_bytes,
-        commit_interval: float = 5.0,
-        rebalance: float = ListenerOptions.rebalance,
-        namespace: str = ListenerOptions.namespace,
-        unit_name: str = ListenerOptions.unit_name,
-        address_server: str | None = ListenerOptions.address_server,
-        allocate: Allocate = ListenerOptions.allocate,
-        broadcasting: bool = ListenerOptions.broadcasting,
-        offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
-        hooks: Sequence[ConsumeHook] = ListenerOptions.hooks,
-        credentials: Credentials | None = ListenerOptions.credentials,
-        trace: bool = ListenerOptions.trace,
-        trace_topic: str = ListenerOptions.trace_topic,
-    ) -> None:
-        given = {
-            name: value
-            for name, value in locals().items()
-            if name not in {"self", "commit_interval", "tasks"}
-        }
-        self._options = ListenerOptions(**given, threads=tasks, auto_commit=commit_interval)
+    def __init__(self, *, tasks: int = 64, **options: Unpack[ListenerArguments]) -> None:
+        self._options = ListenerOptions.of(tasks, options)
+        group = self._options.group
         self._core = _core.ListeningConsumer(self._options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, self._options)
         self._callbacks: CallbackThread | None = None
-        self._hooks = ConsumeHooks(self._options.hooks, group, namespace)
+        self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
         self._hooks.client_id = self._control.client_id()
         self._trace: Trace | None = None
         self._group = group

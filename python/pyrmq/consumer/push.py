@@ -24,13 +24,13 @@ import logging
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
-from pyrmq._client.consumer_options import ListenerOptions
+from pyrmq._client.consumer_options import ListenerArguments, ListenerOptions
 from pyrmq._client.ending import leave
 from pyrmq._client.values import milliseconds
 from pyrmq.consumer.call import Call, is_coroutine_function
@@ -42,13 +42,8 @@ from pyrmq.errors import ClosedError, ConfigError, RmqError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from os import PathLike
     from types import FrameType
 
-    from pyrmq._client.consume_hooks import ConsumeHook
-    from pyrmq._client.consumer_options import Allocate, Order
-    from pyrmq._client.credentials import Credentials
-    from pyrmq._client.values import Start
     from pyrmq.consumer.trace import Trace
 
 __all__ = ["PushConsumer"]
@@ -122,44 +117,16 @@ class PushConsumer:
     """
 
     def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str,
-        threads: int = ListenerOptions.threads,
-        order: Order = ListenerOptions.order,
-        consume_batch: int = ListenerOptions.consume_batch,
-        time_limit: float = ListenerOptions.time_limit,
-        max_tries: int | None = ListenerOptions.max_tries,
-        suspend_pause: float = ListenerOptions.suspend_pause,
-        start: Start = ListenerOptions.start,
-        instance_name: str = ListenerOptions.instance_name,
-        ahead_bytes: int = ListenerOptions.ahead_bytes,
-        commit_interval: float = 5.0,
-        rebalance: float = ListenerOptions.rebalance,
-        namespace: str = ListenerOptions.namespace,
-        unit_name: str = ListenerOptions.unit_name,
-        address_server: str | None = ListenerOptions.address_server,
-        allocate: Allocate = ListenerOptions.allocate,
-        broadcasting: bool = ListenerOptions.broadcasting,
-        offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
-        hooks: Sequence[ConsumeHook] = ListenerOptions.hooks,
-        credentials: Credentials | None = ListenerOptions.credentials,
-        trace: bool = ListenerOptions.trace,
-        trace_topic: str = ListenerOptions.trace_topic,
+        self, *, threads: int = ListenerOptions.threads, **options: Unpack[ListenerArguments]
     ) -> None:
-        given = {
-            name: value
-            for name, value in locals().items()
-            if name not in {"self", "commit_interval"}
-        }
-        self._options = ListenerOptions(**given, auto_commit=commit_interval)
+        self._options = ListenerOptions.of(threads, options)
+        group = self._options.group
         self._core = _core.ListeningConsumer(self._options.native())
         self._group = group
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, self._options)
         self._callbacks: CallbackThread | None = None
-        self._hooks = ConsumeHooks(self._options.hooks, group, namespace)
+        self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
         self._trace: Trace | None = None
         self._calls: dict[str, Call] = {}
         self._filters: dict[str, tuple[str, bool]] = {}
