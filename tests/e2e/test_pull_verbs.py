@@ -195,13 +195,70 @@ def test_a_member_that_does_not_poll_gives_its_queues_back_until_it_does(
         member(max_poll_interval=0)
 
 
+def test_a_call_for_several_topics_that_fails_late_changes_nothing(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second topic is refused after the first was joined with another filter."""
+    first, second = f"{topic}-1", f"{topic}-2"
+    make(address, first, ["without a tag"], queues=1)
+    make(address, second, [], queues=1)
+
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(first, "one || two")
+        native = consumer._core
+
+        class Refusing:
+            def __getattr__(self, name: str) -> object:
+                return getattr(native, name)
+
+            def subscribe(self, name: str, text: str, is_sql: bool) -> None:  # noqa: FBT001
+                if name == second:
+                    raise TopicNotFound("refused")
+                native.subscribe(name, text, is_sql)
+
+        monkeypatch.setattr(consumer, "_core", Refusing())
+        with pytest.raises(TopicNotFound, match="refused"):
+            consumer.subscribe([first, second])
+        monkeypatch.undo()
+        assert {queue.topic for queue in consumer.assignment()} == {first}
+        assert not consumer.poll(timeout=1.0), "the filter is the old one"
+
+
+def test_asyncio_follows_a_pattern_and_gives_queues_back_when_nobody_polls(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"{topic}-red", f"{topic}-green"]
+    for name in names:
+        make(address, name, [name], queues=1)
+
+    async def main() -> None:
+        options = {"max_poll_interval": 3.0, "rebalance": 0.5}
+        group = f"g-{topic}"
+        async with pyrmq.aio.PullConsumer(
+            name_server=address,
+            group=group,
+            **options,  # type: ignore[arg-type]
+        ) as consumer:
+            await consumer.subscribe(re.compile(re.escape(topic) + "-.*"))
+            assert {queue.topic for queue in consumer.assignment()} == set(names)
+            async with asyncio.timeout(40):
+                await asyncio.to_thread(await_true, lambda: not consumer.assignment(), 30)
+                found: set[bytes] = set()
+                while len(found) < len(names):
+                    found |= {one.body for one in await consumer.poll(timeout=0.5)}
+            assert found == {name.encode() for name in names}
+            await consumer.unsubscribe(names[0])
+
+    with caplog.at_level(logging.ERROR, "pyrmq.consumer"):
+        asyncio.run(main())
+    assert "not polled for" in caplog.text
+
+
 def test_arguments_that_cannot_work_are_refused(address: str, topic: str) -> None:
     make(address, topic, [], queues=1)
 
     async def main() -> None:
         async with pyrmq.aio.PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
-            with pytest.raises(ConfigError, match=r"use pyrmq\.PullConsumer"):
-                await consumer.subscribe(re.compile("orders-.*"))  # type: ignore[arg-type]
             await consumer.subscribe(topic)
             (queue, *_) = await consumer.queues(topic)
             for offset in (2**70, -1, "1"):

@@ -13,10 +13,11 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.values import committable, places_of, start_of, whole
+from pyrmq._client.values import committable, places_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
+from pyrmq.consumer.subscriptions import Subscriptions, watched
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -41,9 +42,9 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
-        if options.max_poll_interval is not None:
-            raise ConfigError("option `max_poll_interval` is for pyrmq.PullConsumer")
+        self._subscriptions = Subscriptions(self._core.subscribe, self._control, options)
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
+        self._is_watched = False
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
         self._group = options.group
@@ -55,30 +56,45 @@ class PullConsumer(ConfiguredConsumer):
         self._finalizer = weakref.finalize(self, leave, self._core)
 
     async def subscribe(
-        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+        self,
+        topic: str | Iterable[str] | re.Pattern[str],
+        tags: str = "*",
+        *,
+        sql: str | None = None,
     ) -> None:
         """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
-
-        Raises:
-            ConfigError: A pattern is given, which only the sync form takes, or as there.
 
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
-        given: object = topic
-        if isinstance(given, re.Pattern):
-            raise ConfigError(
-                f"pyrmq.aio.PullConsumer takes names of topics, not the pattern {given.pattern!r}: "
-                "use pyrmq.PullConsumer"
-            )
         text, is_sql = filter_of(tags, sql)
-        topics = [topic] if isinstance(topic, str) else [*topic]
+        subscriptions = self._subscriptions
+        if isinstance(topic, re.Pattern):
+            await asyncio.to_thread(subscriptions.add_pattern, topic, text, is_sql)
+            self._watch()
+            return
+        topics = topics_of(topic)
         if len(topics) > 1:
-            # All or none: a topic that is missing must not leave the others subscribed.
+            # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
                 await self._outcomes.call(self._core.queues_of_to, one)
-        for one in topics:
-            await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+        before: dict[str, tuple[str, bool] | None] = {}
+        try:
+            for one in topics:
+                before[one] = subscriptions.filter_of(one)
+                await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+                subscriptions.add(one, text, is_sql)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(subscriptions.undo, before))
+            raise
+        if self._options.max_poll_interval is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Let a thread look after the subscriptions."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
 
     async def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic; see :meth:`pyrmq.PullConsumer.unsubscribe`.
@@ -86,6 +102,7 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
         """
+        self._subscriptions.remove(topic)
         if not await self._outcomes.call(self._control.unsubscribe_to, topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
@@ -155,6 +172,21 @@ class PullConsumer(ConfiguredConsumer):
         timeout: float | None,  # noqa: ASYNC109 - as the sync form
     ) -> _Messages:
         whole("max_messages", max_messages, 1)
+        if self._options.max_poll_interval is None:
+            return await self._poll_native(take, max_messages, timeout)
+        # It may join the group again.
+        await asyncio.to_thread(self._subscriptions.poll_begins)
+        try:
+            return await self._poll_native(take, max_messages, timeout)
+        finally:
+            self._subscriptions.poll_ends()
+
+    async def _poll_native(
+        self,
+        take: Callable[[int, int], _Messages],
+        max_messages: int,
+        timeout: float | None,  # noqa: ASYNC109 - as the sync form
+    ) -> _Messages:
         arrival = self._listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout

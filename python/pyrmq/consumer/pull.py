@@ -24,11 +24,17 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.values import committable, milliseconds, places_of, start_of, whole
-from pyrmq.consumer.callbacks import CallbackThread
+from pyrmq._client.values import (
+    committable,
+    milliseconds,
+    places_of,
+    start_of,
+    topics_of,
+    whole,
+)
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
-from pyrmq.consumer.subscriptions import Subscriptions
+from pyrmq.consumer.subscriptions import Subscriptions, watched
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -121,8 +127,9 @@ class PullConsumer(ConfiguredConsumer):
         fetched with those and not returned is dropped.
 
         Args:
-            topic: A topic, or several; they must all exist. Or a compiled pattern: all topics whose
-                whole name matches, and, within `rebalance` seconds, those that appear later.
+            topic: A topic, or several; they must all exist, else none is subscribed to. Or a
+                compiled pattern: all topics whose whole name matches, and, within `rebalance`
+                seconds, those that appear later.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
@@ -142,14 +149,20 @@ class PullConsumer(ConfiguredConsumer):
             self._subscriptions.add_pattern(topic, text, is_sql)
             self._watch()
             return
-        topics = [topic] if isinstance(topic, str) else [*topic]
+        topics = topics_of(topic)
         if len(topics) > 1:
-            # All or none: a topic that is missing must not leave the others subscribed.
+            # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
                 self._core.queues_of(one)
-        for one in topics:
-            self._core.subscribe(one, text, is_sql)
-            self._subscriptions.add(one, text, is_sql)
+        before: dict[str, tuple[str, bool] | None] = {}
+        try:
+            for one in topics:
+                before[one] = self._subscriptions.filter_of(one)
+                self._core.subscribe(one, text, is_sql)
+                self._subscriptions.add(one, text, is_sql)
+        except BaseException:
+            self._subscriptions.undo(before)
+            raise
         if self._options.max_poll_interval is not None:
             self._watch()
 
@@ -273,15 +286,9 @@ class PullConsumer(ConfiguredConsumer):
 
     def _watch(self) -> None:
         """Let a thread look after the subscriptions."""
-        if self._is_watched:
-            return
-        self._is_watched = True
-        if self._callbacks is None:
-            self._callbacks = CallbackThread(self._control, self._group)
-            self._subscriptions.serve(self._callbacks)
-            self._callbacks.start()
-        else:
-            self._subscriptions.serve(self._callbacks)
+        if not self._is_watched:
+            self._is_watched = True
+            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from pyrmq import _core
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode
+from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyrmq._client.consumer_options import ConsumerOptions
     from pyrmq._core import ConsumerControl
-    from pyrmq.consumer.callbacks import CallbackThread
 
 __all__ = ["Subscriptions"]
 
@@ -31,6 +31,19 @@ _CHECKS = 4
 """Looks at the time since the last poll in each interval."""
 
 _Filter = tuple[str, bool]
+
+
+def watched(
+    subscriptions: Subscriptions, thread: CallbackThread | None, control: ConsumerControl
+) -> CallbackThread:
+    """Let the consumer's thread look after its subscriptions; start one if there is none."""
+    if thread is None:
+        thread = CallbackThread(control, subscriptions.group)
+        subscriptions.serve(thread)
+        thread.start()
+    else:
+        subscriptions.serve(thread)
+    return thread
 
 
 class Subscriptions:
@@ -51,6 +64,7 @@ class Subscriptions:
         self._subscribe = subscribe
         self._control = control
         self._options = options
+        self.group = options.group
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
         self._by_pattern: set[str] = set()
@@ -65,6 +79,29 @@ class Subscriptions:
         thread.repeat(self._options.rebalance, self.look)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
+
+    def filter_of(self, topic: str) -> _Filter | None:
+        """Return the filter of a topic that is subscribed to; None for others."""
+        with self._lock:
+            return self._topics.get(topic)
+
+    def undo(self, before: Mapping[str, _Filter | None]) -> None:
+        """Restore the filters of topics, and leave those that had none; a failure is logged.
+
+        A call for several topics that fails must not leave the group joined for some of them.
+        """
+        for topic, old in before.items():
+            try:
+                if old is None:
+                    self.remove(topic)
+                    self._control.unsubscribe(topic)
+                else:
+                    self._subscribe(topic, *old)
+                    self.add(topic, *old)
+            except RmqError:
+                _log.exception(
+                    "group %s: the subscription of %s is not undone", self._options.group, topic
+                )
 
     def add(self, topic: str, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
         """Note a topic that was subscribed to by name."""
