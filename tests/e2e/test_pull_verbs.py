@@ -271,3 +271,20 @@ def test_arguments_that_cannot_work_are_refused(address: str, topic: str) -> Non
         with pytest.raises(ConfigError, match="the offset of"):
             consumer.commit({queue: 2**63})
     assert not any(committed(address, f"g-{topic}", topic).values())
+
+
+def test_two_members_of_one_name_are_warned(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def member(name: str) -> PullConsumer:
+        return PullConsumer(name_server=address, group=f"g-{topic}", instance_name=name)
+
+    with member("one"):
+        assert not caplog.records
+        with member("two"):
+            assert not caplog.records
+        with member("one"):
+            assert "two consumers of this process have the client id" in caplog.text
+    caplog.clear()
+    with member("one"):
+        assert not caplog.records, "the others are closed"

@@ -74,3 +74,22 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "me").write_text("in the way")
     with pytest.raises(OSError, match="me"):
         LocalOffsets(tmp_path, "me", "g").write(lambda: JAVA)
+
+
+def test_a_second_member_with_the_same_file_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = LocalOffsets(tmp_path, "me", "g"), LocalOffsets(tmp_path, "me", "g")
+    first.take()
+    assert not first.path.parent.exists(), "a member that has written nothing leaves no folder"
+    first.write(lambda: JAVA)
+    assert not caplog.records
+    second.take()
+    assert "in use by another broadcasting member" in caplog.text
+    first.release()
+    caplog.clear()
+    third = LocalOffsets(tmp_path, "me", "g")
+    third.take()
+    assert not caplog.records
+    third.release()
+    second.release()

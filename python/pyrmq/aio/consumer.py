@@ -13,6 +13,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
+from pyrmq._client.identities import note_member
 from pyrmq._client.values import committable, places_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
@@ -47,6 +48,7 @@ class PullConsumer(ConfiguredConsumer):
         self._is_watched = False
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
+        note_member(options.group, self._control.client_id(), self)
         self._group = options.group
         self._outcomes = CompletionList()
         self._arrival: asyncio.Event | None = None

@@ -35,6 +35,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ListenerArguments, ListenerOptions
 from pyrmq._client.ending import leave
+from pyrmq._client.identities import note_member
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.signals import stop_signals
@@ -117,6 +118,7 @@ class PushConsumer:
         self._callbacks: CallbackThread | None = None
         self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
         self._hooks.client_id = self._control.client_id()
+        note_member(self._options.group, self._control.client_id(), self)
         self._trace: Trace | None = None
         self._group = group
         self._calls: dict[str, Call] = {}

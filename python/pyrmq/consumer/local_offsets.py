@@ -9,9 +9,11 @@ id goes on where this one has stopped::
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +43,35 @@ class LocalOffsets:
         base = Path.home() / ".rocketmq_offsets" if folder is None else Path(folder)
         self.path = base / client_id / group / "offsets.json"
         self._backup = self.path.with_name("offsets.json.bak")
+        self._unlock: weakref.finalize[..., LocalOffsets] | None = None
         self._written = b""
         # Held while the file is replaced: a commit and the consumer's thread may both do it.
         self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Warn if another member has the same file, once there is a folder for it."""
+        if self._unlock is not None or not self.path.parent.is_dir():
+            return
+        try:
+            lock = os.open(self.path.with_name("offsets.json.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+            self._unlock = weakref.finalize(self, os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.warning(
+                "%s is in use by another broadcasting member: each overwrites the other's offsets, "
+                "so messages are missed or come again. Fix: give each its own `instance_name` or "
+                "`offset_dir`",
+                self.path,
+            )
+        except OSError as error:
+            # Writing the offsets reports what is wrong with the folder.
+            _log.debug("%s is not locked: %s", self.path, error)
+
+    def release(self) -> None:
+        """Let another member have the file."""
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
 
     def read(self) -> list[_Row]:
         """Return the offsets; those of the backup if the file is damaged or missing.
@@ -83,6 +111,7 @@ class LocalOffsets:
             if text == self._written:
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.take()
             if self.path.exists():
                 _replace(self._backup, self.path.read_bytes())
             _replace(self.path, text)

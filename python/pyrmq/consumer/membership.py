@@ -76,6 +76,7 @@ class OffsetFile:
             namespace = options.namespace
             group = f"{namespace}%{options.group}" if namespace else options.group
             self._file = LocalOffsets(options.offset_dir, control.client_id(), group)
+            self._file.take()
             control.begin_at(self._file.read())
 
     def write_each(self, seconds: float | None, thread: CallbackThread) -> bool:
@@ -106,3 +107,6 @@ class OffsetFile:
             self.write()
         except OSError:
             _log.exception("offsets not written")
+        finally:
+            if self._file is not None:
+                self._file.release()

@@ -24,6 +24,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
+from pyrmq._client.identities import note_member
 from pyrmq._client.values import (
     committable,
     milliseconds,
@@ -108,6 +109,7 @@ class PullConsumer(ConfiguredConsumer):
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
+        note_member(options.group, self._control.client_id(), self)
         self._group = options.group
         self._is_watched = False
         self._closed = False

@@ -32,6 +32,7 @@ from pyrmq._client import log
 from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.consumer_options import ListenerArguments, ListenerOptions
 from pyrmq._client.ending import leave
+from pyrmq._client.identities import note_member
 from pyrmq._client.values import milliseconds
 from pyrmq.consumer.call import Call, is_coroutine_function
 from pyrmq.consumer.callbacks import CallbackThread
@@ -125,6 +126,7 @@ class PushConsumer:
         self._group = group
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, self._options)
+        note_member(self._options.group, self._control.client_id(), self)
         self._callbacks: CallbackThread | None = None
         self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
         self._trace: Trace | None = None
