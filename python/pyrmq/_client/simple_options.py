@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
 from pyrmq._client.consume_hooks import ConsumeHook
+from pyrmq._client.credentials import Credentials, native_credentials
 from pyrmq._client.options import Options
 from pyrmq._client.values import name_servers, whole
 from pyrmq.errors import AckError, ConfigError, RmqError
@@ -51,6 +52,7 @@ class SimpleConsumerArguments(TypedDict, total=False):
     unit_name: str
     address_server: str | None
     hooks: Sequence[ConsumeHook]
+    credentials: Credentials | None
 
 
 class SimpleConsumerOptions(Options):
@@ -74,6 +76,7 @@ class SimpleConsumerOptions(Options):
     unit_name: str = ""
     address_server: str | None = None
     hooks: Sequence[ConsumeHook] = ()
+    credentials: Credentials | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -102,6 +105,7 @@ class SimpleConsumerOptions(Options):
             "address_server": self.address_server,
             "is_ordered": self.order == "queue",
             "max_tries": self.max_tries,
+            "credentials": native_credentials(self.credentials),
         }
 
 

@@ -71,6 +71,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         unit_name: The unit that this client belongs to.
         address_server: Where to ask for the name servers by HTTP, as for a producer.
         hooks: See what is received, such as those of :mod:`pyrmq.otel`.
+        credentials: The user that requests are sent as, and its secret. Default: the file that the
+            environment variable ``PYRMQ_CREDENTIALS`` names; without it nothing is signed.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

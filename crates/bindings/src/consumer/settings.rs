@@ -105,6 +105,7 @@ pub(crate) struct SimpleSettings {
     address_server: Option<String>,
     is_ordered: bool,
     max_tries: Option<i32>,
+    credentials: Option<Py<Credentials>>,
 }
 
 impl SimpleSettings {
@@ -119,6 +120,7 @@ impl SimpleSettings {
             .transpose()?;
         options.client.unit_name = self.unit_name;
         options.client.namespace = self.namespace;
+        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
         options.is_ordered = self.is_ordered;
         options.max_tries = self.max_tries;
         options.start = if self.start == "last" {
