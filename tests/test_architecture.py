@@ -110,6 +110,7 @@ LONG_FILES: dict[str, str] = {
     "crates/store/src/fs/real.rs": "all unsafe code of the crate is in this file",
     "crates/testkit/src/sim.rs": "one disk; every call of a file system once more",
     "python/pyrmq/admin.py": CLASS,
+    "python/pyrmq/aio/consumer.py": CLASS,
     "python/pyrmq/aio/producer.py": CLASS,
     "python/pyrmq/aio/push.py": CLASS,
     "python/pyrmq/broker/metrics.py": KIND,

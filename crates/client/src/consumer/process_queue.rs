@@ -194,19 +194,6 @@ pub struct Messages {
     pub(crate) refusals: u32,
 }
 
-impl Messages {
-    /// One record of a chunk.
-    pub(crate) fn of_record(chunk: Arc<Chunk>, index: usize) -> Self {
-        Self {
-            chunk,
-            first: index,
-            end: index + 1,
-            tries: 0,
-            refusals: 0,
-        }
-    }
-}
-
 /// How much may be fetched ahead for one queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {

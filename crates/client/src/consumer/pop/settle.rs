@@ -228,7 +228,13 @@ impl Shared {
 
     /// Puts a message that was tried too often among the dead letters. If that fails it comes again, and is tried anew.
     pub(crate) async fn bury(self: Arc<Self>, message: Popped) {
-        let one = Messages::of_record(message.chunk.clone(), message.index);
+        let one = Messages {
+            chunk: message.chunk.clone(),
+            first: message.index,
+            end: message.index + 1,
+            tries: 0,
+            refusals: 0,
+        };
         let queue = &message.chunk.queue;
         if let Err(error) = self.send_back.send(&one, DEAD_LETTER).await {
             tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
