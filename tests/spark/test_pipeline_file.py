@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyrmq import Admin
 from pyrmq.cli.main import main
 from pyrmq.pipeline import PipelineError, load
 from pyrmq.pipeline.lines import find_lines
 from pyrmq.pipeline.report import Report, write_report
+from pyrmq.pipeline.running import missing_topics
 from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.spark.figures import BatchFigures, Lag
+
+if TYPE_CHECKING:
+    from pyrmq.testing import Cluster
 
 GOOD = """\
 name = "shop"
@@ -103,6 +111,19 @@ def test_a_file_that_is_missing_or_lacks_a_table(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.toml")
     with pytest.raises(PipelineError, match=r"table \[sink\] is missing"):
         load(written(tmp_path, '[source]\nnameServer = "h:1"\ntopic = "x"\n'))
+
+
+def test_topics_that_do_not_exist_are_found(tmp_path: Path, rocketmq_session: Cluster) -> None:
+    names = rocketmq_session.name_server
+    with Admin(name_server=names) as admin:
+        admin.create_topic("there", queues=1)
+    text = GOOD.replace('"h:1"', f'"{names}"').replace("orders-rejected", "nowhere")
+    to_topic = text.replace('format = "parquet"\npath = "lake/orders"\npartitionBy = ["id"]', "{}")
+    sink = 'format = "topic"\ntopic = "{}"'
+    for topic, missing in (("there", ["nowhere"]), ("elsewhere", ["elsewhere", "nowhere"])):
+        made = load(written(tmp_path, to_topic.replace("{}", sink.format(topic))))
+        assert missing_topics(made) == missing
+    assert missing_topics(load(written(tmp_path, text.replace("nowhere", "drop")))) == []
 
 
 def test_the_file_of_the_docs_is_a_pipeline(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """Plan a pipeline and read one row, without writing anything.
 
     Returns:
-        What was found: the sink's columns, and whether a row is there.
+        What was found: the sink's columns, whether a row is there, and topics that are missing.
 
     Raises:
         PipelineError: a step, a schema or a condition does not fit.
@@ -51,7 +51,35 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     _check_sink(pipeline, frames)
     seen = spark.read.format("rocketmq").options(**options).load().count()
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in frames.rows.schema.fields)
-    return [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
+    found = [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
+    return found + [
+        f"topic {topic} does not exist: create it (`pyrmq topic create {topic}`); a topic that the"
+        " first message creates is not written exactly once"
+        for topic in missing_topics(pipeline)
+    ]
+
+
+def missing_topics(pipeline: Pipeline) -> list[str]:
+    """Return the topics that a pipeline writes to and that its name servers do not know.
+
+    Raises:
+        NameServerUnreachable: no name server answers.
+    """
+    from pyrmq.admin import Admin
+    from pyrmq.spark.sink_options import SinkOptions
+
+    targets = []
+    if pipeline.sink["format"] == "topic":
+        targets.append(topic_options(pipeline))
+    if pipeline.reject not in {"drop", "fail"}:
+        targets.append(_reject_options(pipeline))
+    missing = []
+    for given in targets:
+        options = SinkOptions.parse(given, has_topic_column=True)
+        with Admin(name_server=options.name_server) as admin:
+            if options.topic is not None and options.topic not in admin.topics():
+                missing.append(options.topic)
+    return missing
 
 
 def _check_sink(pipeline: Pipeline, frames: Frames) -> None:
