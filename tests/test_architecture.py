@@ -40,7 +40,7 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "broker": [
         *("error", "admission", "options", "stats", "tables", "message", "delivery"),
-        *("long_polling", "announcements", "context", "processor", "figures"),
+        *("pop", "long_polling", "announcements", "context", "processor", "figures"),
         *("retention", "registration", "ports"),
         "broker",
     ],

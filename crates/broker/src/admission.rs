@@ -4,8 +4,8 @@
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::names::{
-    DLQ_PREFIX, NOT_ALLOWED_SEND_TOPICS, PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_TOPIC, TIMER_TOPIC,
-    TOPIC_LIMIT, TRANSACTION_GROUP, is_legal, is_retry,
+    DLQ_PREFIX, NOT_ALLOWED_SEND_TOPICS, PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_GROUP, REVIVE_TOPIC,
+    TIMER_TOPIC, TOPIC_LIMIT, TRANSACTION_GROUP, is_legal, is_retry,
 };
 
 /// Longest name of a retry or dead-letter topic.
@@ -93,9 +93,9 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a commit for the group that is the broker's own: its offsets say which transactions are done.
+/// Refuses a commit for a group that is the broker's own: its offsets say which transactions or check points are done.
 pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
-    if group == TRANSACTION_GROUP {
+    if matches!(group, TRANSACTION_GROUP | REVIVE_GROUP) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!("only the broker commits offsets of its group: {group}"),

@@ -10,6 +10,7 @@ pub mod figures;
 pub mod long_polling;
 mod message;
 pub mod options;
+pub mod pop;
 mod ports;
 mod processor;
 pub mod registration;

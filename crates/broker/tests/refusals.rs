@@ -221,9 +221,9 @@ async fn codes_without_a_row_say_so() {
     let unsupported = response::REQUEST_CODE_NOT_SUPPORTED;
     refused(
         &site,
-        Command::request(request::POP_MESSAGE),
+        Command::request(request::POP_LITE_MESSAGE),
         unsupported,
-        &["pop"],
+        &["lite"],
     )
     .await;
     refused(

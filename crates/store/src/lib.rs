@@ -53,7 +53,6 @@ pub use pyrmq_remoting::message::Durability;
 #[doc(hidden)]
 pub use pyrmq_remoting::sync::schedule_by;
 pub use read::query::{Boundary, Found, Get, GetStatus, Got, QueueEntry, RecordFilter, TagFilter};
-pub use recovery::pop::POPPED;
 pub use stats::{Busy, Health, Stats};
 pub use store::Store;
 pub use timer::{TIMER_QUEUE, TimerProgress, TimerStore, TimerUnit};

@@ -334,6 +334,52 @@ class BrokerOptions(Options):
         maximum=10_000,
         live=True,
     )
+    max_pop_polling_size: int = option(
+        default=100_000,
+        text="maximum pops and notifications that wait",
+        unit="requests",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    pop_polling_size: int = option(
+        default=1024,
+        text="maximum pops and notifications of a group that wait for one queue, or for any queue",
+        unit="requests",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    pop_from_retry_probability: int = option(
+        default=20,
+        text="pops of a hundred that read the retry topic first; the others read it last",
+        unit="percent",
+        maximum=100,
+    )
+    enable_retry_topic_v2: bool = option(
+        default=False,
+        text="popped messages that come back go to `%RETRY%group+topic` instead of "
+        "`%RETRY%group_topic`",
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = option(
+        default=True,
+        text="with `enableRetryTopicV2`, pops also read `%RETRY%group_topic`",
+    )
+    default_message_request_mode: str = option(
+        default="PULL",
+        text="how groups get messages of topics for which `setConsumeMode` was not used",
+        choices=("PULL", "POP"),
+    )
+    default_pop_share_queue_num: int = option(
+        default=-1,
+        text="with POP as the default: other clients that pop a client's queues; -1: all clients "
+        "pop all queues",
+        unit="clients",
+        minimum=-1,
+        maximum=1_000_000,
+    )
+    server_load_balancer_enable: bool = option(
+        default=True,
+        text="the broker divides queues among the clients that ask it for their queues",
+    )
     default_query_max_num: int = option(
         default=32,
         text="maximum messages in one answer to a query by unique key",

@@ -5,6 +5,7 @@
 
 mod health;
 mod tasks;
+mod threads;
 
 pub use health::{Descriptors, Health, Unfinished};
 
@@ -12,12 +13,13 @@ use crate::context::State;
 use crate::error::BrokerError;
 use crate::long_polling::{Held, LongPolling};
 use crate::options::Options;
+use crate::pop::hold::HeldPops;
 use crate::ports;
 use crate::processor;
 use crate::registration::{self, LostConnection};
 use crate::retention;
 use pyrmq_remoting::body::TopicConfig;
-use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, REVIVE_TOPIC, TIMER_TOPIC};
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Security, Server, Shutdown, Stats,
     SystemResolver, Tracker, UnfinishedFrames, descriptor_limit, raise_descriptor_limit,
@@ -29,7 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tasks::{answer_waiting, check_transactions, scan_clients, sweep_waiting, write_files};
+use tasks::{
+    answer_waiting, check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting,
+    write_files,
+};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
@@ -99,12 +104,21 @@ impl Broker {
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
         let (long_polling, ready) = LongPolling::new(limit);
+        let most = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
+        let (held, ready_pops) =
+            HeldPops::new(most(options.max_pop_polling_size), most(options.pop_polling_size));
         // Before the store opens, which takes its part of it.
         raise_descriptor_limit();
-        let state = Arc::new(State::open(options, fs, long_polling, name_servers.len())?);
+        let state = Arc::new(State::open(
+            options,
+            fs,
+            (long_polling, held),
+            name_servers.len(),
+        )?);
         let tasks = Tracker::new(handle.clone());
         let listener = hook_up(&state, &tasks, rows, security).inspect_err(|_| close_store(&state))?;
         let (main, fast, client) = listener;
+        state.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
         let broker = Arc::new(Self {
             client,
@@ -124,6 +138,7 @@ impl Broker {
             state,
         });
         broker.run(main, fast, ready);
+        broker.run_pops(ready_pops);
         tracing::info!(
             broker = broker.state.options.broker_name,
             address = broker.address(),
@@ -241,6 +256,7 @@ impl Broker {
         registration::unregister(&self.state, &self.client, &self.name_servers).await;
         self.serving.stop();
         self.state.long_polling.close();
+        self.state.pops.held.close();
         if timeout(deadline, self.servers.idle()).await.is_err() {
             self.serving.stop_now();
             self.servers.wait(CUT).await;
@@ -250,6 +266,7 @@ impl Broker {
         self.client.close().await;
         self.state.delays.stop();
         self.state.timers.stop();
+        self.state.pops.revive_wakeup.stop();
         let threads = std::mem::take(&mut *lock(&self.deliverers));
         let state = self.state.clone();
         let closed = tokio::task::spawn_blocking(move || {
@@ -304,19 +321,6 @@ impl Broker {
         self.start_thread("pyrmq-delay", |state| state.delays.run(&state.store));
         self.start_thread("pyrmq-timer", |state| state.timers.run(&state.store));
     }
-
-    fn start_thread(&self, name: &str, run: impl FnOnce(&State) + Send + 'static) {
-        let state = self.state.clone();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || run(&state));
-        match thread {
-            Ok(thread) => lock(&self.deliverers).push(thread),
-            Err(error) => {
-                tracing::error!(name, %error, "cannot start a thread: delayed messages will not be delivered");
-            }
-        }
-    }
 }
 
 /// A broker that nobody stopped must not leave tasks behind; the store closes itself when the last of them is gone.
@@ -326,6 +330,7 @@ impl Drop for Broker {
         self.background.stop_now();
         self.state.delays.stop();
         self.state.timers.stop();
+        self.state.pops.revive_wakeup.stop();
     }
 }
 
@@ -341,7 +346,10 @@ fn hook_up(
         if let Some(state) = waiting.upgrade() {
             if arrival.topic == TIMER_TOPIC {
                 state.timers.arrived();
+            } else if arrival.topic.starts_with(REVIVE_TOPIC) {
+                state.pops.revive_wakeup.notify();
             }
+            state.pops.held.arrived(arrival);
             state.long_polling.arrived(arrival);
         }
     }));
@@ -385,24 +393,5 @@ impl Events for Connections {
         for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {
             self.0.notify(&group, &members);
         }
-    }
-}
-
-fn persist_and_close(state: &State) -> Result<(), BrokerError> {
-    // Each is tried whatever becomes of the others: the store must be closed cleanly in any case.
-    let results = [
-        state.persist_offsets(),
-        state.delays.persist(&state.store),
-        state.store.close(),
-    ];
-    results
-        .into_iter()
-        .collect::<Result<(), _>>()
-        .map_err(BrokerError::from)
-}
-
-fn close_store(state: &State) {
-    if let Err(error) = state.store.close() {
-        tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }
 }

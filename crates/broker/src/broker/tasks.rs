@@ -1,8 +1,11 @@
 //! What a broker does in the background, each a task until its shutdown.
 
 use crate::context::State;
+use crate::error::BrokerError;
 use crate::long_polling::{EndOf, Held};
+use crate::pop::hold::HeldPop;
 use crate::processor;
+use crate::processor::pop::Pop;
 use crate::processor::pull::Pull;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
@@ -38,6 +41,39 @@ pub(super) async fn answer_waiting(
     }
 }
 
+pub(super) async fn answer_pops(
+    state: Arc<State>,
+    mut ready: UnboundedReceiver<HeldPop>,
+    shutdown: Shutdown,
+) {
+    let pop = Pop::new(state);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => return,
+            held = ready.recv() => match held {
+                Some(held) => pop.resume(held),
+                None => return,
+            },
+        }
+    }
+}
+
+/// Wakes pops at their time.
+pub(super) async fn wake_pops(state: Arc<State>, shutdown: Shutdown) {
+    loop {
+        let now_ms = clock::now_ms();
+        let next_ms = state.pops.held.sweep(now_ms);
+        let left_ms = next_ms.map_or(i64::MAX, |next_ms| next_ms.saturating_sub(now_ms));
+        let wait = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(SWEEP);
+        tokio::select! {
+            () = shutdown.stopped() => return,
+            () = state.pops.held.sooner.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
 pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
     let mut had_failed = false;
@@ -54,6 +90,7 @@ pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
         let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
         state.long_polling.sweep(clock::now_ms(), check);
+        state.pops.held.drop_closed();
         let now_ms = clock::now_ms();
         state.stats.sample(now_ms);
         state.sample_traffic(now_ms, &schedule.due(now_ms));
@@ -98,10 +135,31 @@ pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
         let written = tokio::task::spawn_blocking(move || {
             writing
                 .persist_offsets()
+                .and(writing.persist_orders())
                 .and(writing.delays.persist(&writing.store))
         });
         if let Ok(Err(error)) = written.await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
         }
+    }
+}
+
+pub(super) fn persist_and_close(state: &State) -> Result<(), BrokerError> {
+    // Each is tried whatever becomes of the others: the store must be closed cleanly in any case.
+    let results = [
+        state.persist_offsets(),
+        state.persist_orders(),
+        state.delays.persist(&state.store),
+        state.store.close(),
+    ];
+    results
+        .into_iter()
+        .collect::<Result<(), _>>()
+        .map_err(BrokerError::from)
+}
+
+pub(super) fn close_store(state: &State) {
+    if let Err(error) = state.store.close() {
+        tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }
 }

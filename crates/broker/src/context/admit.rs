@@ -156,6 +156,17 @@ impl State {
         self.group_topic(&admission::dead_letter_topic(group), 1, 0)
     }
 
+    /// The retry topic of pops, made when it is missing. Names of `enableRetryTopicV2` have a `+`, which no client may
+    /// use.
+    pub(crate) fn pop_retry_topic(&self, name: &str, group: &str) -> Result<Arc<Topic>, Refusal> {
+        let (topic, made) = self.topics.get_or_put(name, || both_ways(name, 1, 0))?;
+        if made {
+            self.announcements.changed();
+            self.offsets.commit(group, name, 0, 0);
+        }
+        Ok(topic)
+    }
+
     fn group_topic(&self, name: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
         if let Some(known) = self.topics.get(name) {
             return Ok(known);

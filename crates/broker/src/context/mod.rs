@@ -12,6 +12,8 @@ use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
 use crate::options::Options;
+use crate::pop::Pops;
+use crate::pop::hold::HeldPops;
 use crate::stats::Stats;
 use crate::stats::windows::Span;
 use crate::tables::clients::Clients;
@@ -25,7 +27,7 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::net::{Client, Peer, Table, WeakClient};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -62,6 +64,8 @@ pub struct State {
     pub locks: Locks,
     /// Pulls that wait.
     pub long_polling: LongPolling,
+    /// Messages that groups pop.
+    pub pops: Pops,
     /// Delayed messages.
     pub delays: Delays,
     /// Timer messages.
@@ -81,6 +85,8 @@ pub struct State {
     /// What is said of tracing, with `traceOn` and without.
     traced: Said,
     untraced: Said,
+    /// How name servers are asked; known once the ports are open.
+    asks: OnceLock<(WeakClient, Vec<String>)>,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
     // Guards that an older text is not written over a newer one.
@@ -153,7 +159,7 @@ impl State {
     pub(crate) fn open(
         options: Options,
         fs: &Arc<dyn Fs>,
-        long_polling: LongPolling,
+        (long_polling, held): (LongPolling, HeldPops),
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
         // Part of made ids only: any address tells the makers of ids apart well enough.
@@ -172,8 +178,6 @@ impl State {
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let timers = Timers::open(&store, fs)?;
-        let (topics, _) = tables.topics.all();
-        timers.refuse_popped(&store, topics.iter().map(|topic| topic.topic_name.as_str()))?;
         let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;
         Ok(Self {
@@ -184,12 +188,14 @@ impl State {
             clients: Clients::default(),
             locks: Locks::new(options.lock_max_live_time),
             long_polling,
+            pops: Pops::load(&options, held, file)?,
             delays: tables.delays,
             timers,
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
             checks_rights: AtomicBool::new(false),
             address: OnceLock::new(),
+            asks: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
             traced,
             untraced,
@@ -249,6 +255,22 @@ impl State {
         if self.address.set((host, text)).is_err() {
             tracing::error!(%host, "the broker's address was set twice");
         }
+    }
+
+    /// Set once, before anything is served.
+    pub(crate) fn set_name_servers(&self, client: &Client, addresses: &[String]) {
+        let asks = (client.downgrade(), addresses.to_vec());
+        if self.asks.set(asks).is_err() {
+            tracing::error!("the name servers of the broker were set twice");
+        }
+    }
+
+    /// A client and the name server to ask, one after the other; `None` for a broker that stands alone.
+    pub(crate) fn name_server(&self) -> Option<(Client, String)> {
+        let (client, addresses) = self.asks.get()?;
+        let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
+        let address = addresses.get(turn.checked_rem(addresses.len())?)?;
+        Some((client.join(Arc::new(Table::new()))?, address.clone()))
     }
 
     /// Commits an offset, unless its topic was deleted since the caller looked: a topic of the same name must not begin
@@ -332,6 +354,13 @@ impl State {
         record
             .and_then(|record| pyrmq_remoting::message::record::store_timestamp_of(&record))
             .unwrap_or(-1)
+    }
+
+    /// Writes what ordered groups have, if any of it changed.
+    pub(crate) fn persist_orders(&self) -> Result<(), StoreError> {
+        let exists =
+            |topic: &str, group: &str| self.topics.get(topic).is_some() && self.groups.get(group).is_some();
+        self.pops.orders.persist(exists)
     }
 
     /// Tells the members of a consumer group that the membership changed (40).

@@ -117,6 +117,22 @@ pyrmq_remoting::options! {
     recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
     /// That is so where the broker may not be written, too.
     allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
+    /// Pops and notifications that may wait at once; one more is told that too many do.
+    max_pop_polling_size: i32 = 100_000, "maxPopPollingSize", "requests", 1..=10_000_000;
+    /// Those of them that may wait for one queue of a topic and group, or for any queue.
+    pop_polling_size: i32 = 1024, "popPollingSize", "requests", 1..=10_000_000;
+    /// So many of 100 pops read the retry topic first, the others behind the topic.
+    pop_from_retry_probability: i32 = 20, "popFromRetryProbability", "percent", 0..=100;
+    /// Popped messages that come back go to `%RETRY%group+topic` instead of `%RETRY%group_topic`.
+    enable_retry_topic_v2: bool = false, "enableRetryTopicV2", "switch", 0..=0;
+    /// With `enableRetryTopicV2`, pops still read `%RETRY%group_topic`, too.
+    retrieve_message_from_pop_retry_topic_v1: bool = true, "retrieveMessageFromPopRetryTopicV1", "switch", 0..=0;
+    /// How groups get messages of topics for which `setConsumeMode` was not used: PULL or POP.
+    default_message_request_mode: String = "PULL".to_owned(), "defaultMessageRequestMode", "PULL or POP", 0..=0;
+    /// Then: other clients that pop a client's queues as well; -1: every client pops every queue.
+    default_pop_share_queue_num: i32 = -1, "defaultPopShareQueueNum", "clients", -1..=1_000_000;
+    /// The broker divides queues among clients that ask it; else it answers all of them to each.
+    server_load_balancer_enable: bool = true, "serverLoadBalancerEnable", "switch", 0..=0;
     /// Most messages in one answer to a query by unique key.
     default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000, live;
 }
@@ -168,6 +184,13 @@ impl Options {
                     range: "1 to 127 characters of a-z A-Z 0-9 % | _ -".to_owned(),
                 });
             }
+        }
+        if !matches!(self.default_message_request_mode.as_str(), "PULL" | "POP") {
+            return Err(BrokerError::Option {
+                key: "defaultMessageRequestMode",
+                value: self.default_message_request_mode.clone(),
+                range: "PULL or POP".to_owned(),
+            });
         }
         if (1..=2).contains(&self.listen_port) {
             return Err(BrokerError::Option {

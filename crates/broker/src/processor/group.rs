@@ -64,6 +64,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     if header.clean_offset {
         state.offsets.remove_group(name);
     }
+    state.pops.remove_group(name);
     let (topics, _) = state.topics.all();
     for topic in topics {
         topic.traffic.remove_group(name);

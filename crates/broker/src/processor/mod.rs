@@ -9,6 +9,7 @@ pub(crate) mod client;
 pub(crate) mod consumer_status;
 pub(crate) mod group;
 pub(crate) mod offset;
+pub(crate) mod pop;
 pub(crate) mod pull;
 pub(crate) mod query;
 pub(crate) mod recall;

@@ -48,7 +48,7 @@ fn found(offset: i64) -> Command {
 
 /// Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`): within 40 % of RAM of the log's
 /// end. Here: the queue begins at 0 and its messages lie within the same distance.
-fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
+pub(crate) fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
     if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
         return false;
     }
@@ -220,6 +220,7 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     }
     // Pulls that wait would sit on the old offset until their time is up.
     state.long_polling.release_all(Some(name));
+    state.pops.held.release_topic(name);
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
     let queue = |queue_id: i32| MessageQueue::new(name, &state.options.broker_name, queue_id);
     let offsets = found

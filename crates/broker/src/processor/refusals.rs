@@ -7,22 +7,6 @@ use pyrmq_remoting::codes::request;
 pub(super) const REFUSALS: &[(&[i32], &str)] = &[
     (
         &[
-            request::POP_MESSAGE,
-            request::ACK_MESSAGE,
-            request::BATCH_ACK_MESSAGE,
-            request::CHANGE_MESSAGE_INVISIBLETIME,
-            request::PEEK_MESSAGE,
-            request::NOTIFICATION,
-            request::POLLING_INFO,
-            request::POP_ROLLBACK,
-            request::SET_MESSAGE_REQUEST_MODE,
-            request::GET_ALL_MESSAGE_REQUEST_MODE,
-            request::QUERY_ASSIGNMENT,
-        ],
-        "pop consumption is not built yet, consumers allocate queues themselves",
-    ),
-    (
-        &[
             request::POP_LITE_MESSAGE,
             request::LITE_SUBSCRIPTION_CTL,
             request::ACK_LITE_MESSAGE,

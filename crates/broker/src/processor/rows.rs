@@ -3,6 +3,7 @@
 use crate::context::State;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
+use crate::processor::pop::{self, Pop};
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
 use crate::processor::refusals::REFUSALS;
@@ -164,6 +165,17 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::GET_TIMER_CHECK_POINT, recall::checkpoint, ""),
     (request::QUERY_CORRECTION_OFFSET, offset::correction, ""),
     (
+        request::SET_MESSAGE_REQUEST_MODE,
+        pop::set_request_mode,
+        "written and synced before the answer",
+    ),
+    (request::GET_ALL_MESSAGE_REQUEST_MODE, pop::all_request_modes, ""),
+    (
+        request::POP_ROLLBACK,
+        pop::rollback,
+        "nothing to do: as a broker without RocksDB",
+    ),
+    (
         request::VIEW_BROKER_STATS_DATA,
         stats::counter,
         "puts, gets, send-backs and dead letters by topic, group and queue",
@@ -173,6 +185,12 @@ const PLAIN: &[(i32, Function, &str)] = &[
         store_admin::replication,
         "a master without slaves",
     ),
+];
+
+/// Answered at once, on the main port only.
+const LOOKS: &[(i32, Function, &str)] = &[
+    (request::PEEK_MESSAGE, pop::peek, "main port only"),
+    (request::POLLING_INFO, pop::polling_info, "main port only"),
 ];
 
 /// Answered once the name servers have heard of the change.
@@ -212,6 +230,28 @@ const CALLS: &[(i32, &str)] = &[
     (
         request::CONSUME_MESSAGE_DIRECTLY,
         "passed on to the consumer with the message",
+    ),
+];
+
+/// Main port only.
+const POPS: &[(i32, &str)] = &[
+    (
+        request::POP_MESSAGE,
+        "main port only; the client's clock does not count",
+    ),
+    (request::NOTIFICATION, "as 200050"),
+];
+
+const ACKS: &[(i32, &str)] = &[
+    (request::ACK_MESSAGE, "expired and used handles have no effect"),
+    (
+        request::BATCH_ACK_MESSAGE,
+        "entries that cannot be are passed over",
+    ),
+    (request::CHANGE_MESSAGE_INVISIBLETIME, "0 ms to timerMaxDelaySec"),
+    (
+        request::QUERY_ASSIGNMENT,
+        "AVG and AVG_BY_CIRCLE; asks a name server for the route",
     ),
 ];
 
@@ -258,6 +298,7 @@ fn row(code: i32) -> RowInfo {
         .iter()
         .chain(SEARCHES)
         .chain(ANNOUNCED)
+        .chain(LOOKS)
         .map(|(code, _, note)| (*code, *note));
     let others = SENDS
         .iter()
@@ -266,6 +307,8 @@ fn row(code: i32) -> RowInfo {
         .chain(CALLS)
         .chain(STATUS)
         .chain(PULLS)
+        .chain(POPS)
+        .chain(ACKS)
         .copied();
     let native = functions.chain(others).find(|(native, _)| *native == code);
     if let Some((_, note)) = native {
@@ -317,7 +360,15 @@ pub(crate) fn table(
     table.native(&codes(CALLS), &call);
     let status: Arc<dyn Processor> = Arc::new(ConsumerStatus::new(state.clone()));
     table.native(&codes(STATUS), &status);
+    for (code, processor) in pop::rows(state) {
+        table.native(&[code], &processor);
+    }
     if !fast {
+        let pop: Arc<dyn Processor> = Arc::new(Pop::new(state.clone()));
+        table.native(&codes(POPS), &pop);
+        for (code, function, _) in LOOKS {
+            table.native(&[*code], &Handler::row(state, *function));
+        }
         let pull: Arc<dyn Processor> = Arc::new(Pull::new(state.clone()));
         table.native(&codes(PULLS), &pull);
     }
@@ -326,8 +377,8 @@ pub(crate) fn table(
     }
     for (_, code) in REQUEST_CODES {
         if table.get(*code).is_none() {
-            let note = if fast && codes(PULLS).contains(code) {
-                "the fast port does not serve pulls, use the main port"
+            let note = if fast && is_main_only(*code) {
+                "the fast port does not serve pulls and pops, use the main port"
             } else if row(*code).kind == Kind::Python {
                 NO_PYTHON
             } else {
@@ -337,6 +388,11 @@ pub(crate) fn table(
         }
     }
     table
+}
+
+fn is_main_only(code: i32) -> bool {
+    let looks = LOOKS.iter().any(|(look, _, _)| *look == code);
+    looks || PULLS.iter().chain(POPS).any(|(main, _)| *main == code)
 }
 
 fn codes(rows: &[(i32, &str)]) -> Vec<i32> {

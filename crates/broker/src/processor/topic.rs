@@ -137,6 +137,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     state.persist_offsets().map_err(|error| internal(&error))?;
     state.store.delete_topic(name).map_err(|error| internal(&error))?;
     state.long_polling.release_all(Some(name));
+    state.pops.remove_topic(name);
     state.announcements.changed();
     Ok(Command::response(response::SUCCESS))
 }

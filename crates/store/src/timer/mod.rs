@@ -106,16 +106,6 @@ impl TimerStore {
         &self.options
     }
 
-    /// Whether a message waits of which `wanted` is true.
-    pub fn has_waiting(&self, wanted: impl Fn(&TimerUnit) -> bool) -> Result<bool, StoreError> {
-        for slot in self.wheel.waiting() {
-            if self.log.chain(slot.last)?.iter().any(&wanted) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Slots before this moment have been read.
     pub fn read_ms(&self) -> i64 {
         self.read_ms

@@ -10,6 +10,7 @@ use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{Store, StoreError, Stored, TIMER_QUEUE, TimerStore, TimerUnit};
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Messages read at once, and their bytes.
 const READ_COUNT: usize = 64;
@@ -46,7 +47,7 @@ impl Timers {
                     None => return Ok(rolled),
                 },
             };
-            let delivered = job.deliver(store, &mut work.log_end);
+            let delivered = job.deliver(store, &mut work.log_end, &self.delivered_at);
             rolled |= job.units.iter().any(TimerUnit::rolls);
             let time_ms = job.time_ms;
             if let Err(error) = delivered {
@@ -91,7 +92,12 @@ fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Opti
 }
 
 impl Job {
-    fn deliver(&mut self, store: &Store, log_end: &mut i64) -> Result<(), StoreError> {
+    fn deliver(
+        &mut self,
+        store: &Store,
+        log_end: &mut i64,
+        delivered_at: &AtomicI64,
+    ) -> Result<(), StoreError> {
         let left = self.units.get(self.next..).unwrap_or_default();
         let (next, taken_back) = (&mut self.next, &self.taken_back);
         let mut done = 0;
@@ -106,7 +112,10 @@ impl Job {
                 unit => restore(store, record, unit.map_or(-1, |unit| unit.written_ms)),
             };
             match stored {
-                Ok(stored) => *log_end = stored.end_position.max(*log_end),
+                Ok(stored) => {
+                    *log_end = stored.end_position.max(*log_end);
+                    delivered_at.store(stored.physical_offset, Ordering::Release);
+                }
                 Err(error) if may_pass(&error) => return Err(error),
                 Err(error) => {
                     tracing::error!(position = record.physical_offset, %error, "dropped a timer message that cannot be stored");

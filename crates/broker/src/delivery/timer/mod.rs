@@ -15,7 +15,6 @@
 mod deliver;
 mod enqueue;
 mod handle;
-mod popped;
 mod send;
 
 pub(crate) use handle::Handle;
@@ -26,7 +25,7 @@ use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::{Wakeup, Woken};
 use pyrmq_store::{Durability, Fs, Store, StoreError, TIMER_QUEUE, TimerOptions, TimerProgress, TimerStore};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -52,6 +51,8 @@ pub struct Timers {
     wakeup: Wakeup,
     /// The thread sleeps longer than a step: a new message has to ring.
     listens: AtomicBool,
+    /// Where the message that was delivered last lies in the commit log; -1 before the first.
+    delivered_at: AtomicI64,
 }
 
 /// What only the thread knows.
@@ -83,6 +84,7 @@ impl Timers {
             files,
             wakeup: Wakeup::default(),
             listens: AtomicBool::new(false),
+            delivered_at: AtomicI64::new(-1),
         })
     }
 
@@ -243,6 +245,28 @@ impl Timers {
             .map_or(0, |due_ms| clock::now_ms() - due_ms - self.options.precision_ms);
         let unread = store.max_offset(TIMER_TOPIC, TIMER_QUEUE) - files.queue_offset();
         [late_ms.max(0) / 1000, unread.max(0), files.count()]
+    }
+
+    /// Whether every message that is due at a moment, or was before, has been delivered and can be read.
+    pub(crate) fn has_delivered(&self, store: &Store, due_ms: i64) -> bool {
+        let Some(files) = self.files() else {
+            return false;
+        };
+        let step_ms = self.options.floor_ms(due_ms - 1);
+        if clock::now_ms() < step_ms + self.options.precision_ms {
+            return false;
+        }
+        // Where nothing waits the thread sleeps, and does not say how far it is.
+        let is_taken_in = files.queue_offset() >= store.max_offset(TIMER_TOPIC, TIMER_QUEUE);
+        let is_past = is_taken_in && files.next_ms().is_none_or(|next_ms| next_ms > step_ms);
+        if !is_past && files.read_ms() <= step_ms {
+            return false;
+        }
+        drop(files);
+        let last = self.delivered_at.load(Ordering::Acquire);
+        // A message that retention has deleted was readable long ago.
+        last < store.health().min_physical_offset
+            || store.readable_at(last).is_ok_and(|record| record.is_some())
     }
 
     /// What 60 answers.

@@ -1,0 +1,42 @@
+//! The threads of a broker, and what answers pops that waited.
+
+use super::Broker;
+use super::tasks::{answer_pops, wake_pops};
+use crate::context::State;
+use crate::pop::hold::HeldPop;
+use crate::processor;
+use pyrmq_remoting::sync::lock;
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+impl Broker {
+    pub(super) fn run_pops(&self, ready: UnboundedReceiver<HeldPop>) {
+        self.tasks
+            .spawn(answer_pops(self.state.clone(), ready, self.background.clone()));
+        self.tasks
+            .spawn(wake_pops(self.state.clone(), self.background.clone()));
+        let state = self.state.clone();
+        let thread = std::thread::Builder::new().name("pyrmq-revive".to_owned());
+        self.keep_thread(
+            "pyrmq-revive",
+            thread.spawn(move || processor::pop::revive(&state)),
+        );
+    }
+
+    pub(super) fn start_thread(&self, name: &str, run: impl FnOnce(&State) + Send + 'static) {
+        let state = self.state.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || run(&state));
+        self.keep_thread(name, thread);
+    }
+
+    fn keep_thread(&self, name: &str, thread: std::io::Result<JoinHandle<()>>) {
+        match thread {
+            Ok(thread) => lock(&self.deliverers).push(thread),
+            Err(error) => {
+                tracing::error!(name, %error, "cannot start a thread: messages that wait in the broker will not be delivered");
+            }
+        }
+    }
+}

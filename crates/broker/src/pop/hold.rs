@@ -1,0 +1,261 @@
+//! Pops and notifications that wait for messages (Apache `PopLongPollingService`).
+//!
+//! ```text
+//! nothing to take -> insert -> a message arrives in the topic or its retry topic -+
+//!                              an ordered queue opens                             +-> `ready` queue -> taken again:
+//!                              the client's time is up                           -+    answered, or inserted again
+//!                              connection closed -> dropped
+//! ```
+//! Invariants: after its time a request is answered; never more than the limits wait; an arrival costs one atomic load
+//! while nobody waits, and wakes one pop of each group and kind of queue: who takes less than there is wakes the next.
+
+use crate::tables::subscription::MessageFilter;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::sync::lock;
+use pyrmq_store::Arrival;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct HeldPop {
+    /// The request as it came.
+    pub(crate) request: Command,
+    /// The right to answer it.
+    pub(crate) reply: Reply,
+    /// What it waits for.
+    pub(crate) topic: String,
+    pub(crate) group: String,
+    /// -1: any queue.
+    pub(crate) queue_id: i32,
+    /// Topics whose messages it takes, too.
+    pub(crate) retry_topics: Vec<String>,
+    /// What wakes it.
+    pub(crate) filter: MessageFilter,
+    /// When it must be answered.
+    pub(crate) deadline_ms: i64,
+    /// When it is to be looked at, at the latest.
+    pub(crate) wake_ms: i64,
+}
+
+/// Waiting requests of one topic, by group and queue; the oldest first.
+type ByGroup = BTreeMap<(String, i32), BTreeSet<u64>>;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    pops: HashMap<u64, HeldPop>,
+    by_topic: HashMap<String, ByGroup>,
+    times: BTreeSet<(i64, u64)>,
+}
+
+/// Every request that waits.
+#[derive(Debug)]
+pub(crate) struct HeldPops {
+    limit: usize,
+    limit_of_queue: usize,
+    closed: AtomicBool,
+    count: AtomicUsize,
+    // Guards what waits. Held for moves only.
+    waiting: Mutex<Waiting>,
+    ready: UnboundedSender<HeldPop>,
+    /// The first time changed.
+    pub(crate) sooner: Notify,
+}
+
+impl HeldPops {
+    /// Room for `limit` requests, `limit_of_queue` for each group and queue, and where those that are to be looked at
+    /// come out.
+    pub(crate) fn new(limit: usize, limit_of_queue: usize) -> (Self, UnboundedReceiver<HeldPop>) {
+        let (ready, out) = unbounded_channel();
+        let held = Self {
+            limit,
+            limit_of_queue,
+            closed: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+            ready,
+            sooner: Notify::new(),
+        };
+        (held, out)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        lock(&self.waiting)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Requests of a group that wait for a queue, -1 for any.
+    pub(crate) fn count_of(&self, topic: &str, group: &str, queue_id: i32) -> usize {
+        let waiting = self.waiting();
+        let groups = waiting.by_topic.get(topic);
+        let pops = groups.and_then(|groups| groups.get(&(group.to_owned(), queue_id)));
+        pops.map_or(0, BTreeSet::len)
+    }
+
+    /// Lets a request wait, or gives it back when too many do or the broker stops. The caller looks for messages once
+    /// more afterwards: some may have arrived between its look and this.
+    pub(crate) fn insert(&self, pop: HeldPop) -> Result<(), Box<HeldPop>> {
+        let mut waiting = self.waiting();
+        let key = (pop.group.clone(), pop.queue_id);
+        let of_topic = waiting.by_topic.get(&pop.topic);
+        let beside = of_topic
+            .and_then(|groups| groups.get(&key))
+            .map_or(0, BTreeSet::len);
+        let is_full = waiting.pops.len() >= self.limit || beside >= self.limit_of_queue;
+        if self.is_closed() || is_full {
+            return Err(Box::new(pop));
+        }
+        let id = waiting.next;
+        waiting.next += 1;
+        let is_first = waiting
+            .times
+            .first()
+            .is_none_or(|(first, _)| pop.wake_ms < *first);
+        waiting.times.insert((pop.wake_ms, id));
+        for topic in std::iter::once(&pop.topic).chain(&pop.retry_topics) {
+            let groups = waiting.by_topic.entry(topic.clone()).or_default();
+            groups.entry(key.clone()).or_default().insert(id);
+        }
+        waiting.pops.insert(id, pop);
+        self.count.store(waiting.pops.len(), Ordering::Release);
+        drop(waiting);
+        if is_first {
+            self.sooner.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Messages arrived.
+    pub(crate) fn arrived(&self, arrival: &Arrival<'_>) {
+        if self.is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting();
+        let Some(groups) = waiting.by_topic.get(arrival.topic) else {
+            return;
+        };
+        let first = groups.values().filter_map(BTreeSet::first);
+        let wanted = first.filter(|id| {
+            let pop = waiting.pops.get(id);
+            pop.is_some_and(|pop| {
+                // A retry topic has queues of its own, which any pop takes from.
+                let has_queue = pop.topic != arrival.topic
+                    || matches!(pop.queue_id, -1)
+                    || pop.queue_id == arrival.queue_id;
+                has_queue && arrival.tags_code.is_none_or(|code| pop.filter.may_match(code))
+            })
+        });
+        let ids: Vec<u64> = wanted.copied().collect();
+        self.release(&mut waiting, &ids);
+    }
+
+    /// A queue has more for a group: wakes the oldest request for that queue and the oldest for any queue.
+    pub(crate) fn notify(&self, topic: &str, group: &str, queue_id: i32) {
+        if self.is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting();
+        let Some(groups) = waiting.by_topic.get(topic) else {
+            return;
+        };
+        let of_group = groups.range((group.to_owned(), i32::MIN)..=(group.to_owned(), i32::MAX));
+        let wanted = of_group.filter(|((_, wanted), _)| queue_id < 0 || *wanted < 0 || *wanted == queue_id);
+        let ids: Vec<u64> = wanted.filter_map(|(_, ids)| ids.first()).copied().collect();
+        self.release(&mut waiting, &ids);
+    }
+
+    /// Wakes those whose time has come. Says when the next one's comes.
+    pub(crate) fn sweep(&self, now_ms: i64) -> Option<i64> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut waiting = self.waiting();
+        let due = waiting.times.range(..=(now_ms, u64::MAX));
+        let ids: Vec<u64> = due.map(|(_, id)| *id).collect();
+        self.release(&mut waiting, &ids);
+        waiting.times.first().map(|(time, _)| *time)
+    }
+
+    /// Drops requests whose connection is gone.
+    pub(crate) fn drop_closed(&self) {
+        self.release_where(|pop| pop.reply.is_closed());
+    }
+
+    /// Wakes every request of a topic: it is gone.
+    pub(crate) fn release_topic(&self, topic: &str) {
+        self.release_where(|pop| pop.topic == topic);
+    }
+
+    /// Wakes every request of a group: it is gone.
+    pub(crate) fn release_group(&self, group: &str) {
+        self.release_where(|pop| pop.group == group);
+    }
+
+    /// Wakes every request and lets none wait any more: the broker stops.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.release_where(|_| true);
+    }
+
+    /// True once closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn release_where(&self, wanted: impl Fn(&HeldPop) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting();
+        let ids = waiting.pops.iter().filter(|(_, pop)| wanted(pop));
+        let ids: Vec<u64> = ids.map(|(id, _)| *id).collect();
+        self.release(&mut waiting, &ids);
+    }
+
+    fn release(&self, waiting: &mut Waiting, ids: &[u64]) {
+        for id in ids {
+            let Some(pop) = waiting.pops.remove(id) else {
+                continue;
+            };
+            waiting.times.remove(&(pop.wake_ms, *id));
+            for topic in std::iter::once(&pop.topic).chain(&pop.retry_topics) {
+                forget(
+                    &mut waiting.by_topic,
+                    topic,
+                    &(pop.group.clone(), pop.queue_id),
+                    *id,
+                );
+            }
+            if pop.reply.is_closed() {
+                pop.reply.silence();
+            } else {
+                // Without a receiver the broker has stopped: the reply then says so by being dropped.
+                drop(self.ready.send(pop));
+            }
+        }
+        self.count.store(waiting.pops.len(), Ordering::Release);
+    }
+}
+
+fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &(String, i32), id: u64) {
+    let Some(groups) = by_topic.get_mut(topic) else {
+        return;
+    };
+    if let Some(ids) = groups.get_mut(key) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            groups.remove(key);
+        }
+    }
+    if groups.is_empty() {
+        by_topic.remove(topic);
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages that groups take without owning queues (Apache `PopMessageProcessor`): what the broker remembers of them.
+//! The requests are answered in `processor/pop/`.
+//!
+//! ```text
+//! pop     reads behind the group's offset -> check point into the revive topic by way of the timer -> offset moves on
+//! ack     an acknowledgement takes the same way, due when the message would come back
+//! revive  a check point comes out of the timer, then its acknowledgements; what has none goes to the retry topic
+//! ```
+//! An ordered group has no check points: its offset stays at the first message that is not done, and `order` says until
+//! when the queue is closed.
+
+pub(crate) mod checkpoint;
+pub(crate) mod hold;
+pub(crate) mod order;
+pub(crate) mod request_mode;
+
+use crate::error::BrokerError;
+use crate::options::Options;
+use crate::tables::config_file::ConfigFile;
+use hold::HeldPops;
+use order::Orders;
+use pyrmq_remoting::hash::NameState;
+use pyrmq_remoting::sync::lock;
+use request_mode::RequestModes;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most messages of a pop (Apache `PopMessageProcessor`): a check point has 32 bits.
+pub(crate) const MOST_MESSAGES: i32 = 32;
+const LOCKS: usize = 256;
+
+/// What a broker remembers of pops.
+#[derive(Debug)]
+pub struct Pops {
+    /// Queues of ordered groups.
+    pub(crate) orders: Orders,
+    /// Pops that wait for messages.
+    pub(crate) held: HeldPops,
+    /// Which groups pop and which pull.
+    pub(crate) modes: RequestModes,
+    /// Wakes the thread that brings messages back.
+    pub(crate) revive_wakeup: Wakeup,
+    /// Counts check points, which go to the revive queues in turn.
+    next_revive_queue: AtomicU32,
+    /// Counts pops, which begin at one queue after the other.
+    turns: AtomicU32,
+    hash: NameState,
+    // Each guards the offsets of the groups on the queues that fall to it: one pop at a time reads a queue for a group.
+    locks: Vec<Mutex<()>>,
+}
+
+impl Pops {
+    /// Reads the files below `config/`.
+    pub(crate) fn load(
+        options: &Options,
+        held: HeldPops,
+        file: impl Fn(&str) -> ConfigFile,
+    ) -> Result<Self, BrokerError> {
+        Ok(Self {
+            orders: Orders::load(file("consumerOrderInfo.json"))?,
+            held,
+            modes: RequestModes::load(options, file("messageRequestMode.json"))?,
+            revive_wakeup: Wakeup::default(),
+            next_revive_queue: AtomicU32::new(0),
+            turns: AtomicU32::new(0),
+            hash: NameState::default(),
+            locks: std::iter::repeat_with(Mutex::default).take(LOCKS).collect(),
+        })
+    }
+
+    /// The revive queue of the next check point.
+    pub(crate) fn next_revive_queue(&self, queues: i32) -> i32 {
+        let next = self.next_revive_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
+        i32::try_from(next).unwrap_or(0) % queues.max(1)
+    }
+
+    /// A number for what pops do in turn: which queue first, whether retries first.
+    pub(crate) fn next_turn(&self) -> u32 {
+        // Spread, since clients that pop in turn would always meet the same queue.
+        self.turns
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_mul(0x9E37_79B1)
+            >> 8
+    }
+
+    /// Keeps others from taking messages of a queue for a group.
+    pub(crate) fn lock(&self, topic: &str, group: &str, queue_id: i32) -> Option<MutexGuard<'_, ()>> {
+        let hash = self.hash.hash_one((topic, group, queue_id));
+        let at = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
+        let guarded = self.locks.get(at)?;
+        Some(lock(guarded))
+    }
+
+    /// Forgets a topic that was deleted, and wakes the pops that wait for it.
+    pub(crate) fn remove_topic(&self, topic: &str) {
+        self.orders.retain(|of_topic, _| of_topic != topic);
+        self.held.release_topic(topic);
+    }
+
+    /// Forgets a group that was deleted.
+    pub(crate) fn remove_group(&self, group: &str) {
+        self.orders.retain(|_, of_group| of_group != group);
+        self.held.release_group(group);
+    }
+}
+
+/// Wakes a sleeping thread, or ends it.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeup {
+    // Guards whether it was notified, and whether it is to end.
+    notified: Mutex<(bool, bool)>,
+    change: Condvar,
+}
+
+impl Wakeup {
+    /// Wakes the thread.
+    pub(crate) fn notify(&self) {
+        self.notified().0 = true;
+        self.change.notify_one();
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.notified().1 = true;
+        self.change.notify_one();
+    }
+
+    /// Sleeps until it is notified. True: the thread is to end.
+    pub(crate) fn wait(&self, most: Duration) -> bool {
+        let sleeps = |notified: &mut (bool, bool)| !notified.0 && !notified.1;
+        let (mut notified, _) = self
+            .change
+            .wait_timeout_while(self.notified(), most, sleeps)
+            .unwrap_or_else(PoisonError::into_inner);
+        notified.0 = false;
+        notified.1
+    }
+
+    fn notified(&self) -> MutexGuard<'_, (bool, bool)> {
+        lock(&self.notified)
+    }
+}

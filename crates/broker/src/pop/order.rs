@@ -1,0 +1,274 @@
+//! What ordered groups have of queues (Apache `ConsumerOrderInfoManager`, `config/consumerOrderInfo.json`).
+//!
+//! A queue is closed for its group while a message that was handed out is neither done nor visible again. The group's
+//! offset stays at the first message that is not done, so the next pop begins there. The file is written with the
+//! offsets; what it lacks after a kill is handed out again, in order.
+
+use crate::error::BrokerError;
+use crate::tables::config_file::ConfigFile;
+use pyrmq_remoting::body::{ConsumerOrderInfoWrapper, OrderInfo};
+use pyrmq_remoting::clock;
+use pyrmq_remoting::sync::lock;
+use pyrmq_store::StoreError;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// What is not used for so long is forgotten (Apache `CLEAN_SPAN_FROM_LAST`).
+const FORGET_MS: i64 = 24 * 3_600_000;
+
+/// What an acknowledgement in order comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrderedAck {
+    /// The group's offset becomes this one.
+    Advance(i64),
+    /// The messages were handed out again since: nothing changes.
+    Outdated,
+    /// The group does not have this message.
+    Unknown,
+}
+
+/// A pop of an ordered group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OrderedPop<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) queue_id: i32,
+    pub(crate) attempt_id: Option<&'a str>,
+    pub(crate) pop_time: i64,
+    pub(crate) invisible_time: i64,
+}
+
+/// The queues of all ordered groups.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    // Guards the table. Held for a look-up or a copy, never over I/O.
+    table: Mutex<ConsumerOrderInfoWrapper>,
+    changed: AtomicBool,
+    // Guards that an older text is not written over a newer one.
+    file: Mutex<ConfigFile>,
+}
+
+impl Orders {
+    pub(crate) fn load(file: ConfigFile) -> Result<Self, BrokerError> {
+        Ok(Self {
+            table: Mutex::new(file.read("table")?.unwrap_or_default()),
+            changed: AtomicBool::new(false),
+            file: Mutex::new(file),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, ConsumerOrderInfoWrapper> {
+        lock(&self.table)
+    }
+
+    fn with<T>(
+        &self,
+        (topic, group, queue_id): (&str, &str, i32),
+        read: impl FnOnce(&mut OrderInfo) -> T,
+    ) -> Option<T> {
+        let mut wrapper = self.table();
+        let queues = wrapper.table.get_mut(&key(topic, group))?;
+        queues.get_mut(&queue_id).map(read)
+    }
+
+    /// Whether the queue is closed for a pop of this attempt.
+    pub(crate) fn blocks(&self, queue: (&str, &str, i32), attempt_id: Option<&str>) -> bool {
+        let now_ms = clock::now_ms();
+        self.with(queue, |order| {
+            let is_repeated = order.attempt_id.is_some() && order.attempt_id.as_deref() == attempt_id;
+            !is_repeated && visible_at(order, now_ms).is_some()
+        })
+        .unwrap_or(false)
+    }
+
+    /// When the queue opens by itself, ms since the epoch; `None` for an open one.
+    pub(crate) fn opens_at(&self, queue: (&str, &str, i32)) -> Option<i64> {
+        let now_ms = clock::now_ms();
+        self.with(queue, |order| visible_at(order, now_ms)).flatten()
+    }
+
+    /// Messages were handed out. Appends how often each was before to `counts`, in Apache's form.
+    pub(crate) fn update(&self, pop: &OrderedPop<'_>, source: &str, offsets: &[i64], counts: &mut String) {
+        let first = offsets.first().copied().unwrap_or(0);
+        let distances = offsets.iter().skip(1).map(|offset| offset - first);
+        let mut order = OrderInfo {
+            attempt_id: pop.attempt_id.map(str::to_owned),
+            done_bits: 0,
+            invisible_time: Some(pop.invisible_time),
+            last_consume_ms: clock::now_ms(),
+            offsets: std::iter::once(first).chain(distances).collect(),
+            consumed_counts: None,
+            visible_at: None,
+            pop_time: pop.pop_time,
+        };
+        let mut wrapper = self.table();
+        let queues = wrapper.table.entry(key(pop.topic, pop.group)).or_default();
+        if let Some(former) = queues.get(&pop.queue_id) {
+            order.consumed_counts = Some(consumed_counts(former, &order));
+        }
+        let mut least = i32::MAX;
+        let known = order.consumed_counts.iter().flatten();
+        for (offset, count) in known {
+            separate(counts);
+            // Writing into a String cannot fail.
+            write!(counts, "{source} qo{}%{offset} {count}", pop.queue_id).unwrap_or_default();
+            least = least.min(*count);
+        }
+        if order.consumed_counts.as_ref().map_or(0, BTreeMap::len) != offsets.len() {
+            // Some are handed out for the first time.
+            least = 0;
+        }
+        // Clients before 5.0 look for the queue.
+        separate(counts);
+        write!(counts, "{source} {} {least}", pop.queue_id).unwrap_or_default();
+        queues.insert(pop.queue_id, order);
+        drop(wrapper);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// A message is done.
+    pub(crate) fn acknowledge(&self, queue: (&str, &str, i32), offset: i64, pop_time: i64) -> OrderedAck {
+        let acknowledged = self.with(queue, |order| {
+            if order.offsets.is_empty() {
+                return OrderedAck::Unknown;
+            }
+            if order.pop_time != pop_time {
+                return OrderedAck::Outdated;
+            }
+            let Some(at) = offsets_of(order).position(|known| known == offset) else {
+                return OrderedAck::Unknown;
+            };
+            order.done_bits |= 1_i64.checked_shl(u32::try_from(at).unwrap_or(64)).unwrap_or(0);
+            OrderedAck::Advance(next_offset(order))
+        });
+        self.changed.store(true, Ordering::Release);
+        acknowledged.unwrap_or(OrderedAck::Advance(offset.saturating_add(1)))
+    }
+
+    /// A message is hidden until another time. False: the group does not have it any more.
+    pub(crate) fn hide_until(
+        &self,
+        queue: (&str, &str, i32),
+        offset: i64,
+        pop_time: i64,
+        visible_at: i64,
+    ) -> bool {
+        let changed = self.with(queue, |order| {
+            let is_known = order.pop_time == pop_time && offsets_of(order).any(|known| known == offset);
+            if is_known {
+                let times = order.visible_at.get_or_insert_default();
+                times.insert(offset, visible_at);
+            }
+            is_known
+        });
+        self.changed.store(true, Ordering::Release);
+        changed.unwrap_or(false)
+    }
+
+    /// Opens a queue: its offset was reset.
+    pub(crate) fn clear(&self, (topic, group, queue_id): (&str, &str, i32)) {
+        if let Some(queues) = self.table().table.get_mut(&key(topic, group)) {
+            queues.remove(&queue_id);
+        }
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Keeps what `wanted` says of topic and group.
+    pub(crate) fn retain(&self, wanted: impl Fn(&str, &str) -> bool) {
+        let mut wrapper = self.table();
+        let before = wrapper.table.len();
+        wrapper.table.retain(|key, _| {
+            key.split_once('@')
+                .is_none_or(|(topic, group)| wanted(topic, group))
+        });
+        let has_changed = wrapper.table.len() != before;
+        drop(wrapper);
+        self.changed.fetch_or(has_changed, Ordering::AcqRel);
+    }
+
+    /// Writes the file if something changed. `exists`: whether there is such a topic and group.
+    pub(crate) fn persist(&self, exists: impl Fn(&str, &str) -> bool) -> Result<(), StoreError> {
+        let file = lock(&self.file);
+        if !self.changed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.retain(exists);
+        let oldest_ms = clock::now_ms() - FORGET_MS;
+        let body = {
+            let mut wrapper = self.table();
+            for queues in wrapper.table.values_mut() {
+                queues.retain(|_, order| order.last_consume_ms >= oldest_ms);
+            }
+            wrapper.table.retain(|_, queues| !queues.is_empty());
+            wrapper.clone()
+        };
+        let written = file.save(&body);
+        self.changed.fetch_or(written.is_err(), Ordering::AcqRel);
+        written
+    }
+}
+
+fn key(topic: &str, group: &str) -> String {
+    [topic, "@", group].concat()
+}
+
+fn separate(text: &mut String) {
+    if !text.is_empty() {
+        text.push(';');
+    }
+}
+
+/// The offsets of the messages, in order.
+fn offsets_of(order: &OrderInfo) -> impl Iterator<Item = i64> {
+    let first = order.offsets.first().copied().unwrap_or(0);
+    let distances = order.offsets.iter().skip(1);
+    let others = distances.map(move |distance| first.saturating_add(*distance));
+    (!order.offsets.is_empty())
+        .then_some(first)
+        .into_iter()
+        .chain(others)
+}
+
+/// The offsets of the messages that are not done.
+fn open_offsets(order: &OrderInfo) -> impl Iterator<Item = i64> {
+    let bits = order.done_bits;
+    let numbered = offsets_of(order).zip(0_u32..);
+    numbered
+        .filter(move |(_, at)| bits & 1_i64.checked_shl(*at).unwrap_or(0) == 0)
+        .map(|(offset, _)| offset)
+}
+
+/// When the last message that is hidden now and not done is visible again.
+fn visible_at(order: &OrderInfo, now_ms: i64) -> Option<i64> {
+    let usual = order.pop_time.saturating_add(order.invisible_time.unwrap_or(0));
+    let times = open_offsets(order).map(|offset| {
+        let own = order.visible_at.as_ref().and_then(|times| times.get(&offset));
+        own.copied().unwrap_or(usual)
+    });
+    times.filter(|time| *time > now_ms).max()
+}
+
+/// Where the group goes on.
+fn next_offset(order: &OrderInfo) -> i64 {
+    let behind_all = || offsets_of(order).last().unwrap_or(0).saturating_add(1);
+    open_offsets(order).next().unwrap_or_else(behind_all)
+}
+
+/// How often the messages of a pop were handed out before.
+fn consumed_counts(former: &OrderInfo, order: &OrderInfo) -> BTreeMap<i64, i32> {
+    let counts = former.consumed_counts.clone().unwrap_or_default();
+    if former.attempt_id.is_some() && former.attempt_id == order.attempt_id {
+        return counts;
+    }
+    let again = offsets_of(order).filter(|offset| offsets_of(former).any(|known| known == *offset));
+    again
+        .map(|offset| {
+            (
+                offset,
+                counts.get(&offset).copied().unwrap_or(0).saturating_add(1),
+            )
+        })
+        .collect()
+}

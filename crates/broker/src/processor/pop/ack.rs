@@ -1,0 +1,248 @@
+//! Acknowledgements of popped messages: 200051 and 200151 (Apache `AckMessageProcessor`).
+//!
+//! A handle that is expired or was used before is answered as any other, as Apache does: the acknowledgement finds
+//! nothing to do. One that names the wrong queue, offset, broker or revive queue is refused.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::message::base64;
+use crate::pop::checkpoint::Taken;
+use crate::pop::order::OrderedAck;
+use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
+use crate::processor::read_body;
+use crate::tables::topics::Topic;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{BatchAck, BatchAckMessageRequestBody};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::AckMessageRequestHeader;
+use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use std::sync::Arc;
+
+/// Messages that one entry of 200151 may name: the bits of a pop of a queue lie close together.
+const MOST_BITS: usize = 1 << 16;
+
+/// Answers 200051.
+#[derive(Debug)]
+pub(crate) struct Ack(pub(crate) Arc<State>);
+
+/// Answers 200151.
+#[derive(Debug)]
+pub(crate) struct BatchedAck(pub(crate) Arc<State>);
+
+impl Processor for Ack {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        answer(&self.0, one(&self.0, &request), reply);
+    }
+}
+
+impl Processor for BatchedAck {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        answer(&self.0, several(&self.0, &request), reply);
+    }
+}
+
+fn answer(state: &State, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
+    match outcome {
+        Ok(end) => reply_when_durable(state, end, reply, Command::response(response::SUCCESS)),
+        Err(refusal) => reply.send(refusal.into_response()),
+    }
+}
+
+/// Answers the end of what was stored.
+fn one(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
+    let header = AckMessageRequestHeader::decode(&request.fields)?;
+    let topic = popped_from(state, header.topic, header.queue_id)?;
+    check_offset(state, header.topic, header.queue_id, header.offset)?;
+    let handle = ReceiptHandle::parse(header.extra_info)?;
+    check_queue(&handle, header.queue_id)?;
+    check_broker(state, handle.broker_name)?;
+    known_group(state, header.consumer_group)?;
+    let taken = Taken {
+        topic: header.topic,
+        group: header.consumer_group,
+        queue_id: header.queue_id,
+        broker_name: handle.broker_name,
+        start_offset: handle.start_offset,
+        pop_time: handle.pop_time,
+        invisible_time: handle.invisible_time,
+    };
+    if handle.is_ordered() {
+        return in_order(state, &topic, &taken, header.offset).map(|()| None);
+    }
+    check_revive_queue(state, handle.revive_queue_id)?;
+    let stored = revive_log(state).put_ack(handle.revive_queue_id, &taken, header.offset)?;
+    Ok(Some(stored.end_position))
+}
+
+/// Refuses an offset that the queue has not.
+fn check_offset(state: &State, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
+    let (min, max) = (
+        state.store.min_offset(topic, queue_id),
+        state.store.max_offset(topic, queue_id),
+    );
+    if (min..=max).contains(&offset) {
+        return Ok(());
+    }
+    let text = format!("offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{min}~{max}");
+    Err(Refusal::new(response::NO_MESSAGE, text))
+}
+
+/// Refuses a handle of a message of another queue.
+pub(super) fn check_queue(handle: &ReceiptHandle<'_>, queue_id: i32) -> Result<(), Refusal> {
+    // A pop of every queue hands out -1 to clients that do not look at the records.
+    if handle.queue_id == queue_id || handle.queue_id < 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "the receipt handle is of queue {}, the request names queue {queue_id}",
+        handle.queue_id
+    );
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
+}
+
+/// Refuses a group that does not exist: it has nothing to acknowledge.
+pub(super) fn known_group(state: &State, group: &str) -> Result<(), Refusal> {
+    match state.groups.get(group) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::no_group(group)),
+    }
+}
+
+/// A message of an ordered group is done.
+fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
+    let (name, group, queue_id) = (taken.topic, taken.group, taken.queue_id);
+    let queue = (name, group, queue_id);
+    let lock = state.pops.lock(name, group, queue_id);
+    let committed = state.offsets.get(group, name, queue_id);
+    if committed.is_some_and(|committed| offset < committed) {
+        return Ok(());
+    }
+    match state.pops.orders.acknowledge(queue, offset, taken.pop_time) {
+        OrderedAck::Outdated => return Ok(()),
+        OrderedAck::Unknown => {
+            let text = format!(
+                "offset is illegal, key:{name}@{group}@{queue_id}, old:{}, commit:{offset}: the group was not given this message",
+                committed.unwrap_or(-1)
+            );
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
+        }
+        OrderedAck::Advance(next) => {
+            if !state.offsets.has_reset(group, name, queue_id) {
+                state.commit(group, topic, queue_id, next);
+            }
+        }
+    }
+    drop(lock);
+    if !state.pops.orders.blocks(queue, None) {
+        state.pops.held.notify(name, group, queue_id);
+    }
+    Ok(())
+}
+
+/// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same.
+fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
+    let body: BatchAckMessageRequestBody = read_body(request)?;
+    if body.acks.is_empty() {
+        return Err(Refusal::new(response::NO_MESSAGE, "the body has no acks"));
+    }
+    check_broker(state, &body.broker_name)?;
+    let mut end = None;
+    for ack in &body.acks {
+        match entry(state, &body.broker_name, ack) {
+            Ok(stored) => end = end.max(stored),
+            Err(refusal) => {
+                tracing::warn!(
+                    topic = ack.topic,
+                    group = ack.consumer_group,
+                    reason = refusal.remark,
+                    "passed over an entry of a batch of acknowledgements"
+                );
+                if matches!(
+                    refusal.code,
+                    response::SYSTEM_ERROR | response::SERVICE_NOT_AVAILABLE | response::SYSTEM_BUSY
+                ) {
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+    Ok(end)
+}
+
+fn entry(state: &State, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
+    let source: PopSource = ack.retry.parse()?;
+    let name = source.topic(&ack.topic, &ack.consumer_group);
+    let topic = popped_from(state, &name, ack.queue_id)?;
+    known_group(state, &ack.consumer_group)?;
+    let range = state.store.min_offset(&name, ack.queue_id)..=state.store.max_offset(&name, ack.queue_id);
+    let named = bits(ack)?
+        .into_iter()
+        .map(|bit| ack.start_offset.saturating_add(bit));
+    let offsets: Vec<i64> = named.filter(|offset| range.contains(offset)).collect();
+    let taken = Taken {
+        topic: &name,
+        group: &ack.consumer_group,
+        queue_id: ack.queue_id,
+        broker_name,
+        start_offset: ack.start_offset,
+        pop_time: ack.pop_time,
+        invisible_time: ack.invisible_time,
+    };
+    if ack.revive_queue_id == POP_ORDER_REVIVE_QUEUE {
+        for offset in offsets {
+            in_order(state, &topic, &taken, offset)?;
+        }
+        return Ok(None);
+    }
+    check_revive_queue(state, ack.revive_queue_id)?;
+    if offsets.is_empty() {
+        return Ok(None);
+    }
+    let stored = revive_log(state).put_batch_ack(ack.revive_queue_id, &taken, offsets)?;
+    Ok(Some(stored.end_position))
+}
+
+/// The bits that an entry sets.
+fn bits(ack: &BatchAck) -> Result<Vec<i64>, Refusal> {
+    let text = ack.bit_set.as_deref().unwrap_or_default();
+    let bytes = base64::decode(text)
+        .filter(|bytes| bytes.len() * 8 <= MOST_BITS)
+        .ok_or_else(|| {
+            Refusal::new(
+                response::MESSAGE_ILLEGAL,
+                format!("the bits of an acknowledgement are no base64 of at most {MOST_BITS} bits"),
+            )
+        })?;
+    let numbered = bytes.iter().zip((0_i64..).step_by(8));
+    Ok(numbered
+        .flat_map(|(byte, first)| {
+            (0..8)
+                .filter(move |bit| byte >> bit & 1 == 1)
+                .map(move |bit| first + bit)
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_little_endian_in_base64() {
+        let bits_of = |text: &str| {
+            let ack = BatchAck {
+                bit_set: Some(text.to_owned()),
+                ..BatchAck::default()
+            };
+            bits(&ack).ok()
+        };
+        assert_eq!(bits_of(""), Some(vec![]));
+        assert_eq!(bits_of("BQ=="), Some(vec![0, 2]));
+        assert_eq!(bits_of("AIE="), Some(vec![8, 15]));
+        assert_eq!(bits_of("//8"), Some((0..16).collect()));
+        assert_eq!(bits_of("B Q="), None);
+    }
+}

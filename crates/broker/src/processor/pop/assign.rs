@@ -1,0 +1,211 @@
+//! Which client reads which queue, and whether by pulls or by pops: 400, 401, 402 (Apache `QueryAssignmentProcessor`).
+//!
+//! The queues are those of all brokers, so 400 asks a name server for the topic's route.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::request_mode::{POP, PULL};
+use crate::processor::{Answer, answer, read_body};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{
+    Body, MessageModel, MessageQueue, MessageQueueAssignment, QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody, SetMessageRequestModeRequestBody, TopicRouteData,
+};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::GetRouteInfoRequestHeader;
+use pyrmq_remoting::names::{self, PERM_READ};
+use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
+use pyrmq_routing::allocate::{self, AVERAGE, AVERAGE_BY_CIRCLE};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a name server may take.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Answers 400.
+#[derive(Debug)]
+pub(crate) struct QueryAssignment(pub(crate) Arc<State>);
+
+impl Processor for QueryAssignment {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        let body: QueryAssignmentRequestBody = match read_body(&request) {
+            Ok(body) => body,
+            Err(refusal) => return reply.send(refusal.into_response()),
+        };
+        let state = self.0.clone();
+        let Some((client, name_server)) = state.name_server() else {
+            let queues = own_queues(&state, &body.topic);
+            return reply.send(assigned(&state, &body, queues));
+        };
+        let ask = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
+            topic: &body.topic,
+            accept_standard_json_only: Some(true),
+        });
+        let asking = client.clone();
+        asking.request_with(&name_server, ask, ROUTE_TIMEOUT, move |route| {
+            // The last clone of a client ends its requests.
+            drop(client);
+            let queues = queues_of(route, &state, &body.topic);
+            reply.send(assigned(&state, &body, queues));
+        });
+    }
+}
+
+/// The readable queues of this broker; nothing for an unknown topic.
+fn own_queues(state: &State, topic: &str) -> Option<Vec<MessageQueue>> {
+    let known = state.topics.get(topic)?;
+    let queues = 0..known.read_queue_nums;
+    let broker = &state.options.broker_name;
+    Some(
+        queues
+            .map(|queue_id| MessageQueue::new(topic, broker, queue_id))
+            .collect(),
+    )
+}
+
+/// The readable queues of a route. This broker's own where no name server says.
+fn queues_of(route: Result<Command, NetError>, state: &State, topic: &str) -> Option<Vec<MessageQueue>> {
+    let found = match route {
+        Ok(answer) if answer.code == response::SUCCESS => answer.body,
+        Ok(answer) if answer.code == response::TOPIC_NOT_EXIST => return None,
+        Ok(answer) => {
+            tracing::warn!(
+                topic,
+                code = answer.code,
+                "a name server refused the route of a topic"
+            );
+            return own_queues(state, topic);
+        }
+        Err(error) => {
+            tracing::warn!(topic, %error, "no name server gave the route of a topic");
+            return own_queues(state, topic);
+        }
+    };
+    let route = TopicRouteData::decode(found.as_deref().unwrap_or_default());
+    let Ok(route) = route else {
+        return own_queues(state, topic);
+    };
+    let readable = route.queue_datas.iter().filter(|data| data.perm & PERM_READ != 0);
+    let mut queues: Vec<MessageQueue> = readable
+        .flat_map(|data| {
+            (0..data.read_queue_nums).map(|queue_id| MessageQueue::new(topic, &data.broker_name, queue_id))
+        })
+        .collect();
+    queues.sort();
+    Some(queues)
+}
+
+/// The answer: without `messageQueueAssignments` where nothing can be said, as the client keeps what it has then.
+fn assigned(state: &State, ask: &QueryAssignmentRequestBody, queues: Option<Vec<MessageQueue>>) -> Command {
+    let mode = state.pops.modes.get(&ask.topic, &ask.consumer_group);
+    let chosen = queues
+        .filter(|queues| !queues.is_empty())
+        .and_then(|queues| share(state, ask, &mode, queues));
+    let Some(chosen) = chosen else {
+        return Command::response(response::SUCCESS).with_body("{}");
+    };
+    let assignments = chosen.into_iter().map(|queue| MessageQueueAssignment {
+        attachments: None,
+        message_queue: Some(queue),
+        mode: mode.mode.clone(),
+    });
+    answer(&QueryAssignmentResponseBody {
+        message_queue_assignments: assignments.collect(),
+    })
+}
+
+fn share(
+    state: &State,
+    ask: &QueryAssignmentRequestBody,
+    mode: &SetMessageRequestModeRequestBody,
+    queues: Vec<MessageQueue>,
+) -> Option<Vec<MessageQueue>> {
+    if ask.message_model == MessageModel::Broadcasting || !state.options.server_load_balancer_enable {
+        return Some(queues);
+    }
+    let clients = state
+        .clients
+        .consumers(&ask.consumer_group, crate::tables::clients::Consumers::client_ids)?;
+    let mut ids: Vec<&str> = clients.iter().map(String::as_str).collect();
+    let own = allocate::place(&mut ids, &ask.client_id);
+    let by_circle = match ask.strategy_name.as_deref() {
+        Some(AVERAGE) => false,
+        Some(AVERAGE_BY_CIRCLE) => true,
+        other => {
+            tracing::warn!(
+                group = ask.consumer_group,
+                strategy = other,
+                "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
+            );
+            return None;
+        }
+    };
+    let of_client = |client: usize| -> Vec<usize> {
+        if by_circle {
+            allocate::average_by_circle(queues.len(), ids.len(), client).collect()
+        } else {
+            allocate::average(queues.len(), ids.len(), client).collect()
+        }
+    };
+    let places = if mode.mode == POP {
+        let sharers = usize::try_from(mode.pop_share_queue_num).unwrap_or(0);
+        if sharers == 0 || sharers >= ids.len().saturating_sub(1) {
+            // Everybody pops every queue: one entry a broker says so.
+            let mut brokers: Vec<MessageQueue> = queues
+                .iter()
+                .map(|queue| MessageQueue::new(&queue.topic, &queue.broker_name, -1))
+                .collect();
+            brokers.sort();
+            brokers.dedup();
+            return Some(brokers);
+        }
+        let own = own?;
+        if ids.len() > queues.len() {
+            vec![own % queues.len()]
+        } else {
+            (own..=own + sharers)
+                .flat_map(|client| of_client(client % ids.len()))
+                .collect()
+        }
+    } else {
+        own.map(of_client).unwrap_or_default()
+    };
+    let mut chosen: Vec<MessageQueue> = places
+        .into_iter()
+        .filter_map(|at| queues.get(at))
+        .cloned()
+        .collect();
+    chosen.sort();
+    chosen.dedup();
+    Some(chosen)
+}
+
+/// 401.
+pub(crate) fn set_request_mode(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let body: SetMessageRequestModeRequestBody = read_body(request)?;
+    if names::is_retry(&body.topic) {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            "retry topic is not allowed to set mode",
+        ));
+    }
+    if state.topics.get(&body.topic).is_none() {
+        let text = format!("topic[{}] not exist", body.topic);
+        return Err(Refusal::new(response::TOPIC_NOT_EXIST, text));
+    }
+    if !matches!(body.mode.as_str(), POP | PULL) {
+        let text = format!("mode is {}, allowed are PULL and POP", body.mode);
+        return Err(Refusal::new(response::INVALID_PARAMETER, text));
+    }
+    state.group(&body.consumer_group).map_err(|refusal| {
+        refusal.with_group_words("subscription group does not exist: {} ; ", &body.consumer_group)
+    })?;
+    tracing::info!(topic = body.topic, group = body.consumer_group, mode = body.mode, peer = %peer.remote(), "set how a group gets messages");
+    state.pops.modes.set(body)?;
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 402.
+pub(crate) fn all_request_modes(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&state.pops.modes.all()))
+}

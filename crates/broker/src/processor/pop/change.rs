@@ -1,0 +1,111 @@
+//! A consumer hides a popped message for longer, or gives it back at once: 200053 (Apache
+//! `ChangeInvisibleTimeProcessor`).
+//!
+//! The message gets a check point of its own, which counts from now, and is done for the old one. An ordered group
+//! has no check points: there the time of the message changes.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::checkpoint::Taken;
+use crate::processor::pop::ack::{check_queue, known_group};
+use crate::processor::pop::{
+    check_broker, check_invisible_time, check_revive_queue, popped_from, reply_when_durable, revive_log,
+};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader};
+use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, clock};
+use std::sync::Arc;
+
+/// Answers 200053.
+#[derive(Debug)]
+pub(crate) struct ChangeInvisibleTime(pub(crate) Arc<State>);
+
+impl Processor for ChangeInvisibleTime {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        match change(&self.0, &request) {
+            Ok((answer, end)) => reply_when_durable(&self.0, end, reply, answer),
+            Err(refusal) => reply.send(refusal.into_response()),
+        }
+    }
+}
+
+/// The answer, and the end of what was stored.
+fn change(state: &State, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
+    let header = ChangeInvisibleTimeRequestHeader::decode(&request.fields)?;
+    popped_from(state, header.topic, header.queue_id)?;
+    let (min, max) = (
+        state.store.min_offset(header.topic, header.queue_id),
+        state.store.max_offset(header.topic, header.queue_id),
+    );
+    if !(min..max).contains(&header.offset) {
+        let text = format!(
+            "no message has offset {}, the queue has {min} to {}",
+            header.offset,
+            max - 1
+        );
+        return Err(Refusal::new(response::NO_MESSAGE, text));
+    }
+    let handle = ReceiptHandle::parse(header.extra_info)?;
+    check_queue(&handle, header.queue_id)?;
+    check_broker(state, handle.broker_name)?;
+    check_invisible_time(state, header.invisible_time)?;
+    known_group(state, header.consumer_group)?;
+    if handle.is_ordered() {
+        return Ok((in_order(state, &header, &handle), None));
+    }
+    check_revive_queue(state, handle.revive_queue_id)?;
+    // Offset and time name a check point: two of one millisecond must differ.
+    let now_ms = clock::now_ms().max(handle.pop_time.saturating_add(1));
+    let old = Taken {
+        topic: header.topic,
+        group: header.consumer_group,
+        queue_id: header.queue_id,
+        broker_name: handle.broker_name,
+        start_offset: handle.start_offset,
+        pop_time: handle.pop_time,
+        invisible_time: handle.invisible_time,
+    };
+    let new = Taken {
+        start_offset: header.offset,
+        pop_time: now_ms,
+        invisible_time: header.invisible_time,
+        ..old
+    };
+    let log = revive_log(state);
+    // The new check point first: a crash between the two hands the message out twice, never not at all.
+    log.put_check_point(handle.revive_queue_id, &new, &[header.offset], header.suspend)?;
+    let stored = log.put_ack(handle.revive_queue_id, &old, header.offset)?;
+    let answer = Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
+        pop_time: now_ms,
+        invisible_time: header.invisible_time,
+        revive_qid: handle.revive_queue_id,
+    });
+    Ok((answer, Some(stored.end_position)))
+}
+
+fn in_order(
+    state: &State,
+    header: &ChangeInvisibleTimeRequestHeader<'_>,
+    handle: &ReceiptHandle<'_>,
+) -> Command {
+    let queue = (header.topic, header.consumer_group, header.queue_id);
+    let _lock = state
+        .pops
+        .lock(header.topic, header.consumer_group, header.queue_id);
+    let visible_at = clock::now_ms().saturating_add(header.invisible_time);
+    let orders = &state.pops.orders;
+    if orders.hide_until(queue, header.offset, handle.pop_time, visible_at) {
+        // Who waits for the queue waits for another time now.
+        state
+            .pops
+            .held
+            .notify(header.topic, header.consumer_group, header.queue_id);
+    }
+    Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
+        pop_time: handle.pop_time,
+        invisible_time: visible_at.saturating_sub(handle.pop_time),
+        revive_qid: handle.revive_queue_id,
+    })
+}

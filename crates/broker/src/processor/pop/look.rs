@@ -1,0 +1,101 @@
+//! Requests that take nothing: 200052 looks at messages, 200055 counts requests that wait, 200056 is for brokers with
+//! RocksDB (Apache `PeekMessageProcessor`, `PollingInfoProcessor`, `AdminBrokerProcessor.transferPopToFsStore`).
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::MOST_MESSAGES;
+use crate::processor::Answer;
+use crate::processor::pop::{admit, pop_offset, retry_topics};
+use bytes::Bytes;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    PeekMessageRequestHeader, PollingInfoRequestHeader, PollingInfoResponseHeader, PopMessageResponseHeader,
+};
+use pyrmq_remoting::net::Peer;
+use pyrmq_store::{Get, GetStatus, TagFilter};
+
+/// 200052.
+pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let ask = PeekMessageRequestHeader::decode(&request.fields)?;
+    let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+    if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
+        let text = format!(
+            "maxMsgNums is {}, allowed are 1 to {MOST_MESSAGES}",
+            ask.max_msg_nums
+        );
+        return Err(Refusal::new(response::INVALID_PARAMETER, text));
+    }
+    let retries = retry_topics(state, ask.topic, ask.consumer_group);
+    let retries = retries.iter().filter_map(|(name, _)| state.topics.get(name));
+    let all = |queues: i32| 0..queues;
+    let own = if ask.queue_id < 0 {
+        all(topic.read_queue_nums)
+    } else {
+        ask.queue_id..ask.queue_id + 1
+    };
+    let places = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
+        let queues = all(topic.read_queue_nums);
+        (topic, queues)
+    }));
+    let (mut parts, mut rest): (Vec<Bytes>, i64) = (Vec::new(), 0);
+    let mut room = usize::try_from(ask.max_msg_nums).unwrap_or(0);
+    for (topic, queues) in places {
+        for queue_id in queues {
+            let name = &topic.topic_name;
+            let offset = pop_offset(state, name, ask.consumer_group, queue_id, 0);
+            let min = state.store.min_offset(name, queue_id);
+            rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            if room == 0 {
+                continue;
+            }
+            let got = state.store.get(&Get {
+                topic: name,
+                queue_id,
+                offset: offset.max(min),
+                max_count: room,
+                max_bytes: state.store.live().usual_transfer_bytes(),
+                tags: TagFilter::All,
+            });
+            let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+            if got.status == GetStatus::Found {
+                room = room.saturating_sub(got.count);
+                parts.push(got.body);
+            }
+        }
+    }
+    let (code, remark) = if parts.is_empty() {
+        (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+    } else {
+        (response::SUCCESS, "FOUND")
+    };
+    let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
+        rest_num: rest,
+        ..PopMessageResponseHeader::default()
+    });
+    answer.remark = Some(remark.to_owned());
+    if !parts.is_empty() {
+        answer.body = Some(parts.concat().into());
+    }
+    Ok(answer)
+}
+
+/// 200055.
+pub(crate) fn polling_info(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let ask = PollingInfoRequestHeader::decode(&request.fields)?;
+    admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+    let count = state
+        .pops
+        .held
+        .count_of(ask.topic, ask.consumer_group, ask.queue_id);
+    Ok(
+        Command::response(response::SUCCESS).with_header(&PollingInfoResponseHeader {
+            polling_num: i32::try_from(count).unwrap_or(i32::MAX),
+        }),
+    )
+}
+
+/// 200056: moves the messages in flight of a broker with RocksDB to its log. Here they are nowhere else.
+pub(crate) fn rollback(_state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(Command::response(response::SUCCESS))
+}

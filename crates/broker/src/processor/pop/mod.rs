@@ -1,0 +1,169 @@
+//! Pops and what follows them (Apache `PopMessageProcessor`, `AckMessageProcessor`, `ChangeInvisibleTimeProcessor`,
+//! `PopReviveService`, `PeekMessageProcessor`, `NotificationProcessor`, `PollingInfoProcessor`,
+//! `QueryAssignmentProcessor`). What the broker remembers of pops is in `crate::pop`.
+
+mod ack;
+mod assign;
+mod change;
+mod found;
+mod look;
+mod revive;
+mod rows;
+mod take;
+mod wait;
+
+pub(crate) use assign::{all_request_modes, set_request_mode};
+pub(crate) use look::{peek, polling_info, rollback};
+pub(crate) use revive::revive;
+pub(crate) use rows::rows;
+pub(crate) use take::Pop;
+
+use crate::admission;
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::checkpoint::{ReviveLog, revive_topic};
+use crate::processor::offset::is_young;
+use crate::tables::topics::Topic;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::SubscriptionGroupConfig;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::names;
+use pyrmq_remoting::net::Reply;
+use std::sync::Arc;
+
+/// Where a group without an offset begins: at the newest message (Apache `ConsumeInitMode.MAX`).
+const INIT_AT_NEWEST: i32 = 1;
+
+/// Topic and group of a request that may read them. `queue_id` -1 is every queue.
+type Admitted = (Arc<Topic>, Arc<SubscriptionGroupConfig>);
+
+/// The checks that pops, peeks and notifications share, in Apache's order.
+fn admit(state: &State, what: &str, topic: &str, group: &str, queue_id: i32) -> Result<Admitted, Refusal> {
+    if !admission::is_readable(state.live.broker_permission()) {
+        let text = format!(
+            "the broker[{}] {what} message is forbidden: brokerPermission of {}",
+            state.options.broker_ip1, state.options.broker_name
+        );
+        return Err(Refusal::new(response::NO_PERMISSION, text));
+    }
+    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    if !admission::is_readable(known.perm) {
+        let text = format!("the topic[{topic}] {what} message is forbidden: its perm");
+        return Err(Refusal::new(response::NO_PERMISSION, text));
+    }
+    if queue_id >= known.read_queue_nums || queue_id < -1 {
+        let text = illegal_queue(queue_id, &known);
+        return Err(Refusal::new(response::INVALID_PARAMETER, text));
+    }
+    let config = state.group(group)?;
+    if !config.consume_enable {
+        let text = format!("subscription group no permission, {group}: consumeEnable");
+        return Err(Refusal::new(response::NO_PERMISSION, text));
+    }
+    Ok((known, config))
+}
+
+fn illegal_queue(queue_id: i32, topic: &Topic) -> String {
+    format!(
+        "queueId[{queue_id}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",
+        topic.topic_name, topic.read_queue_nums
+    )
+}
+
+/// The topic and queue of a message that was popped: what acknowledgements and changes of the invisible time name.
+fn popped_from(state: &State, topic: &str, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
+    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    if (0..known.read_queue_nums).contains(&queue_id) {
+        return Ok(known);
+    }
+    let text = illegal_queue(queue_id, &known);
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
+}
+
+/// Refuses a time that no timer holds.
+fn check_invisible_time(state: &State, invisible_ms: i64) -> Result<(), Refusal> {
+    let most_ms = state.options.store.timer.max_delay_sec.saturating_mul(1000);
+    if (0..=most_ms).contains(&invisible_ms) {
+        return Ok(());
+    }
+    let text = format!("invisibleTime is {invisible_ms} ms, allowed are 0 to {most_ms} (timerMaxDelaySec)");
+    Err(Refusal::new(response::INVALID_PARAMETER, text))
+}
+
+/// Refuses a revive queue that does not exist: what is written there nobody would read.
+fn check_revive_queue(state: &State, queue_id: i32) -> Result<(), Refusal> {
+    let queues = revive_queues(state);
+    if (0..queues).contains(&queue_id) {
+        return Ok(());
+    }
+    let text = format!(
+        "the receipt handle names revive queue {queue_id}, this broker has 0 to {}",
+        queues - 1
+    );
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
+}
+
+/// Refuses a handle of another broker: its check point is there.
+fn check_broker(state: &State, broker_name: &str) -> Result<(), Refusal> {
+    let own = &state.options.broker_name;
+    if broker_name == own {
+        return Ok(());
+    }
+    let text = format!("the receipt handle is of the broker {broker_name}, this one is {own}");
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
+}
+
+/// How many queues of check points there are.
+fn revive_queues(state: &State) -> i32 {
+    let topic = revive_topic(&state.options.broker_cluster_name);
+    state.topics.get(&topic).map_or(0, |topic| topic.read_queue_nums)
+}
+
+fn revive_log(state: &State) -> ReviveLog<'_> {
+    ReviveLog {
+        store: &state.store,
+        timers: &state.timers,
+        levels: state.delays.levels(),
+        cluster: &state.options.broker_cluster_name,
+        host: state.store_host(),
+    }
+}
+
+/// The retry topics of a topic and group that may have messages, and how answers name them.
+fn retry_topics(state: &State, topic: &str, group: &str) -> Vec<(String, PopSource)> {
+    let first = (names::pop_retry_topic(topic, group), PopSource::Retry);
+    if !state.options.enable_retry_topic_v2 {
+        return vec![first];
+    }
+    let mut topics = vec![(names::pop_retry_topic_v2(topic, group), PopSource::RetryV2)];
+    if state.options.retrieve_message_from_pop_retry_topic_v1 {
+        topics.push(first);
+    }
+    topics
+}
+
+/// Where a group's next pop of a queue begins.
+fn pop_offset(state: &State, topic: &str, group: &str, queue_id: i32, init_mode: i32) -> i64 {
+    if let Some(committed) = state.offsets.get(group, topic, queue_id) {
+        return committed;
+    }
+    if init_mode == INIT_AT_NEWEST && !names::is_retry(topic) && !is_young(state, topic, queue_id) {
+        // Apache hands out the newest message.
+        return (state.store.max_offset(topic, queue_id) - 1).max(0);
+    }
+    state.store.min_offset(topic, queue_id)
+}
+
+/// Answers once what was stored is as durable as the broker's sends.
+fn reply_when_durable(state: &State, end_position: Option<i64>, reply: Reply, answer: Command) {
+    match end_position.filter(|_| state.waits_for_disk()) {
+        None => reply.send(answer),
+        Some(end) => state.store.when_durable(end, move |flushed| {
+            reply.send(match flushed {
+                Ok(()) => answer,
+                Err(error) => Refusal::of_flush(&error, false).into_response(),
+            });
+        }),
+    }
+}

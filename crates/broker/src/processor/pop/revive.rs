@@ -1,0 +1,389 @@
+//! Brings messages back whose time is over (Apache `PopReviveService`).
+//!
+//! ```text
+//! revive topic   check point (leaves the timer 1 s before the messages are due), acknowledgements (when they are due)
+//! read           check points and acknowledgements meet in memory
+//! due            once the timer has delivered everything of that moment: what is not acknowledged goes to the retry topic
+//! commit         the offset of the last check point before which all are done, as Apache's brokers commit and read it
+//! ```
+//! A message that cannot be stored now is tried again; its check point stays until then. After a kill check points from
+//! the committed offset on are read again: a message may come back twice, none is lost.
+
+use crate::context::State;
+use crate::error::{Refusal, may_pass};
+use crate::message::pending::copy_of;
+use crate::message::properties;
+use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, revive_topic};
+use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::names::{self, REVIVE_GROUP};
+use pyrmq_remoting::{WireError, clock};
+use pyrmq_store::{Get, GetStatus, Message, StoreError, TagFilter};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Messages of the revive topic read at once, and their bytes.
+const READ_COUNT: usize = 256;
+const READ_BYTES: usize = 1 << 20;
+/// How long the thread sleeps while nothing is due.
+const IDLE: Duration = Duration::from_mins(1);
+/// How often it looks while something is.
+const DUE: Duration = Duration::from_millis(20);
+/// How long it waits after a failure.
+const FAILED: Duration = Duration::from_secs(1);
+
+/// What an acknowledgement names of its check point.
+type Key = (String, String, i32, i64, i64);
+
+/// The check points of one queue that are not done.
+#[derive(Debug)]
+struct ReviveQueue {
+    id: i32,
+    /// The first offset that was not read.
+    next: i64,
+    /// By offset.
+    pending: BTreeMap<i64, Pending>,
+    by_key: HashMap<Key, i64>,
+    committed: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    point: PopCheckPoint,
+    key: Key,
+    /// Bits of the messages that are done or brought back.
+    done: u32,
+}
+
+/// Brings messages back until the broker stops; runs on a thread of its own.
+pub(crate) fn revive(state: &State) {
+    if !state.options.store.timer.enable {
+        return;
+    }
+    let topic = revive_topic(&state.options.broker_cluster_name);
+    let queues = super::revive_queues(state);
+    let mut queues: Vec<ReviveQueue> = (0..queues)
+        .map(|id| ReviveQueue::new(state, &topic, id))
+        .collect();
+    loop {
+        let mut wait = IDLE;
+        for queue in &mut queues {
+            if let Err(refusal) = queue.pass(state, &topic) {
+                tracing::warn!(
+                    queue = queue.id,
+                    reason = refusal.remark,
+                    "messages that were not acknowledged cannot be brought back, will try again"
+                );
+                wait = wait.min(FAILED);
+            }
+            wait = wait.min(queue.wait(state));
+        }
+        if state.pops.revive_wakeup.wait(wait) {
+            return;
+        }
+    }
+}
+
+impl ReviveQueue {
+    fn new(state: &State, topic: &str, id: i32) -> Self {
+        let committed = state.offsets.get(REVIVE_GROUP, topic, id);
+        Self {
+            id,
+            // Apache commits the offset of the last check point that is done.
+            next: committed.map_or(0, |committed| committed.saturating_add(1)),
+            pending: BTreeMap::new(),
+            by_key: HashMap::new(),
+            committed,
+        }
+    }
+
+    fn pass(&mut self, state: &State, topic: &str) -> Result<(), Refusal> {
+        // What was delivered before this look is read by it.
+        let due = self.due(state);
+        self.read(state, topic).map_err(|error| Refusal::of_put(&error))?;
+        let mut failed = Ok(());
+        for offset in due {
+            let Some(pending) = self.pending.get_mut(&offset) else {
+                continue;
+            };
+            match pending.bring_back(state) {
+                Ok(()) => self.forget(offset),
+                Err(error) => failed = Err(error),
+            }
+        }
+        self.commit(state, topic);
+        failed
+    }
+
+    /// The check points whose acknowledgements have all left the timer.
+    fn due(&self, state: &State) -> Vec<i64> {
+        let mut all: Vec<(i64, i64)> = (self.pending.iter())
+            .map(|(offset, pending)| (pending.due_ms(), *offset))
+            .collect();
+        all.sort_unstable();
+        let timer = state.options.store.timer;
+        let mut delivered_to = i64::MIN;
+        let is_delivered = |(due_ms, _): &(i64, i64)| {
+            if *due_ms > delivered_to && state.timers.has_delivered(&state.store, *due_ms) {
+                delivered_to = timer.floor_ms(due_ms - 1) + timer.precision_ms;
+            }
+            *due_ms <= delivered_to
+        };
+        let due = all.into_iter().take_while(is_delivered);
+        due.map(|(_, offset)| offset).collect()
+    }
+
+    fn forget(&mut self, offset: i64) {
+        let key = self.pending.remove(&offset).map(|pending| pending.key);
+        if let Some(key) = key.filter(|key| self.by_key.get(key) == Some(&offset)) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    /// Takes in what the queue has.
+    fn read(&mut self, state: &State, topic: &str) -> Result<(), StoreError> {
+        loop {
+            let got = state.store.get(&Get {
+                topic,
+                queue_id: self.id,
+                offset: self.next,
+                max_count: READ_COUNT,
+                max_bytes: READ_BYTES,
+                tags: TagFilter::All,
+            })?;
+            match got.status {
+                GetStatus::Found => {}
+                GetStatus::OffsetTooSmall | GetStatus::OffsetFoundNull | GetStatus::MessageWasRemoving
+                    if got.next_offset > self.next =>
+                {
+                    tracing::warn!(
+                        queue = self.id,
+                        from = self.next,
+                        to = got.next_offset,
+                        "the commit log dropped check points that were not read: their messages do not come back"
+                    );
+                    self.next = got.next_offset;
+                    continue;
+                }
+                _ => return Ok(()),
+            }
+            for record in record::records(&got.body) {
+                let taken = record.and_then(|record| self.take(&record));
+                if let Err(error) = taken {
+                    tracing::error!(queue = self.id, %error, "passed over a message of the revive topic that cannot be read");
+                }
+            }
+            self.next = got.next_offset;
+        }
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+        match record.properties.get("TAGS") {
+            Some(CHECK_POINT_TAG) => self.take_check_point(record),
+            Some(ACK_TAG) => {
+                let ack = AckMsg::decode(record.body)?;
+                let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
+                self.acknowledge(key, &[ack.ack_offset]);
+                Ok(())
+            }
+            Some(BATCH_ACK_TAG) => {
+                let ack = BatchAckMsg::decode(record.body)?;
+                let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
+                self.acknowledge(key, &ack.ack_offsets);
+                Ok(())
+            }
+            other => {
+                tracing::error!(
+                    queue = self.id,
+                    tag = other,
+                    "passed over a message of the revive topic with an unknown tag"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn take_check_point(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+        let mut point = PopCheckPoint::decode(record.body)?;
+        let topic = point.topic.take().ok_or(WireError::MissingField("t"))?;
+        let group = point.group.take().ok_or(WireError::MissingField("c"))?;
+        let key = (topic, group, point.queue_id, point.start_offset, point.pop_time);
+        if self.by_key.contains_key(&key) {
+            // The timer may deliver a message twice after a kill.
+            return Ok(());
+        }
+        let done = point.bit_map.cast_unsigned();
+        self.by_key.insert(key.clone(), record.queue_offset);
+        self.pending
+            .insert(record.queue_offset, Pending { point, key, done });
+        Ok(())
+    }
+
+    fn acknowledge(
+        &mut self,
+        (topic, group, queue_id, start, pop_time): (Option<String>, Option<String>, i32, i64, i64),
+        offsets: &[i64],
+    ) {
+        let (Some(topic), Some(group)) = (topic, group) else {
+            return;
+        };
+        // Without a check point the messages came back already, or the handle was none of ours.
+        let Some(at) = self.by_key.get(&(topic, group, queue_id, start, pop_time)) else {
+            return;
+        };
+        if let Some(pending) = self.pending.get_mut(at) {
+            for offset in offsets {
+                pending.acknowledge(*offset);
+            }
+        }
+    }
+
+    /// Commits the offset behind which nothing is pending.
+    fn commit(&mut self, state: &State, topic: &str) {
+        let done = self.pending.keys().next().map_or(self.next, |first| *first) - 1;
+        if done >= 0 && self.committed.is_none_or(|committed| committed < done) {
+            state.offsets.commit(REVIVE_GROUP, topic, self.id, done);
+            self.committed = Some(done);
+        }
+    }
+
+    /// How long there is nothing to do.
+    fn wait(&self, state: &State) -> Duration {
+        let first = self.pending.values().map(Pending::due_ms).min();
+        let Some(due_ms) = first else {
+            return IDLE;
+        };
+        let timer = state.options.store.timer;
+        let step_end_ms = timer.floor_ms(due_ms - 1) + timer.precision_ms;
+        let left_ms = step_end_ms - clock::now_ms();
+        Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).clamp(DUE, IDLE)
+    }
+}
+
+impl Pending {
+    fn due_ms(&self) -> i64 {
+        self.point.pop_time.saturating_add(self.point.invisible_time)
+    }
+
+    /// Places and offsets of the messages. Check points of brokers before 5.0 have consecutive offsets.
+    fn messages(&self) -> Vec<(u32, i64)> {
+        let start = self.point.start_offset;
+        let offsets: Vec<i64> = match &self.point.offset_differences {
+            Some(distances) if !distances.is_empty() => distances
+                .iter()
+                .map(|distance| start.saturating_add(i64::from(*distance)))
+                .collect(),
+            _ => (0..i64::from(self.point.count))
+                .map(|at| start.saturating_add(at))
+                .collect(),
+        };
+        (0..u32::BITS).zip(offsets).collect()
+    }
+
+    fn acknowledge(&mut self, offset: i64) {
+        let place = self.messages().into_iter().find(|(_, known)| *known == offset);
+        match place {
+            Some((at, _)) => self.done |= 1 << at,
+            None => {
+                tracing::warn!(offset, key = ?self.key, "an acknowledgement names a message that its pop did not hand out");
+            }
+        }
+    }
+
+    /// Stores every message that is not done in the retry topic.
+    fn bring_back(&mut self, state: &State) -> Result<(), Refusal> {
+        let (topic, group) = (self.key.0.clone(), self.key.1.clone());
+        if !is_wanted(state, &topic, &group) {
+            tracing::warn!(
+                topic,
+                group,
+                "messages that were not acknowledged do not come back: their topic or group was deleted"
+            );
+            return Ok(());
+        }
+        for (at, offset) in self.messages() {
+            if self.done & 1 << at != 0 {
+                continue;
+            }
+            self.bring_back_one(state, &topic, &group, offset)?;
+            self.done |= 1 << at;
+        }
+        Ok(())
+    }
+
+    fn bring_back_one(&self, state: &State, topic: &str, group: &str, offset: i64) -> Result<(), Refusal> {
+        let got = state.store.get(&Get {
+            topic,
+            queue_id: self.point.queue_id,
+            offset,
+            max_count: 1,
+            max_bytes: 1,
+            tags: TagFilter::All,
+        });
+        let got = got.map_err(|error| Refusal::of_put(&error))?;
+        let record = record::records(&got.body).next().and_then(Result::ok);
+        let Some(record) = record.filter(|record| record.queue_offset == offset) else {
+            tracing::warn!(
+                topic,
+                group,
+                queue = self.point.queue_id,
+                offset,
+                "a message that was not acknowledged is not in the commit log any more"
+            );
+            return Ok(());
+        };
+        put_retry(state, &self.point, (topic, group), &record)
+    }
+}
+
+/// Whether topic and group are still there. A retry topic lives as long as the topic that it is for.
+fn is_wanted(state: &State, topic: &str, group: &str) -> bool {
+    let normal = topic
+        .strip_prefix(names::RETRY_PREFIX)
+        .and_then(|rest| rest.strip_prefix(group));
+    let normal = normal
+        .and_then(|rest| rest.strip_prefix(['+', '_']))
+        .unwrap_or(topic);
+    state.topics.get(normal).is_some() && state.groups.get(group).is_some()
+}
+
+fn put_retry(
+    state: &State,
+    point: &PopCheckPoint,
+    (topic, group): (&str, &str),
+    record: &Record<'_>,
+) -> Result<(), Refusal> {
+    let retry_topic = match topic {
+        retry if names::is_retry(retry) => retry.to_owned(),
+        topic if state.options.enable_retry_topic_v2 => names::pop_retry_topic_v2(topic, group),
+        topic => names::pop_retry_topic(topic, group),
+    };
+    let known = state.pop_retry_topic(&retry_topic, group)?;
+    let old = record.properties.as_str()?;
+    let is_first = record.reconsume_times == 0 || properties::find(old, "1ST_POP_TIME").is_none();
+    let mut text = properties::copy(old, 48, |name| {
+        name == "POP_CK" || (is_first && name == "1ST_POP_TIME")
+    });
+    if is_first {
+        properties::append(&mut text, "1ST_POP_TIME", &point.pop_time.to_string());
+    }
+    let host = state.store_host();
+    let counted = i32::from(!point.suspend);
+    let stored = state.store.put_accepted(&Message {
+        born_host: host,
+        store_host: host,
+        reconsume_times: record.reconsume_times.saturating_add(counted),
+        ..copy_of(record, &retry_topic, 0, &text)
+    });
+    match stored {
+        Ok(stored) => {
+            state.stats.count_put(1, stored.bytes());
+            known.traffic.count_put(1, stored.bytes());
+        }
+        Err(error) if may_pass(&error) => return Err(Refusal::of_put(&error)),
+        Err(error) => {
+            tracing::error!(topic, group, offset = record.queue_offset, %error, "dropped a message that cannot be stored in its retry topic");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The rows of requests that may be answered later.
+
+use crate::context::State;
+use crate::processor::pop::ack::{Ack, BatchedAck};
+use crate::processor::pop::assign::QueryAssignment;
+use crate::processor::pop::change::ChangeInvisibleTime;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::net::Processor;
+use std::sync::Arc;
+
+/// Codes and what answers them: once the disk has what they wrote, or a name server said something.
+pub(crate) fn rows(state: &Arc<State>) -> [(i32, Arc<dyn Processor>); 4] {
+    [
+        (request::ACK_MESSAGE, Arc::new(Ack(state.clone()))),
+        (request::BATCH_ACK_MESSAGE, Arc::new(BatchedAck(state.clone()))),
+        (
+            request::CHANGE_MESSAGE_INVISIBLETIME,
+            Arc::new(ChangeInvisibleTime(state.clone())),
+        ),
+        (
+            request::QUERY_ASSIGNMENT,
+            Arc::new(QueryAssignment(state.clone())),
+        ),
+    ]
+}

@@ -1,0 +1,396 @@
+//! Pops: 200050.
+//!
+//! ```text
+//! retry topic or queues first (one in five pops) -> each queue under its lock: read, check point, offset
+//!   -> found: the bytes as stored; a retry is encoded again, under the topic that was asked for and with its handle
+//!   -> nothing: held until messages arrive
+//! ```
+//! The check point is in the log before the offset moves, and offsets are written to their file after a flush of the
+//! log: whatever is lost in a crash, no message is passed over.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::MOST_MESSAGES;
+use crate::pop::checkpoint::Taken;
+use crate::pop::hold::HeldPop;
+use crate::pop::order::OrderedPop;
+use crate::processor::pop::found::{Found, as_original};
+use crate::processor::pop::wait::{Outcome, Wait, filter};
+use crate::processor::pop::{
+    admit, check_invisible_time, pop_offset, retry_topics, revive_log, revive_queues,
+};
+use crate::tables::subscription::MessageFilter;
+use crate::tables::topics::Topic;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::{PopMessageRequestHeader, PopMessageResponseHeader};
+use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::{Get, GetStatus, Got, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Answers pops and notifications.
+#[derive(Debug)]
+pub(crate) struct Pop {
+    pub(super) state: Arc<State>,
+}
+
+/// What a pop may read.
+struct Admitted {
+    topic: Arc<Topic>,
+    filter: MessageFilter,
+    revive_queue: i32,
+    pop_time: i64,
+}
+
+impl Processor for Pop {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        self.answer(request, reply, None);
+    }
+}
+
+impl Pop {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    /// Looks again for a request that was held: it is answered, or held again until its deadline.
+    pub(crate) fn resume(&self, held: HeldPop) {
+        self.answer(held.request, held.reply, Some(held.deadline_ms));
+    }
+
+    fn answer(&self, request: Command, reply: Reply, deadline_ms: Option<i64>) {
+        let outcome = if request.code == request::NOTIFICATION {
+            self.notice(&request, deadline_ms)
+        } else {
+            self.pop(&request, deadline_ms)
+        };
+        match outcome {
+            Ok(Outcome::Answer(answer)) => reply.send(*answer),
+            Err(refusal) => reply.send(refusal.into_response()),
+            Ok(Outcome::Hold(wait)) => self.hold(*wait, request, reply),
+        }
+    }
+
+    fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
+        let ask = PopMessageRequestHeader::decode(&request.fields)?;
+        let admitted = self.admit(&ask)?;
+        let found = self.take(&ask, &admitted)?;
+        let (topic, group) = (ask.topic, ask.consumer_group);
+        if found.count > 0 {
+            if found.rest > 0 {
+                self.state.pops.held.notify(topic, group, ask.queue_id);
+            }
+            return Ok(Outcome::answer(respond(
+                response::SUCCESS,
+                &ask,
+                &admitted,
+                found,
+            )));
+        }
+        let now_ms = clock::now_ms();
+        let deadline_ms = deadline_ms.unwrap_or_else(|| now_ms.saturating_add(ask.poll_time));
+        self.state.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+        if ask.poll_time <= 0 || deadline_ms <= now_ms || self.state.pops.held.is_closed() {
+            let code = response::POLLING_TIMEOUT;
+            return Ok(Outcome::answer(respond(code, &ask, &admitted, found)));
+        }
+        Ok(Outcome::Hold(Box::new(Wait {
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            queue_id: ask.queue_id,
+            filter: admitted.filter.clone(),
+            deadline_ms,
+            wake_ms: found.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
+            full: respond(response::POLLING_FULL, &ask, &admitted, found),
+        })))
+    }
+
+    /// The checks in Apache's order.
+    fn admit(&self, ask: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
+        let state = &self.state;
+        if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
+            let text = format!(
+                "the broker[{}] pop message's num is greater than 32 or less than 1: maxMsgNums is {}",
+                state.options.broker_ip1, ask.max_msg_nums
+            );
+            return Err(Refusal::new(response::INVALID_PARAMETER, text));
+        }
+        if !state.options.store.timer.enable {
+            let text = format!(
+                "the broker[{}] pop message is forbidden because timerWheelEnable is false",
+                state.options.broker_ip1
+            );
+            return Err(Refusal::internal(text));
+        }
+        check_invisible_time(state, ask.invisible_time)?;
+        let (topic, _) = admit(state, "popping", ask.topic, ask.consumer_group, ask.queue_id)?;
+        let revive_queue = if ask.order == Some(true) {
+            POP_ORDER_REVIVE_QUEUE
+        } else {
+            state.pops.next_revive_queue(revive_queues(state))
+        };
+        Ok(Admitted {
+            topic,
+            filter: filter(state, ask.topic, ask.exp, ask.exp_type)?,
+            revive_queue,
+            pop_time: clock::now_ms(),
+        })
+    }
+
+    /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
+    /// behind the topic, so that neither starves.
+    fn take(&self, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<Found, Refusal> {
+        let state = &self.state;
+        let mut found = Found::default();
+        let turn = state.pops.next_turn();
+        let is_ordered = ask.order == Some(true);
+        let retries = if is_ordered {
+            Vec::new()
+        } else {
+            retry_topics(state, ask.topic, ask.consumer_group)
+        };
+        let take_retries = |found: &mut Found| {
+            // An answer has room for the offsets of one retry topic.
+            let turned = usize::from(turn % 2 == 1 && retries.len() > 1);
+            let wanted = retries.iter().cycle().skip(turned).take(retries.len());
+            for (name, source) in wanted {
+                let before = found.count;
+                if let Some(topic) = state.topics.get(name) {
+                    self.take_from_topic(ask, admitted, &topic, *source, turn, found)?;
+                }
+                if found.count > before {
+                    break;
+                }
+            }
+            Ok::<(), Refusal>(())
+        };
+        let retries_first = i64::from(turn % 100) < i64::from(state.options.pop_from_retry_probability);
+        if retries_first {
+            take_retries(&mut found)?;
+        }
+        if ask.queue_id < 0 {
+            self.take_from_topic(ask, admitted, &admitted.topic, PopSource::Topic, turn, &mut found)?;
+        } else {
+            self.take_from_queue(
+                ask,
+                admitted,
+                (&admitted.topic, PopSource::Topic, ask.queue_id),
+                &mut found,
+            )?;
+        }
+        if !retries_first {
+            take_retries(&mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn take_from_topic(
+        &self,
+        ask: &PopMessageRequestHeader<'_>,
+        admitted: &Admitted,
+        topic: &Topic,
+        source: PopSource,
+        turn: u32,
+        found: &mut Found,
+    ) -> Result<(), Refusal> {
+        let queues = topic.read_queue_nums.max(0);
+        let first = i32::try_from(turn & 0x7fff_ffff).unwrap_or(0);
+        for at in 0..queues {
+            let queue_id = (first % queues + at) % queues;
+            self.take_from_queue(ask, admitted, (topic, source, queue_id), found)?;
+        }
+        Ok(())
+    }
+
+    /// What was taken from other queues is handed out even if this one fails.
+    fn take_from_queue(
+        &self,
+        ask: &PopMessageRequestHeader<'_>,
+        admitted: &Admitted,
+        queue: (&Topic, PopSource, i32),
+        found: &mut Found,
+    ) -> Result<(), Refusal> {
+        match self.try_take_from_queue(ask, admitted, queue, found) {
+            Err(refusal) if found.count > 0 => {
+                tracing::warn!(
+                    topic = ask.topic,
+                    group = ask.consumer_group,
+                    queue = queue.2,
+                    reason = refusal.remark,
+                    "a pop passes over a queue"
+                );
+                Ok(())
+            }
+            taken => taken,
+        }
+    }
+
+    fn try_take_from_queue(
+        &self,
+        ask: &PopMessageRequestHeader<'_>,
+        admitted: &Admitted,
+        (topic, source, queue_id): (&Topic, PopSource, i32),
+        found: &mut Found,
+    ) -> Result<(), Refusal> {
+        let state = &self.state;
+        let (name, group) = (topic.topic_name.as_str(), ask.consumer_group);
+        let queue = (name, group, queue_id);
+        let _lock = state.pops.lock(name, group, queue_id);
+        let mut offset = pop_offset(state, name, group, queue_id, ask.init_mode);
+        if let Some(reset) = state.offsets.take_reset(group, name, queue_id) {
+            state.pops.orders.clear(queue);
+            offset = reset;
+            state.commit(group, topic, queue_id, offset);
+        }
+        let is_ordered = ask.order == Some(true);
+        if is_ordered && state.pops.orders.blocks(queue, ask.attempt_id) {
+            let opens_at = state.pops.orders.opens_at(queue);
+            found.opens_at = found.opens_at.into_iter().chain(opens_at).min();
+            return Ok(());
+        }
+        let room = usize::try_from(ask.max_msg_nums)
+            .unwrap_or(0)
+            .saturating_sub(found.count);
+        if room == 0 {
+            found.rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            return Ok(());
+        }
+        let got = self.read(admitted, queue, &mut offset, room);
+        let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+        found.rest += (got.max_offset - got.next_offset).max(0);
+        if got.status == GetStatus::Found {
+            return self.hand_out(ask, admitted, (topic, source, queue_id), offset, &got, found);
+        }
+        if matches!(
+            got.status,
+            GetStatus::NoMatchedMessage | GetStatus::OffsetFoundNull | GetStatus::MessageWasRemoving
+        ) {
+            state.commit(group, topic, queue_id, got.next_offset);
+        }
+        Ok(())
+    }
+
+    /// Reads at an offset, or where the queue begins when the offset is none of its own.
+    fn read(
+        &self,
+        admitted: &Admitted,
+        (topic, group, queue_id): (&str, &str, i32),
+        offset: &mut i64,
+        room: usize,
+    ) -> Result<Got, StoreError> {
+        let state = &self.state;
+        let mut get = Get {
+            topic,
+            queue_id,
+            offset: *offset,
+            max_count: room,
+            max_bytes: state.store.live().usual_transfer_bytes(),
+            tags: admitted.filter.for_store(),
+        };
+        let got = state.store.get(&get)?;
+        let is_elsewhere = matches!(
+            got.status,
+            GetStatus::OffsetTooSmall | GetStatus::OffsetOverflowBadly | GetStatus::OffsetFoundNull
+        );
+        if !is_elsewhere {
+            return Ok(got);
+        }
+        tracing::warn!(
+            topic,
+            group,
+            queue_id,
+            offset,
+            next = got.next_offset,
+            "a group's offset is not in the queue: its pops go on elsewhere"
+        );
+        *offset = got.next_offset;
+        get.offset = got.next_offset;
+        if let Some(topic) = state.topics.get(topic) {
+            state.commit(group, &topic, queue_id, got.next_offset);
+        }
+        state.store.get(&get)
+    }
+
+    /// Notes that messages are out, then adds them to the answer. Without that note they stay where they are.
+    fn hand_out(
+        &self,
+        ask: &PopMessageRequestHeader<'_>,
+        admitted: &Admitted,
+        (topic, source, queue_id): (&Topic, PopSource, i32),
+        start_offset: i64,
+        got: &Got,
+        found: &mut Found,
+    ) -> Result<(), Refusal> {
+        let state = &self.state;
+        let records: Vec<Record<'_>> = record::records(&got.body).collect::<Result<_, _>>()?;
+        let offsets: Vec<i64> = records.iter().map(|record| record.queue_offset).collect();
+        let (name, group) = (topic.topic_name.as_str(), ask.consumer_group);
+        let taken = Taken {
+            topic: name,
+            group,
+            queue_id,
+            broker_name: &state.options.broker_name,
+            start_offset,
+            pop_time: admitted.pop_time,
+            invisible_time: ask.invisible_time,
+        };
+        let part = match source {
+            PopSource::Topic => got.body.clone(),
+            _ => as_original(ask.topic, &taken, admitted.revive_queue, source, &records)?,
+        };
+        if ask.order == Some(true) {
+            let pop = OrderedPop {
+                topic: name,
+                group,
+                queue_id,
+                attempt_id: ask.attempt_id,
+                pop_time: admitted.pop_time,
+                invisible_time: ask.invisible_time,
+            };
+            let counts = &mut found.order_counts;
+            state.pops.orders.update(&pop, source.as_str(), &offsets, counts);
+            state.commit(group, topic, queue_id, start_offset);
+        } else {
+            revive_log(state).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
+            state.commit(group, topic, queue_id, got.next_offset);
+        }
+        found.note(source, queue_id, start_offset, &offsets);
+        state
+            .stats
+            .count_sent(offsets.len() as u64, got.body.len() as u64);
+        let traffic = topic.traffic.group_or_new(group);
+        traffic.count_get(
+            queue_id,
+            offsets.len() as u64,
+            got.body.len() as u64,
+            got.next_offset,
+        );
+        found.parts.push(part);
+        Ok(())
+    }
+}
+
+fn respond(code: i32, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted, found: Found) -> Command {
+    let is_ordered = ask.order == Some(true);
+    let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
+        pop_time: admitted.pop_time,
+        invisible_time: ask.invisible_time,
+        revive_qid: admitted.revive_queue,
+        rest_num: found.rest,
+        start_offset_info: Some(&found.start_offsets),
+        msg_offset_info: Some(&found.offsets),
+        order_count_info: is_ordered.then_some(&found.order_counts),
+    });
+    let remark = if found.count > 0 {
+        "FOUND"
+    } else {
+        "NO_MESSAGE_IN_QUEUE"
+    };
+    answer.remark = Some(remark.to_owned());
+    answer.body = found.into_body();
+    answer
+}

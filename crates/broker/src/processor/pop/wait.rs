@@ -1,0 +1,172 @@
+//! Pops that wait for messages, and notifications, which only say that a pop would find something: 200054.
+
+use crate::context::State;
+use crate::error::Refusal;
+use crate::pop::hold::HeldPop;
+use crate::processor::pop::take::Pop;
+use crate::processor::pop::{admit, pop_offset, retry_topics};
+use crate::tables::subscription::{MessageFilter, Subscription};
+use crate::tables::topics::Topic;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{NotificationRequestHeader, NotificationResponseHeader};
+use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::{Command, clock};
+
+/// Whether a pop keeps the order of a queue.
+#[derive(Clone, Copy)]
+pub(super) enum Order<'a> {
+    Any,
+    /// It does not see closed queues, unless this attempt closed them.
+    Of(Option<&'a str>),
+}
+
+impl<'a> Order<'a> {
+    pub(super) fn new(is_ordered: bool, attempt_id: Option<&'a str>) -> Self {
+        if is_ordered {
+            Self::Of(attempt_id)
+        } else {
+            Self::Any
+        }
+    }
+}
+
+/// What becomes of a request.
+pub(super) enum Outcome {
+    Answer(Box<Command>),
+    Hold(Box<Wait>),
+}
+
+impl Outcome {
+    pub(super) fn answer(command: Command) -> Self {
+        Self::Answer(Box::new(command))
+    }
+}
+
+/// What a request waits for.
+pub(super) struct Wait {
+    pub(super) topic: String,
+    pub(super) group: String,
+    pub(super) queue_id: i32,
+    pub(super) filter: MessageFilter,
+    pub(super) deadline_ms: i64,
+    pub(super) wake_ms: i64,
+    /// The answer when too many wait.
+    pub(super) full: Command,
+}
+
+impl Pop {
+    pub(super) fn hold(&self, wait: Wait, request: Command, reply: Reply) {
+        let held = &self.state.pops.held;
+        let (topic, group, queue_id) = (wait.topic.clone(), wait.group.clone(), wait.queue_id);
+        let is_ordered = request.fields.get("order").is_some_and(|order| order == "true");
+        let retry_topics = retry_topics(&self.state, &topic, &group);
+        let attempt_id = request.fields.get("attemptId").map(str::to_owned);
+        let pop = HeldPop {
+            request,
+            reply,
+            topic: wait.topic,
+            group: wait.group,
+            queue_id,
+            retry_topics: retry_topics.into_iter().map(|(name, _)| name).collect(),
+            filter: wait.filter,
+            deadline_ms: wait.deadline_ms,
+            wake_ms: wait.wake_ms,
+        };
+        if let Err(pop) = held.insert(pop) {
+            pop.reply.send(wait.full);
+            return;
+        }
+        // Messages may have arrived between the look and the wait.
+        if let Some(known) = self.state.topics.get(&topic)
+            && self.has_messages(
+                &known,
+                &group,
+                queue_id,
+                Order::new(is_ordered, attempt_id.as_deref()),
+            )
+        {
+            held.notify(&topic, &group, queue_id);
+        }
+    }
+
+    /// 200054: whether a pop would find messages.
+    pub(super) fn notice(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
+        let ask = NotificationRequestHeader::decode(&request.fields)?;
+        let state = &self.state;
+        let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+        let order = Order::new(ask.order == Some(true), ask.attempt_id);
+        let answer = |has_msg, polling_full| {
+            Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
+                has_msg,
+                polling_full,
+            })
+        };
+        if self.has_messages(&topic, ask.consumer_group, ask.queue_id, order) {
+            return Ok(Outcome::answer(answer(true, false)));
+        }
+        let now_ms = clock::now_ms();
+        let deadline_ms = deadline_ms.unwrap_or_else(|| now_ms.saturating_add(ask.poll_time));
+        if ask.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
+            return Ok(Outcome::answer(answer(false, false)));
+        }
+        Ok(Outcome::Hold(Box::new(Wait {
+            topic: ask.topic.to_owned(),
+            group: ask.consumer_group.to_owned(),
+            queue_id: ask.queue_id,
+            filter: filter(state, ask.topic, ask.exp, ask.exp_type)?,
+            deadline_ms,
+            wake_ms: deadline_ms,
+            full: answer(false, true),
+        })))
+    }
+
+    /// Whether there is something behind the group's offsets.
+    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: Order<'_>) -> bool {
+        let state = &self.state;
+        let has = |name: &str, queue_id: i32| {
+            let is_closed = match order {
+                Order::Any => false,
+                Order::Of(attempt) => state.pops.orders.blocks((name, group, queue_id), attempt),
+            };
+            let end = state.store.max_offset(name, queue_id);
+            !is_closed && end > pop_offset(state, name, group, queue_id, 0)
+        };
+        let name = topic.topic_name.as_str();
+        let mut queues = if queue_id < 0 {
+            0..topic.read_queue_nums
+        } else {
+            queue_id..queue_id + 1
+        };
+        if queues.any(|queue_id| has(name, queue_id)) {
+            return true;
+        }
+        let retries = retry_topics(state, name, group);
+        matches!(order, Order::Any)
+            && retries.iter().any(|(name, _)| {
+                let topic = state.topics.get(name);
+                topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
+            })
+    }
+}
+
+/// The filter of a pop's expression; no expression is everything.
+pub(super) fn filter(
+    state: &State,
+    topic: &str,
+    expression: Option<&str>,
+    kind: Option<&str>,
+) -> Result<MessageFilter, Refusal> {
+    let failed = |cause: &str| {
+        let text = format!("parse the consumer's subscription failed: {cause}");
+        Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, text)
+    };
+    let subscription = Subscription::parse(topic, expression, kind, 0)
+        .ok_or_else(|| failed("the subscription names no tag"))?;
+    if let MessageFilter::Invalid(cause) = &subscription.filter {
+        return Err(failed(cause));
+    }
+    if !subscription.is_tag() && !state.live.enable_property_filter() {
+        return Err(Refusal::no_property_filter(&subscription.expression_type));
+    }
+    Ok(subscription.filter)
+}

@@ -1,0 +1,147 @@
+//! Requests of consumers that pop, and what their answers hold.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use super::{Site, number};
+use pyrmq_broker::Options;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::{ReceiptHandle, record};
+use std::collections::BTreeMap;
+
+/// A popped message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Popped {
+    pub(crate) body: String,
+    pub(crate) topic: String,
+    pub(crate) reconsume_times: i32,
+    pub(crate) handle: String,
+    pub(crate) offset: i64,
+    pub(crate) queue_id: i32,
+}
+
+pub(crate) fn with(code: i32, fields: &[(&str, &str)]) -> Command {
+    let begin = Command::request(code);
+    fields
+        .iter()
+        .fold(begin, |command, (key, value)| command.with_field(key, value))
+}
+
+/// Steps of 100 ms, so that messages come back soon.
+pub(crate) fn quick(mut options: Options) -> Options {
+    options.store.timer.precision_ms = 100;
+    options
+}
+
+/// A pop; -1 is every queue.
+pub(crate) fn pop(
+    group: &str,
+    topic: &str,
+    queue: i32,
+    most: i32,
+    invisible_ms: i64,
+    wait_ms: i64,
+) -> Command {
+    with(
+        request::POP_MESSAGE,
+        &[
+            ("consumerGroup", group),
+            ("topic", topic),
+            ("queueId", &queue.to_string()),
+            ("maxMsgNums", &most.to_string()),
+            ("invisibleTime", &invisible_ms.to_string()),
+            ("pollTime", &wait_ms.to_string()),
+            ("bornTime", "0"),
+            ("initMode", "0"),
+        ],
+    )
+}
+
+pub(crate) fn ack(group: &str, message: &Popped) -> Command {
+    let handle = ReceiptHandle::parse(&message.handle).unwrap();
+    let topic = handle.source.topic(&message.topic, group);
+    with(
+        request::ACK_MESSAGE,
+        &[
+            ("consumerGroup", group),
+            ("topic", &topic),
+            ("queueId", &message.queue_id.to_string()),
+            ("extraInfo", &message.handle),
+            ("offset", &message.offset.to_string()),
+        ],
+    )
+}
+
+pub(crate) fn hide(group: &str, message: &Popped, invisible_ms: i64) -> Command {
+    Command {
+        code: request::CHANGE_MESSAGE_INVISIBLETIME,
+        ..ack(group, message).with_field("invisibleTime", &invisible_ms.to_string())
+    }
+}
+
+/// The messages of an answer, with the handles that clients make.
+pub(crate) fn popped(answer: &Command) -> Vec<Popped> {
+    if answer.code != response::SUCCESS {
+        assert_eq!(answer.code, response::POLLING_TIMEOUT, "{:?}", answer.remark);
+        return Vec::new();
+    }
+    let starts: BTreeMap<(String, String), String> = answer
+        .fields
+        .get("startOffsetInfo")
+        .unwrap()
+        .split(';')
+        .map(|entry| {
+            let mut words = entry.split(' ').map(str::to_owned);
+            let mut next = || words.next().unwrap();
+            ((next(), next()), next())
+        })
+        .collect();
+    record::records(answer.body.as_deref().unwrap_or_default())
+        .map(|record| {
+            let record = record.unwrap();
+            let own = record.properties.get("POP_CK").map(str::to_owned);
+            let handle = own.unwrap_or_else(|| {
+                let start = &starts[&("0".to_owned(), record.queue_id.to_string())];
+                format!(
+                    "{start} {} {} {} 0 broker-a {} {}",
+                    number(answer, "popTime"),
+                    number(answer, "invisibleTime"),
+                    number(answer, "reviveQid"),
+                    record.queue_id,
+                    record.queue_offset
+                )
+            });
+            Popped {
+                body: String::from_utf8(record.body.to_vec()).unwrap(),
+                topic: record.topic.to_owned(),
+                reconsume_times: record.reconsume_times,
+                handle,
+                offset: record.queue_offset,
+                queue_id: record.queue_id,
+            }
+        })
+        .collect()
+}
+
+/// Pops until this many messages came, or for ten seconds.
+pub(crate) async fn pop_until(
+    site: &Site,
+    group: &str,
+    topic: &str,
+    count: usize,
+    invisible_ms: i64,
+) -> Vec<Popped> {
+    let deadline = tokio::time::Instant::now() + super::LIMIT;
+    let mut all = Vec::new();
+    while all.len() < count && tokio::time::Instant::now() < deadline {
+        let answer = site.ask(pop(group, topic, -1, 32, invisible_ms, 500)).await;
+        all.extend(popped(&answer));
+    }
+    all
+}
+
+pub(crate) fn bodies(messages: &[Popped]) -> Vec<&str> {
+    let mut bodies: Vec<&str> = messages.iter().map(|message| message.body.as_str()).collect();
+    bodies.sort_unstable();
+    bodies
+}

@@ -1,0 +1,574 @@
+//! Messages that are popped, acknowledged, hidden for longer and brought back, over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::pops::{Popped, ack, bodies, hide, pop, pop_until, popped, quick, with};
+use common::{LIMIT, Site, TempDir, eventually, number, options, properties, send, text};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use std::time::Duration;
+
+/// Longer than a test takes.
+const LONG_MS: i64 = 60_000;
+/// Soon over.
+const SHORT_MS: i64 = 600;
+
+async fn site(dir: &TempDir, queues: i32, count: usize) -> Site {
+    let site = Site::start(quick(options(dir)));
+    site.create("T", queues).await;
+    fill(&site, queues, 0..count).await;
+    site
+}
+
+async fn fill(site: &Site, queues: i32, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let queue = i32::try_from(number).unwrap() % queues;
+        let body = format!("m{number:02}");
+        let answer = site.ask(send("T", queue, body.as_bytes(), "")).await;
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_is_gone_and_the_rest_comes_back() {
+    let dir = TempDir::new();
+    let site = site(&dir, 2, 6).await;
+    let first = popped(&site.ask_ok(pop("G", "T", -1, 32, SHORT_MS, 0)).await);
+    assert_eq!(bodies(&first), ["m00", "m01", "m02", "m03", "m04", "m05"]);
+    let none = site.ask(pop("G", "T", -1, 32, SHORT_MS, 0)).await;
+    assert_eq!(
+        none.code,
+        response::POLLING_TIMEOUT,
+        "hidden messages were popped"
+    );
+    let (done, left): (Vec<_>, Vec<_>) = first
+        .into_iter()
+        .partition(|message| message.body.as_str() < "m02");
+    for message in &done {
+        site.ask_ok(ack("G", message)).await;
+    }
+    let again = pop_until(&site, "G", "T", left.len(), LONG_MS).await;
+    assert_eq!(bodies(&again), bodies(&left));
+    for message in &again {
+        assert_eq!((message.topic.as_str(), message.reconsume_times), ("T", 1));
+        assert!(message.handle.contains(" 1 broker-a 0 "), "{}", message.handle);
+        site.ask_ok(ack("G", message)).await;
+    }
+    // Another group has all of them.
+    let other = pop_until(&site, "H", "T", 6, LONG_MS).await;
+    assert_eq!(other.len(), 6);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_comes_back_until_it_is_acknowledged() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 1).await;
+    for tries in 0..3 {
+        let messages = pop_until(&site, "G", "T", 1, SHORT_MS).await;
+        assert_eq!(messages.len(), 1, "try {tries}");
+        assert_eq!(messages[0].reconsume_times, tries);
+    }
+    let last = pop_until(&site, "G", "T", 1, SHORT_MS).await;
+    site.ask_ok(ack("G", &last[0])).await;
+    // Used twice, and after its time: answered, without effect.
+    site.ask_ok(ack("G", &last[0])).await;
+    let none = site.ask(pop("G", "T", -1, 32, SHORT_MS, SHORT_MS * 3)).await;
+    assert_eq!(popped(&none), []);
+    site.ask_ok(ack("G", &last[0])).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_acknowledgements_counts_for_each_message() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 10).await;
+    let answer = site.ask_ok(pop("G", "T", 0, 10, SHORT_MS, 0)).await;
+    let body = |retry: &str, bits: &str, broker: &str| {
+        format!(
+            r#"{{"acks":[{{"b":"{bits}","c":"G","it":{SHORT_MS},"pt":{},"q":0,"r":"{retry}","rq":{},"so":0,"t":"T"}}],"brokerName":"{broker}"}}"#,
+            number(&answer, "popTime"),
+            number(&answer, "reviveQid"),
+        )
+    };
+    let batch = |body: String| Command::request(request::BATCH_ACK_MESSAGE).with_body(body);
+    let other = site.ask(batch(body("0", "BQ==", "broker-b"))).await;
+    assert_eq!(other.code, response::MESSAGE_ILLEGAL);
+    let empty = site
+        .ask(batch(r#"{"acks":[],"brokerName":"broker-a"}"#.to_owned()))
+        .await;
+    assert_eq!(empty.code, response::NO_MESSAGE);
+    // Wrong bits and a wrong source are passed over.
+    site.ask_ok(batch(body("0", "?", "broker-a"))).await;
+    site.ask_ok(batch(body("7", "BQ==", "broker-a"))).await;
+    // Offsets 0 and 2, 8 and 9.
+    site.ask_ok(batch(body("0", "BQM=", "broker-a"))).await;
+    let again = pop_until(&site, "G", "T", 6, LONG_MS).await;
+    assert_eq!(bodies(&again), ["m01", "m03", "m04", "m05", "m06", "m07"]);
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
+    assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_invisible_time_counts_from_now() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let messages = popped(&site.ask_ok(pop("G", "T", 0, 2, SHORT_MS, 0)).await);
+    let later = site.ask_ok(hide("G", &messages[0], LONG_MS)).await;
+    assert_eq!(number(&later, "invisibleTime"), LONG_MS);
+    // Only the other one comes back at the first time.
+    let again = pop_until(&site, "G", "T", 1, LONG_MS).await;
+    assert_eq!(bodies(&again), ["m01"]);
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
+    assert_eq!(popped(&none), []);
+    // Given back at once, with the new handle.
+    let renewed = Popped {
+        handle: format!(
+            "0 {} {LONG_MS} {} 0 broker-a 0 0",
+            number(&later, "popTime"),
+            number(&later, "reviveQid")
+        ),
+        ..messages[0].clone()
+    };
+    site.ask_ok(hide("G", &renewed, 0)).await;
+    let again = pop_until(&site, "G", "T", 1, LONG_MS).await;
+    assert_eq!(bodies(&again), ["m00"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_pop_gets_what_arrives_and_what_comes_back() {
+    let dir = TempDir::new();
+    let site = site(&dir, 4, 0).await;
+    let waiting = site.asking(pop("G", "T", -1, 32, SHORT_MS, 30_000));
+    eventually("the pop waits", async || {
+        let info = site.ask_ok(polling_info(-1)).await;
+        number(&info, "pollingNum") == 1
+    })
+    .await;
+    fill(&site, 4, 3..4).await;
+    let answer = tokio::time::timeout(LIMIT, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["m03"]);
+    let back = site.asking(pop("G", "T", -1, 32, LONG_MS, 30_000));
+    let answer = tokio::time::timeout(LIMIT, back).await.unwrap().unwrap().unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["m03"]);
+    // Nobody waits any more, and one that waits in vain is answered at its time.
+    assert_eq!(number(&site.ask_ok(polling_info(-1)).await, "pollingNum"), 0);
+    let none = site.ask(pop("G", "T", 2, 32, LONG_MS, 100)).await;
+    assert_eq!(none.code, response::POLLING_TIMEOUT);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_waits_for_the_tags_that_it_wants() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 0).await;
+    let wanted = pop("G", "T", -1, 32, LONG_MS, 30_000)
+        .with_field("exp", "b")
+        .with_field("expType", "TAG");
+    let waiting = site.asking(wanted);
+    for (tag, body) in [("a", "no"), ("b", "yes")] {
+        site.send_ok("T", body.as_bytes(), &properties(&[("TAGS", tag)]))
+            .await;
+    }
+    let answer = tokio::time::timeout(LIMIT, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["yes"]);
+    site.stop().await;
+}
+
+fn polling_info(queue: i32) -> Command {
+    with(
+        request::POLLING_INFO,
+        &[
+            ("consumerGroup", "G"),
+            ("topic", "T"),
+            ("queueId", &queue.to_string()),
+        ],
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notification_says_that_there_are_messages() {
+    let dir = TempDir::new();
+    let site = site(&dir, 2, 0).await;
+    let ask = |wait: &str| {
+        with(
+            request::NOTIFICATION,
+            &[
+                ("consumerGroup", "G"),
+                ("topic", "T"),
+                ("queueId", "-1"),
+                ("pollTime", wait),
+                ("bornTime", "0"),
+            ],
+        )
+    };
+    let none = site.ask_ok(ask("0")).await;
+    assert_eq!(none.fields.get("hasMsg"), Some("false"));
+    let waiting = site.asking(ask("30000"));
+    fill(&site, 2, 0..1).await;
+    let answer = tokio::time::timeout(LIMIT, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(answer.fields.get("hasMsg"), Some("true"));
+    // It took nothing, nor does a look.
+    let look = with(
+        request::PEEK_MESSAGE,
+        &[
+            ("consumerGroup", "G"),
+            ("topic", "T"),
+            ("queueId", "-1"),
+            ("maxMsgNums", "8"),
+        ],
+    );
+    let seen = site.ask_ok(look.clone()).await;
+    assert_eq!(common::records(&seen).len(), 1);
+    assert_eq!(
+        popped(&site.ask_ok(pop("G", "T", -1, 8, LONG_MS, 0)).await).len(),
+        1
+    );
+    assert_eq!(site.ask(look).await.code, response::PULL_NOT_FOUND);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_refused_and_takes_nothing() {
+    let dir = TempDir::new();
+    let site = site(&dir, 2, 2).await;
+    for (command, code, word) in [
+        (
+            pop("G", "none", -1, 1, LONG_MS, 0),
+            response::TOPIC_NOT_EXIST,
+            "none",
+        ),
+        (
+            pop("G", "T", 2, 1, LONG_MS, 0),
+            response::INVALID_PARAMETER,
+            "queueId[2]",
+        ),
+        (
+            pop("G", "T", -2, 1, LONG_MS, 0),
+            response::INVALID_PARAMETER,
+            "queueId[-2]",
+        ),
+        (
+            pop("G", "T", -1, 33, LONG_MS, 0),
+            response::INVALID_PARAMETER,
+            "greater than 32",
+        ),
+        (
+            pop("G", "T", -1, 0, LONG_MS, 0),
+            response::INVALID_PARAMETER,
+            "less than 1",
+        ),
+        (
+            pop("G", "T", -1, 1, -1, 0),
+            response::INVALID_PARAMETER,
+            "invisibleTime",
+        ),
+        (
+            pop("G", "T", -1, 1, 400 * 86_400_000, 0),
+            response::INVALID_PARAMETER,
+            "timerMaxDelaySec",
+        ),
+        (
+            pop("G", "T", -1, 1, i64::MAX, 0),
+            response::INVALID_PARAMETER,
+            "timerMaxDelaySec",
+        ),
+        (
+            pop("a b", "T", -1, 1, LONG_MS, 0),
+            response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            "a b",
+        ),
+        (
+            pop("G", "T", -1, 1, LONG_MS, 0).with_field("exp", "||"),
+            response::SUBSCRIPTION_PARSE_FAILED,
+            "tag",
+        ),
+        (
+            pop("G", "T", -1, 1, LONG_MS, 0)
+                .with_field("exp", "a > 1")
+                .with_field("expType", "SQL92"),
+            response::SYSTEM_ERROR,
+            "enablePropertyFilter",
+        ),
+    ] {
+        let answer = site.ask(command).await;
+        assert_eq!(answer.code, code, "{word}: {:?}", answer.remark);
+        assert!(
+            answer.remark.as_deref().unwrap_or_default().contains(word),
+            "{word}: {:?}",
+            answer.remark
+        );
+    }
+    for code in [request::POP_MESSAGE, request::CHANGE_MESSAGE_INVISIBLETIME] {
+        let answer = site.ask(with(code, &[])).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{:?}", answer.remark);
+    }
+    let messages = popped(&site.ask_ok(pop("G", "T", -1, 32, LONG_MS, 0)).await);
+    assert_eq!(messages.len(), 2, "a refused pop took a message");
+    refuses_bad_handles(&site, &messages[0]).await;
+    site.stop().await;
+}
+
+async fn refuses_bad_handles(site: &Site, good: &Popped) {
+    let elsewhere = format!("{} 7 8", good.handle);
+    let words: Vec<&str> = good.handle.split(' ').collect();
+    let other = |at: usize, word: &str| {
+        let mut words = words.clone();
+        words[at] = word;
+        words.join(" ")
+    };
+    for (handle, code, word) in [
+        (String::new(), response::INVALID_PARAMETER, "receipt handle"),
+        ("0 1 2".to_owned(), response::INVALID_PARAMETER, "receipt handle"),
+        (elsewhere, response::INVALID_PARAMETER, "receipt handle"),
+        (other(3, "8"), response::MESSAGE_ILLEGAL, "revive queue 8"),
+        (other(3, "-1"), response::MESSAGE_ILLEGAL, "revive queue -1"),
+        (other(5, "broker-b"), response::MESSAGE_ILLEGAL, "broker-b"),
+        (other(6, "7"), response::MESSAGE_ILLEGAL, "queue 7"),
+        (
+            other(1, "9223372036854775807"),
+            response::MESSAGE_ILLEGAL,
+            "max delay",
+        ),
+    ] {
+        let message = Popped {
+            handle,
+            ..good.clone()
+        };
+        let fields = [
+            ("consumerGroup", "G"),
+            ("topic", "T"),
+            ("queueId", &good.queue_id.to_string()),
+            ("extraInfo", &message.handle),
+            ("offset", &good.offset.to_string()),
+        ];
+        let answer = site.ask(with(request::ACK_MESSAGE, &fields)).await;
+        assert_eq!(answer.code, code, "{word}: {:?}", answer.remark);
+        assert!(
+            answer.remark.as_deref().unwrap_or_default().contains(word),
+            "{word}: {:?}",
+            answer.remark
+        );
+    }
+    for (offset, invisible, code) in [
+        (9, LONG_MS, response::NO_MESSAGE),
+        (-1, LONG_MS, response::NO_MESSAGE),
+        (0, -1, response::INVALID_PARAMETER),
+        (0, i64::MAX, response::INVALID_PARAMETER),
+    ] {
+        let message = Popped {
+            offset,
+            ..good.clone()
+        };
+        let answer = site.ask(hide("G", &message, invisible)).await;
+        assert_eq!(answer.code, code, "{offset} {invisible}: {:?}", answer.remark);
+    }
+    let stranger = site.ask(ack("stranger", good)).await;
+    assert_eq!(stranger.code, response::SUBSCRIPTION_GROUP_NOT_EXIST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_group_gets_a_queue_again_when_all_of_it_is_done() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 6).await;
+    let ordered = |attempt: &str, invisible_ms: i64, wait_ms: i64| {
+        pop("O", "T", -1, 3, invisible_ms, wait_ms)
+            .with_field("order", "true")
+            .with_field("attemptId", attempt)
+    };
+    let first = site.ask_ok(ordered("a", LONG_MS, 0)).await;
+    assert_eq!(number(&first, "reviveQid"), 999);
+    assert_eq!(first.fields.get("orderCountInfo"), Some("0 0 0"));
+    let messages = popped(&first);
+    assert_eq!(bodies(&messages), ["m00", "m01", "m02"]);
+    assert_eq!(
+        popped(&site.ask(ordered("b", LONG_MS, 0)).await),
+        [],
+        "the queue is closed"
+    );
+    // The same attempt lost its answer.
+    let messages = popped(&site.ask_ok(ordered("a", LONG_MS, 0)).await);
+    assert_eq!(bodies(&messages), ["m00", "m01", "m02"]);
+    for message in messages.iter().rev().take(2) {
+        site.ask_ok(ack("O", message)).await;
+    }
+    assert_eq!(
+        popped(&site.ask(ordered("b", LONG_MS, 0)).await),
+        [],
+        "one is not done"
+    );
+    let waiting = site.asking(ordered("b", SHORT_MS, 30_000));
+    site.ask_ok(ack("O", &messages[0])).await;
+    let answer = tokio::time::timeout(LIMIT, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["m03", "m04", "m05"]);
+    // Not acknowledged: they come again in the same queue and order, by themselves.
+    let again = site.asking(ordered("c", LONG_MS, 30_000));
+    let answer = tokio::time::timeout(LIMIT, again)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["m03", "m04", "m05"]);
+    assert_eq!(
+        answer.fields.get("orderCountInfo"),
+        Some("0 qo0%3 1;0 qo0%4 1;0 qo0%5 1;0 0 1")
+    );
+    let stale = site.ask(ack("O", &messages[0])).await;
+    assert_eq!(stale.code, response::SUCCESS, "done long ago");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_message_is_hidden_for_longer_and_given_back() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let ordered = |invisible_ms: i64, wait_ms: i64| {
+        pop("O", "T", 0, 1, invisible_ms, wait_ms).with_field("order", "true")
+    };
+    let messages = popped(&site.ask_ok(ordered(SHORT_MS, 0)).await);
+    let longer = site.ask_ok(hide("O", &messages[0], LONG_MS)).await;
+    assert!(number(&longer, "invisibleTime") >= LONG_MS);
+    let waiting = site.asking(ordered(LONG_MS, 30_000));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let info = with(
+        request::POLLING_INFO,
+        &[("consumerGroup", "O"), ("topic", "T"), ("queueId", "0")],
+    );
+    assert_eq!(
+        number(&site.ask_ok(info).await, "pollingNum"),
+        1,
+        "it was not hidden for longer"
+    );
+    site.ask_ok(hide("O", &messages[0], 0)).await;
+    let answer = tokio::time::timeout(LIMIT, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(bodies(&popped(&answer)), ["m00"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_in_flight_outlive_a_restart() {
+    let dir = TempDir::new();
+    let before = site(&dir, 2, 6).await;
+    let messages = popped(&before.ask_ok(pop("G", "T", -1, 4, 1500, 0)).await);
+    before.ask_ok(ack("G", &messages[0])).await;
+    let ordered = pop("O", "T", 0, 2, LONG_MS, 0).with_field("order", "true");
+    popped(&before.ask_ok(ordered.clone()).await);
+    before.stop().await;
+    let site = Site::start(quick(options(&dir)));
+    site.ask_ok(ack("G", &messages[1])).await;
+    assert_eq!(popped(&site.ask(ordered).await), [], "the queue is still closed");
+    let rest = pop_until(&site, "G", "T", 4, LONG_MS).await;
+    let mut expected: Vec<String> = (0..6).map(|number| format!("m{number:02}")).collect();
+    expected.retain(|body| messages[..2].iter().all(|message| message.body != *body));
+    assert_eq!(bodies(&rest), expected);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_reaches_pops_and_a_deleted_topic_gives_nothing_back() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 3).await;
+    assert_eq!(
+        popped(&site.ask_ok(pop("G", "T", -1, 32, LONG_MS, 0)).await).len(),
+        3
+    );
+    let reset = with(
+        request::INVOKE_BROKER_TO_RESET_OFFSET,
+        &[
+            ("topic", "T"),
+            ("group", "G"),
+            ("timestamp", "0"),
+            ("isForce", "true"),
+        ],
+    );
+    site.ask_ok(reset).await;
+    assert_eq!(
+        popped(&site.ask_ok(pop("G", "T", -1, 32, SHORT_MS, 0)).await).len(),
+        3
+    );
+    site.ask_ok(with(request::DELETE_TOPIC_IN_BROKER, &[("topic", "T")]))
+        .await;
+    site.create("T", 1).await;
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, SHORT_MS * 3)).await;
+    assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modes_are_kept_and_queues_are_assigned() {
+    let dir = TempDir::new();
+    let site = site(&dir, 4, 0).await;
+    let mode = |topic: &str, mode: &str| {
+        let body =
+            format!(r#"{{"consumerGroup":"G","mode":"{mode}","popShareQueueNum":-1,"topic":"{topic}"}}"#);
+        Command::request(request::SET_MESSAGE_REQUEST_MODE).with_body(body)
+    };
+    for (command, code) in [
+        (mode("%RETRY%G", "POP"), response::NO_PERMISSION),
+        (mode("none", "POP"), response::TOPIC_NOT_EXIST),
+        (mode("T", "PUSH"), response::INVALID_PARAMETER),
+        (mode("T", "POP"), response::SUCCESS),
+    ] {
+        assert_eq!(site.ask(command).await.code, code);
+    }
+    let heartbeat = r#"{"clientID":"c1","consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionDataSet":[]}],"producerDataSet":[]}"#;
+    site.ask_ok(Command::request(request::HEART_BEAT).with_body(heartbeat))
+        .await;
+    let assign = |topic: &str, strategy: &str| {
+        let body = format!(
+            r#"{{"clientId":"c1","consumerGroup":"G","messageModel":"CLUSTERING","strategyName":"{strategy}","topic":"{topic}"}}"#
+        );
+        Command::request(request::QUERY_ASSIGNMENT).with_body(body)
+    };
+    let answer = text(&site.ask_ok(assign("T", "AVG")).await);
+    assert_eq!(
+        answer,
+        r#"{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,"topic":"T"},"mode":"POP"}]}"#
+    );
+    site.create("U", 2).await;
+    let answer = text(&site.ask_ok(assign("U", "AVG_BY_CIRCLE")).await);
+    assert_eq!(answer.matches(r#""mode":"PULL""#).count(), 2, "{answer}");
+    for unknown in [assign("none", "AVG"), assign("U", "none")] {
+        assert_eq!(text(&site.ask_ok(unknown).await), "{}");
+    }
+    let all = text(
+        &site
+            .ask_ok(Command::request(request::GET_ALL_MESSAGE_REQUEST_MODE))
+            .await,
+    );
+    let expected = r#"{"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"POP","popShareQueueNum":-1,"topic":"T"}}}}"#;
+    assert_eq!(all, expected);
+    site.stop().await;
+    let site = Site::start(quick(options(&dir)));
+    let all = text(
+        &site
+            .ask_ok(Command::request(request::GET_ALL_MESSAGE_REQUEST_MODE))
+            .await,
+    );
+    assert_eq!(all, expected);
+    site.ask_ok(Command::request(request::POP_ROLLBACK)).await;
+    site.stop().await;
+}
