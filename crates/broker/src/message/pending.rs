@@ -69,7 +69,7 @@ impl PendingMessage<'_> {
         } else {
             (self.topic, self.queue_id)
         };
-        let done = put(&Message {
+        put(&Message {
             topic,
             queue_id,
             flag: self.flag,
@@ -85,9 +85,7 @@ impl PendingMessage<'_> {
             unique_key: self.unique_key,
             keys: self.keys,
             tag: self.tags,
-        });
-        properties::recycle(self.properties);
-        done
+        })
     }
 }
 

@@ -8,16 +8,12 @@
 //! they stay bytes in the sender's order, unless a key has to go, stands twice, or there is text that is no pair: what
 //! is stored has the same pairs. Later pairs hide earlier ones, as in a map.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 /// Between key and value (Apache `MessageDecoder.NAME_VALUE_SEPARATOR`).
 pub(crate) const NAME_END: char = '\u{1}';
 /// After each pair (Apache `MessageDecoder.PROPERTY_SEPARATOR`).
 pub(crate) const PAIR_END: char = '\u{2}';
-
-/// A longer text's memory is not kept.
-const KEEP_BYTES: usize = 4096;
 
 /// What the broker wants to know of a message's properties.
 #[expect(clippy::struct_excessive_bools, reason = "one flag for each property")]
@@ -151,17 +147,6 @@ fn copy_once(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> Str
     out
 }
 
-thread_local! {
-    static SPARE: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// What was copied for storing is laid out: its memory serves the thread's next message.
-pub(crate) fn recycle(text: String) {
-    if text.capacity() <= KEEP_BYTES {
-        SPARE.set(text);
-    }
-}
-
 /// Copies the text for storing: as it is where that will do.
 pub(crate) fn copy_for_store(
     properties: &str,
@@ -174,9 +159,7 @@ pub(crate) fn copy_for_store(
             is_brokers(name) || (drop_timers && is_timer(name))
         });
     }
-    let mut out = SPARE.take();
-    out.clear();
-    out.reserve(properties.len() + 1 + extra);
+    let mut out = String::with_capacity(properties.len() + 1 + extra);
     out.push_str(properties);
     if !out.is_empty() && !out.ends_with(PAIR_END) {
         out.push(PAIR_END);

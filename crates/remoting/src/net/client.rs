@@ -11,7 +11,7 @@ use super::members::MemberId;
 use super::outbound_request::{Commanded, Framed, Request};
 use super::pending::OutboundRequest;
 use super::resolve::{Resolve, SystemResolver};
-use super::send_queue::with_head;
+use super::send_queue::HEAD_ROOM;
 use super::server::Events;
 use super::stats::Stats;
 use super::{ClientOptions, NetError, Outbox, Table};
@@ -161,10 +161,15 @@ impl Client {
         outbound: Box<impl OutboundRequest + 'static>,
         (now, timeout): (std::time::Instant, Duration),
     ) {
-        with_head(|head| {
-            let when = (Instant::from_std(now), timeout);
-            self.submit(Framed { outbound, head }, when);
-        });
+        let mut head = Vec::with_capacity(HEAD_ROOM);
+        let when = (Instant::from_std(now), timeout);
+        self.submit(
+            Framed {
+                outbound,
+                head: &mut head,
+            },
+            when,
+        );
     }
 
     /// Sends a request to `address` and returns a call, on which a thread without a runtime waits in slices.

@@ -3,7 +3,7 @@
 use super::NetError;
 use super::large_frames::Permit;
 use super::pending::Callback;
-use super::send_queue::with_head;
+use super::send_queue::HEAD_ROOM;
 use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use crate::frame;
@@ -201,17 +201,16 @@ impl Reply {
             opaque: self.opaque,
             remark,
         };
-        with_head(|out| {
-            let mut head = HeadWriter::new(out, head);
-            write(&mut head);
-            match head.finish(0) {
-                Ok(()) => {
-                    self.open = false;
-                    self.peer.inner.outbox.reply_written(out);
-                }
-                Err(error) => self.answer(Command::error(response::SYSTEM_ERROR, error.to_string())),
+        let mut out = Vec::with_capacity(HEAD_ROOM);
+        let mut head = HeadWriter::new(&mut out, head);
+        write(&mut head);
+        match head.finish(0) {
+            Ok(()) => {
+                self.open = false;
+                self.peer.inner.outbox.reply_written(&out);
             }
-        });
+            Err(error) => self.answer(Command::error(response::SYSTEM_ERROR, error.to_string())),
+        }
     }
 
     /// Deliberately ends the request without an answer, where the protocol expects none.

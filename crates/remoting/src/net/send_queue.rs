@@ -9,32 +9,19 @@
 
 use crate::command::Command;
 use bytes::Bytes;
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Head bytes assumed for a frame that is not written yet.
 const HEAD_ESTIMATE: usize = 256;
+/// What a written head, with its small body, usually takes.
+pub(super) const HEAD_ROOM: usize = 512;
 /// Bodies up to this size are copied after their head: a separate slice costs the kernel more than copying these few
 /// bytes.
 pub(super) const INLINE_BODY: usize = 512;
 /// Capacity, in entries and in bytes of heads, that an empty queue may keep.
 const KEEP_ENTRIES: usize = 1024;
 const KEEP_BYTES: usize = 64 * 1024;
-
-thread_local! {
-    static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Provides this thread's buffer for one head. It is taken, not borrowed, because `write` may write another head.
-pub(super) fn with_head(write: impl FnOnce(&mut Vec<u8>)) {
-    let mut head = HEAD.take();
-    head.clear();
-    write(&mut head);
-    if head.capacity() <= KEEP_BYTES {
-        HEAD.set(head);
-    }
-}
 
 /// Returns the bytes that a waiting frame with a body of this length counts for its connection.
 pub(super) fn cost_of(body: usize) -> usize {

@@ -14,7 +14,6 @@ mod unescape;
 use crate::chunk::{CHUNK, first_quote};
 use crate::error::WireError;
 use crate::fields::{Entry, Span};
-use std::cell::RefCell;
 
 /// A position in JSON text.
 pub(crate) struct Scan<'a> {
@@ -22,24 +21,6 @@ pub(crate) struct Scan<'a> {
     at: usize,
     /// Strings that had escapes, each followed by a quote, so that no character reaches from one into the next.
     unescaped: Vec<u8>,
-}
-
-/// Room for what is unescaped, that a thread keeps.
-const KEEP_BYTES: usize = 16 * 1024;
-
-thread_local! {
-    static UNESCAPED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Drop for Scan<'_> {
-    fn drop(&mut self) {
-        if (1..=KEEP_BYTES).contains(&self.unescaped.capacity()) {
-            self.unescaped.clear();
-            let room = std::mem::take(&mut self.unescaped);
-            // A thread that ends keeps nothing.
-            drop(UNESCAPED.try_with(|kept| kept.replace(room)));
-        }
-    }
 }
 
 impl<'a> Scan<'a> {

@@ -3,16 +3,12 @@
 use crate::chunk::{CHUNK, first_quote, push_part};
 use crate::error::WireError;
 use crate::fields::Span;
-use crate::scan::{Scan, UNESCAPED};
+use crate::scan::Scan;
 use crate::text::hex4;
-use std::cell::RefCell;
 
 impl Scan<'_> {
     /// A string that began at `start`, from its first backslash on.
     pub(super) fn unescape(&mut self, start: usize, quote: u8) -> Result<Span, WireError> {
-        if self.unescaped.capacity() == 0 {
-            self.unescaped = UNESCAPED.try_with(RefCell::take).unwrap_or_default();
-        }
         let first = self.bytes.len().wrapping_add(self.unescaped.len());
         self.unescaped.reserve(CHUNK.wrapping_mul(8));
         let plain = self.bytes.get(start..self.at).unwrap_or_default();
