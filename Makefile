@@ -16,7 +16,6 @@ ON_FILES := append_and_read bad_input flow_control append_batches cached config_
 # does. tests/conftest.py lists what needed its second run and bounds how many may; `make nightly` allows none.
 RETRY ?= $(filter true,$(CI))
 PYTEST := $(BIN)/python -m pytest $(if $(RETRY),--reruns 1 --reruns-delay 2)
-RUST_TESTS := cargo test --workspace --exclude pyrmq-bindings --all-features --no-fail-fast --quiet
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_QUIET := 1
 unexport CONDA_PREFIX
@@ -78,7 +77,7 @@ unit: dev ## the fast tests only: no Java, no Spark
 	$(PYTEST) -m "not interop and not interop_all and not spark and not faults and not slow"
 
 rust: needs-rust deps ## the Rust tests
-	$(RUST_TESTS) $(if $(RETRY),|| { echo 'Rust tests failed: all run once more (see RETRY in the Makefile)'; $(RUST_TESTS); })
+	$(PYTHON) tools/rust_tests.py $(if $(RETRY),--retry) -- --workspace --exclude pyrmq-bindings --all-features --quiet
 
 nightly: needs-rust needs-javac needs-maven dev ## what the gate omits, with one table at the end (PARTS="loom chaos" selects parts)
 	RETRY= $(PYTHON) tools/nightly.py $(PARTS)
