@@ -1,4 +1,7 @@
-"""Our simple consumers on two real brokers of 5.5.0, one of which has retry topics of version 2."""
+"""Our simple consumers on two brokers, one of which has retry topics of version 2.
+
+The gate runs them on our brokers, `make interop` on real ones of 5.5.0, too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pyrmq import Admin, PoppedMessage, Producer, Receipt, ReceiptError, SimpleC
 from pyrmq.errors import AckError, ConfigError, FilterError, TopicNotFound
 from tests.interop import artifacts
 from tests.interop.ask import await_registered
-from tests.interop.ours import OurNameServer
+from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.pop_model import Model
 from tests.interop.rocketmq import JavaBroker
 from tests.test_readme import BLOCKS
@@ -30,22 +33,22 @@ QUEUES = 2
 class Brokers:
     """Two brokers behind a name server."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        artifacts.require_java()
+    def __init__(self, stack: ExitStack, kind: str) -> None:
+        """Start them. `kind`: ours, or the version of real ones."""
         names = stack.enter_context(OurNameServer())
         self.name_server = names.address
-        self.brokers = [
-            JavaBroker(
-                "5.5.0",
-                names.address,
-                name=f"broker-{number}",
-                properties={
-                    "enablePropertyFilter": "true",
-                    "enableRetryTopicV2": str(number == 1).lower(),
-                },
+        self.brokers: list[OurBroker | JavaBroker] = []
+        for number in range(2):
+            properties = {
+                "enablePropertyFilter": "true",
+                "enableRetryTopicV2": str(number == 1).lower(),
+            }
+            name = f"broker-{number}"
+            self.brokers.append(
+                OurBroker(names.address, name=name, properties=properties)
+                if kind == "ours"
+                else JavaBroker(kind, names.address, name=name, properties=properties)
             )
-            for number in range(2)
-        ]
         for broker in self.brokers:
             stack.enter_context(broker)
         for broker in self.brokers:
@@ -68,10 +71,14 @@ class Brokers:
         return SimpleConsumer(name_server=self.name_server, group=f"{topic}-group", **options)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[Brokers]:
+@pytest.fixture(
+    scope="module", params=["ours", pytest.param("5.5.0", marks=pytest.mark.interop_all)]
+)
+def brokers(request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    if request.param != "ours":
+        artifacts.require_java()
     with ExitStack() as stack:
-        yield Brokers(stack)
+        yield Brokers(stack, request.param)
 
 
 def receive(

@@ -488,6 +488,37 @@ async fn messages_in_flight_outlive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_before_a_kill_is_gone_although_offsets_are_older() {
+    let dir = TempDir::new();
+    let before = site(&dir, 1, 10).await;
+    for message in popped(&before.ask_ok(pop("G", "T", 0, 2, LONG_MS, 0)).await) {
+        before.ask_ok(ack("G", &message)).await;
+    }
+    before.stop().await;
+    let file = dir.path().join("store/config/consumerOffset.json");
+    let (old, written) = (
+        std::fs::read(&file).unwrap(),
+        std::fs::metadata(&file).unwrap().modified().unwrap(),
+    );
+    let site = Site::start(quick(options(&dir)));
+    let messages = popped(&site.ask_ok(pop("G", "T", 0, 6, SHORT_MS, 0)).await);
+    for message in &messages[1..] {
+        site.ask_ok(ack("G", message)).await;
+    }
+    site.stop().await;
+    // As a kill leaves it: written before the last pop.
+    std::fs::write(&file, old).unwrap();
+    let handle = std::fs::File::options().write(true).open(&file).unwrap();
+    handle.set_modified(written).unwrap();
+    let site = Site::start(quick(options(&dir)));
+    let rest = pop_until(&site, "G", "T", 3, LONG_MS).await;
+    assert_eq!(bodies(&rest), ["m02", "m08", "m09"]);
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
+    assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reset_reaches_pops_and_a_deleted_topic_gives_nothing_back() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 3).await;

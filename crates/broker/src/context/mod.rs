@@ -343,6 +343,11 @@ impl State {
         written
     }
 
+    /// When the consumer offsets were last written, ms; 0 if they never were.
+    pub(crate) fn offsets_written_ms(&self) -> i64 {
+        lock(&self.offsets_file).modified_ms()
+    }
+
     /// When the oldest message in the log was stored; -1 without any (Apache `getEarliestMessageTime`).
     pub fn earliest_ms(&self) -> i64 {
         let health = self.store.health();

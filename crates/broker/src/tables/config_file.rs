@@ -54,6 +54,16 @@ impl ConfigFile {
         Ok(parse(text, table).ok())
     }
 
+    /// When the file was last written, ms; 0 where that cannot be read.
+    pub fn modified_ms(&self) -> i64 {
+        let (Some(directory), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return 0;
+        };
+        let entries = self.fs.list(directory).unwrap_or_default();
+        let file = entries.iter().find(|entry| *name == *entry.name);
+        file.map_or(0, |file| file.modified_ms)
+    }
+
     /// Writes the file; the old one becomes the backup. On the disk when it returns.
     pub fn save(&self, body: &impl Body) -> Result<(), StoreError> {
         let text = body.encode_as(Style::PRETTY);

@@ -7,6 +7,7 @@ mod assign;
 mod change;
 mod found;
 mod look;
+mod recover;
 mod revive;
 mod rows;
 mod take;
@@ -14,6 +15,7 @@ mod wait;
 
 pub(crate) use assign::{all_request_modes, set_request_mode};
 pub(crate) use look::{peek, polling_info, rollback};
+pub(crate) use recover::advance_offsets;
 pub(crate) use revive::revive;
 pub(crate) use rows::rows;
 pub(crate) use take::Pop;

@@ -1,0 +1,104 @@
+//! After a kill, moves the offsets of groups behind the messages that they were handed.
+//!
+//! Offsets are written every few seconds (`flushConsumerOffsetInterval`), check points at once. Without this, messages
+//! that were popped and acknowledged since the last write would be handed out again; what was not acknowledged comes
+//! back by its check point.
+
+use crate::context::State;
+use crate::pop::checkpoint::{CHECK_POINT_TAG, revive_topic};
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::body::{Body, PopCheckPoint};
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::{Boundary, Get, GetStatus, StoreError, TagFilter};
+
+/// Messages read at once, and their bytes.
+const READ_COUNT: usize = 1024;
+const READ_BYTES: usize = 4 << 20;
+/// Offsets may be this much older than the file that has them, ms: a write takes its time.
+const WRITE_MS: i64 = 1000;
+
+/// Reads the check points that were stored since the offsets were written. Before the ports open.
+pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
+    if !state.options.store.timer.enable {
+        return Ok(());
+    }
+    let since_ms = state.offsets_written_ms().saturating_sub(WRITE_MS);
+    let topic = revive_topic(&state.options.broker_cluster_name);
+    // A check point goes through the timer, unless it is due at once.
+    let mut advanced = advance_by(state, &topic, (TIMER_TOPIC, 0), since_ms)?;
+    for queue_id in 0..super::revive_queues(state) {
+        advanced += advance_by(state, &topic, (&topic, queue_id), since_ms)?;
+    }
+    if advanced > 0 {
+        tracing::info!(
+            advanced,
+            "offsets of popped queues were older than their check points"
+        );
+    }
+    Ok(())
+}
+
+fn advance_by(
+    state: &State,
+    revive_topic: &str,
+    (topic, queue_id): (&str, i32),
+    since_ms: i64,
+) -> Result<usize, StoreError> {
+    let store = &state.store;
+    let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+    let mut advanced = 0;
+    loop {
+        let got = store.get(&Get {
+            topic,
+            queue_id,
+            offset,
+            max_count: READ_COUNT,
+            max_bytes: READ_BYTES,
+            tags: TagFilter::All,
+        })?;
+        if got.next_offset <= offset {
+            return Ok(advanced);
+        }
+        offset = got.next_offset;
+        if got.status != GetStatus::Found {
+            continue;
+        }
+        for record in record::records(&got.body) {
+            let moved = record.and_then(|record| advance(state, revive_topic, &record));
+            match moved {
+                Ok(moved) => advanced += usize::from(moved),
+                Err(error) => {
+                    tracing::error!(topic, queue_id, %error, "passed over a check point that cannot be read")
+                }
+            }
+        }
+    }
+}
+
+/// Moves the offset of a check point's group behind its messages. False: it was there, or the record is none.
+fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
+    let leads_to = record.properties.get("REAL_TOPIC").unwrap_or(record.topic);
+    if leads_to != revive_topic || record.properties.get("TAGS") != Some(CHECK_POINT_TAG) {
+        return Ok(false);
+    }
+    let point = PopCheckPoint::decode(record.body)?;
+    let (Some(name), Some(group)) = (&point.topic, &point.group) else {
+        return Ok(false);
+    };
+    let Some(topic) = state.topics.get(name) else {
+        return Ok(false);
+    };
+    let last = match &point.offset_differences {
+        Some(differences) => differences.iter().copied().max().unwrap_or(0),
+        None => point.count - 1,
+    };
+    let next = point.start_offset.saturating_add(i64::from(last) + 1);
+    let committed = state.offsets.get(group, name, point.queue_id).unwrap_or(0);
+    // A topic that was made again has fewer messages.
+    if next <= committed || next > state.store.max_offset(name, point.queue_id) {
+        return Ok(false);
+    }
+    state.commit(group, &topic, point.queue_id, next);
+    Ok(true)
+}
