@@ -69,7 +69,7 @@ fn advance_by(
             match moved {
                 Ok(moved) => advanced += usize::from(moved),
                 Err(error) => {
-                    tracing::error!(topic, queue_id, %error, "passed over a check point that cannot be read")
+                    tracing::error!(topic, queue_id, %error, "passed over a check point that cannot be read");
                 }
             }
         }
