@@ -1,5 +1,9 @@
 //! Messages that are popped, acknowledged, hidden for longer and brought back, over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the test reads and writes the broker's file itself"
+)]
 
 mod common;
 
