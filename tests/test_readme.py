@@ -63,6 +63,7 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "producer.md: def local(half):  # runs after the half is stored",
         'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
         "spark.md: import pyrmq.spark",
+        'spark.md: orders = spark.read.format("rocketmq").option("topic", "orders").load("/data")',
         'spark.md: rows = orders.selectExpr("body", "tags", "customer as shardingKey")',
         "testing.md: from pyrmq import Producer",
         "testing.md: from pyrmq import PullConsumer, Producer",

@@ -11,6 +11,7 @@ import pytest
 from pyrmq import Producer
 from pyrmq.spark.option_table import KNOWN, LOG, SINK
 from pyrmq.spark.schema import COLUMNS
+from pyrmq.testing import cluster
 from tests.test_readme import BLOCKS
 
 if TYPE_CHECKING:
@@ -87,12 +88,17 @@ def test_the_programs_of_the_page_run(
         for name, block in BLOCKS.items()
         if name.startswith("spark.md")
     }
-    first, second = (programs[name] for name in sorted(programs))
+    first, of_files, second = (programs[name] for name in sorted(programs))
     names: dict[str, Any] = {}
     exec(compile(first, "spark.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "|orders|" in shown
     names["orders"] = spark.sql("select 'tea' as body, 'hot' as tags, 'c1' as customer")
     exec(compile(second, "spark.md", "exec"), names)
+    with cluster() as own:
+        with Producer(name_server=own.name_server) as producer:
+            producer.send("orders", b"from a file")
+        exec(compile(of_files.replace("/data", str(own.store)), "spark.md", "exec"), names)
+        assert names["orders"].filter("cast(body as string) = 'from a file'").count() == 1
     rows = spark.read.format("rocketmq").option("nameServer", site.name_server).load("orders")
     assert rows.filter("tags = 'hot' and cast(body as string) = 'tea'").count() == 1

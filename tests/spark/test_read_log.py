@@ -400,3 +400,11 @@ def test_a_later_read_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
         assert sum(piece.records for piece in rest) == sum(p.records for p in plan(options)[0]) - 10
         with pytest.raises(DataLossError, match="was read up to"):
             plan(options, start=at + 10 * SEGMENT)
+
+
+def test_a_log_of_one_message_is_whole() -> None:
+    with cluster() as running:
+        with Producer(name_server=running.name_server) as producer:
+            producer.send("one", b"only")
+        rows = arrow.read_log(running.store, "one")
+        assert rows["body"].to_pylist() == [b"only"]

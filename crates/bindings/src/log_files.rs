@@ -89,13 +89,13 @@ fn plan_log(
     Ok((pieces.collect(), end, why, reason))
 }
 
-/// The position of the next sound record after one where none can be read; None if the file has none.
+/// The position of the next sound record from one on; None if the file has none.
 #[pyfunction]
 fn next_record(py: Python<'_>, file: File, position: i64) -> PyResult<Option<i64>> {
     let file = log_file(file);
     enter::compute(py, || {
         let mut scan = LogScan::open(&RealFs, &file, position, i64::MAX)?;
-        Ok::<_, Error>(scan.skip_damage()?.then(|| scan.position()))
+        Ok::<_, Error>(scan.find_sound(position)?.then(|| scan.position()))
     })
 }
 

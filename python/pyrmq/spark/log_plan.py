@@ -196,7 +196,7 @@ class _Planner:
                 looks, is_second = 0, False
             if why == "unused" and not _any_used(following):
                 return position, True
-            good = next_record(file, position - 1)
+            good = next_record(file, position)
             if good is None and not _any_used(following):
                 if looks < _LOOKS:
                     looks += 1
@@ -250,7 +250,7 @@ class _Planner:
         first, last, _, records, first_ms, last_ms, names = pieces[-1]
         for number in range(_LOOKS):
             time.sleep(_LOOK_S if number else 0)
-            if next_record(file, last - 1) is not None:
+            if next_record(file, last) is not None:
                 return end, "unused", None
         if records > 1:
             # Where the record before it begins is not known; the piece ends where this one does.

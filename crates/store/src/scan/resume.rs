@@ -17,7 +17,12 @@ const MAGIC_AT: usize = 4;
 impl LogScan {
     /// Moves to the next sound record after the position; false, and no move, when the file has none.
     pub fn skip_damage(&mut self) -> Result<bool, StoreError> {
-        let mut at = self.position + 1;
+        self.find_sound(self.position + 1)
+    }
+
+    /// Moves to the next sound record from this position on; false, and no move, when the file has none.
+    pub fn find_sound(&mut self, from: i64) -> Result<bool, StoreError> {
+        let mut at = from.max(self.base);
         let mut chunk = Vec::new();
         while at + to_i64(NAMED) <= self.end {
             let Some(data) = self
