@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -97,7 +96,8 @@ def test_watching_survives_a_restarted_name_server() -> None:
                 seen = len(lines)
                 await_true(lambda: len(lines) > seen, seconds=20)
             finally:
-                watching.send_signal(signal.SIGINT)
+                # Not SIGINT: a run in the background inherits that it is ignored.
+                watching.terminate()
                 watching.wait(20)
                 for reader in readers:
                     reader.join(20)

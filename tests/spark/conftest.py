@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import sys
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,23 @@ class Site(NamedTuple):
 
     name_server: str
     broker: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _handlers_keep_their_format() -> Iterator[None]:
+    """Keep PySpark's loggers from changing the format of pytest's own handlers.
+
+    pytest adds its handlers to every logger that does not propagate; one of PySpark's gives each
+    handler that it gets a JSON format, which later tests would see.
+    """
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -226,8 +226,6 @@ def test_a_topic_can_be_named_by_load(spark: SparkSession, topic: Topic) -> None
     topic.send(0, ["a"])
     reader = spark.read.format("rocketmq").option("nameServer", topic.name_server)
     assert reader.load(topic.name).count() == 1
-    with pytest.raises(Exception, match="not built yet: reading store directories"):
-        reader.load("/data/store").count()
     with pytest.raises(
         Exception, match=r"option nameServer: is missing: load.'orders'. is a topic"
     ):
