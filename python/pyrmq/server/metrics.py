@@ -149,7 +149,7 @@ def exposition(families: Iterable[Family]) -> str:
     """Families as Prometheus' text form, version 0.0.4.
 
     Written here because `prometheus_client` makes an object of each sample: a broker with 1,000
-    topics took it ten times as long.
+    topics took it up to five times as long.
 
     Example:
         >>> print(exposition([gauge("pyrmq_ready", "1 while ready.", 1)]), end="")
