@@ -315,7 +315,7 @@ def test_the_program_of_the_consumer_page_works(
     assert capsys.readouterr().out == "serving two coffees\n"
 
 
-@pytest.mark.parametrize("order", ["none", "queue"])
+@pytest.mark.parametrize("order", ["none", pytest.param("queue", marks=pytest.mark.interop_all)])
 def test_what_is_acknowledged_is_done_and_everything_else_comes_again(
     brokers: Brokers, order: Literal["none", "queue"]
 ) -> None:
