@@ -65,7 +65,10 @@ def save(
         "format": FORMAT,
         "taken": now.isoformat(timespec="seconds"),
         "commit": commit,
-        "command": command,
+        # The directory of the results is a path of one machine.
+        "command": [
+            one for at, one in enumerate(command) if "--out" not in command[max(0, at - 1) : at + 1]
+        ],
         "machine": machine,
         "versions": _installed(),
         "rows": [{**vars(row), "name": row.name or row.what, "ratio": row.ratio()} for row in done],
