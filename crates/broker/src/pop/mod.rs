@@ -21,11 +21,11 @@ use hold::HeldPops;
 use order::Orders;
 use pyrmq_remoting::hash::NameState;
 use pyrmq_remoting::sync::lock;
+use pyrmq_remoting::sync::wakeup::Wakeup;
 use request_mode::RequestModes;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
 /// Most messages of a pop (Apache `PopMessageProcessor`): a check point has 32 bits.
 pub(crate) const MOST_MESSAGES: i32 = 32;
@@ -103,42 +103,5 @@ impl Pops {
     pub(crate) fn remove_group(&self, group: &str) {
         self.orders.retain(|_, of_group| of_group != group);
         self.held.release_group(group);
-    }
-}
-
-/// Wakes a sleeping thread, or ends it.
-#[derive(Debug, Default)]
-pub(crate) struct Wakeup {
-    // Guards whether it was notified, and whether it is to end.
-    notified: Mutex<(bool, bool)>,
-    change: Condvar,
-}
-
-impl Wakeup {
-    /// Wakes the thread.
-    pub(crate) fn notify(&self) {
-        self.notified().0 = true;
-        self.change.notify_one();
-    }
-
-    /// Ends the thread.
-    pub(crate) fn stop(&self) {
-        self.notified().1 = true;
-        self.change.notify_one();
-    }
-
-    /// Sleeps until it is notified. True: the thread is to end.
-    pub(crate) fn wait(&self, most: Duration) -> bool {
-        let sleeps = |notified: &mut (bool, bool)| !notified.0 && !notified.1;
-        let (mut notified, _) = self
-            .change
-            .wait_timeout_while(self.notified(), most, sleeps)
-            .unwrap_or_else(PoisonError::into_inner);
-        notified.0 = false;
-        notified.1
-    }
-
-    fn notified(&self) -> MutexGuard<'_, (bool, bool)> {
-        lock(&self.notified)
     }
 }

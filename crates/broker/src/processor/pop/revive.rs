@@ -78,7 +78,7 @@ pub(crate) fn revive(state: &State) {
             }
             wait = wait.min(queue.wait(state));
         }
-        if state.pops.revive_wakeup.wait(wait) {
+        if !state.pops.revive_wakeup.sleep(wait) {
             return;
         }
     }
