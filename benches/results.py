@@ -53,7 +53,7 @@ def _installed() -> dict[str, str]:
 
 
 def save(
-    done: Iterable[Row], directory: Path, *, machine: dict[str, Any], command: list[str]
+    done: Iterable[Row], directory: Path, *, machine: dict[str, Any], options: dict[str, Any]
 ) -> Path:
     """Write the file of a run; return its path."""
     git = ["git", "rev-parse", "HEAD"]
@@ -65,10 +65,8 @@ def save(
         "format": FORMAT,
         "taken": now.isoformat(timespec="seconds"),
         "commit": commit,
-        # The directory of the results is a path of one machine.
-        "command": [
-            one for at, one in enumerate(command) if "--out" not in command[max(0, at - 1) : at + 1]
-        ],
+        # Without the directory of the results, which is a path of one machine.
+        "options": {name: value for name, value in options.items() if name != "out"},
         "machine": machine,
         "versions": _installed(),
         "rows": [{**vars(row), "name": row.name or row.what, "ratio": row.ratio()} for row in done],

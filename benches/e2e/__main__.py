@@ -229,7 +229,7 @@ def main() -> int:
     rivals = {row.name: row for row in done if row.client_us}
     if rivals:
         print(f"\n{report.table(list(rivals), rivals)}")
-    path = save(done, arguments.out, machine=found, command=sys.argv[1:])
+    path = save(done, arguments.out, machine=found, options=vars(arguments))
     print(f"raw figures: {path}", file=sys.stderr)
     return 0
 
