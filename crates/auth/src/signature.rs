@@ -48,7 +48,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who a client is, and the secret that it signs with (Apache `SessionCredentials`).
+/// The name of a client, and the secret that it signs with (Apache `SessionCredentials`).
 #[derive(Debug, Clone)]
 pub struct Credentials {
     access_key: String,

@@ -1,4 +1,4 @@
-//! Who may do what: policies, users, requests, and their file.
+//! Policies, users, the rights that requests need, and the file that keeps them.
 
 use pyrmq_auth::{
     Action, AuthError, Credentials, Guard, Resource, Rules, Secret, Switches, changed, knows, required_rights,

@@ -405,7 +405,7 @@ async fn an_ordered_group_gets_a_queue_again_when_all_of_it_is_done() {
         [],
         "the queue is closed"
     );
-    // The same attempt lost its answer.
+    // The answer was lost, so the client asks again with its attempt id.
     let messages = popped(&site.ask_ok(ordered("a", LONG_MS, 0)).await);
     assert_eq!(bodies(&messages), ["m00", "m01", "m02"]);
     for message in messages.iter().rev().take(2) {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// How often waiting pulls are looked at for lost connections and ended time.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Every so many sweeps, messages that were not announced are looked for (Apache: every 5 s).
+/// One sweep in this many also looks for messages that were not announced (Apache: every 5 s).
 const CHECK_SWEEPS: u32 = 5;
 
 /// How often silent clients are looked for (Apache: every 10 s).

@@ -28,9 +28,9 @@ pub struct ReadOptions {
     pub compacted: HashSet<String>,
     /// The columns, in order.
     pub columns: Vec<Column>,
-    /// A block ends at so many rows,
+    /// Most rows of a block.
     pub max_rows: usize,
-    /// or at about so many bytes.
+    /// Bytes at which a block ends, approximately.
     pub max_bytes: usize,
     /// Requests kept on their way.
     pub pulls_in_flight: usize,

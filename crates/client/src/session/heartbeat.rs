@@ -85,7 +85,7 @@ impl Subscription {
 pub(crate) struct ConsumerKind {
     /// It polls (`Actively`), or has listeners (`Passively`).
     pub(crate) consume_type: ConsumeType,
-    /// Who gets a message.
+    /// Whether one member of the group gets a message, or every member.
     pub(crate) model: MessageModel,
     /// Where a new group begins.
     pub(crate) start: ConsumeFromWhere,

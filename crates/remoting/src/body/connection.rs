@@ -26,7 +26,7 @@ body! {
         pub consume_from_where: ConsumeFromWhere => "consumeFromWhere",
         /// How it consumes.
         pub consume_type: ConsumeType => "consumeType",
-        /// Who gets a message.
+        /// Whether one member of the group gets a message, or every member.
         pub message_model: MessageModel => "messageModel",
         /// Subscriptions by topic.
         pub subscription_table: BTreeMap<String, SubscriptionData> => "subscriptionTable",

@@ -33,7 +33,7 @@ body! {
         pub consume_type: ConsumeType => "consumeType",
         /// Group name.
         pub group_name: String => "groupName",
-        /// Who gets a message.
+        /// Whether one member of the group gets a message, or every member.
         pub message_model: MessageModel => "messageModel",
         /// Subscriptions.
         pub subscription_data_set: Vec<SubscriptionData> => "subscriptionDataSet",
@@ -73,7 +73,7 @@ names! {
         Pop => "CONSUME_POP",
     }
 
-    /// Who gets a message (Apache `MessageModel`).
+    /// Whether one member of the group gets a message, or every member (Apache `MessageModel`).
     pub enum MessageModel {
         /// One member of the group.
         Clustering => "CLUSTERING",

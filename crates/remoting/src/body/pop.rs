@@ -13,7 +13,7 @@ body! {
         pub client_id: String => "clientId",
         /// Consumer group.
         pub consumer_group: String => "consumerGroup",
-        /// Who gets a message.
+        /// Whether one member of the group gets a message, or every member.
         pub message_model: MessageModel => "messageModel",
         /// Name of the allocation.
         pub strategy_name: Option<String> => "strategyName",

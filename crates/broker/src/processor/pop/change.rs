@@ -97,7 +97,7 @@ fn in_order(
     let visible_at = clock::now_ms().saturating_add(header.invisible_time);
     let orders = &state.pops.orders;
     if orders.hide_until(queue, header.offset, handle.pop_time, visible_at) {
-        // Who waits for the queue waits for another time now.
+        // The queue opens at another time now, so the pops that wait for it must look again.
         state
             .pops
             .held
