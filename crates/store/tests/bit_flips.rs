@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MESSAGES: usize = 200;
-/// Every so many messages, properties end with a zero byte, which needs a note in `nulRecords`.
+/// In every ninth message, properties end with a zero byte, which needs a note in `nulRecords`.
 const NUL_EVERY: usize = 9;
 /// Flips in each kind of file, after each kind of stop.
 const FLIPS: u64 = 50;
@@ -340,17 +340,16 @@ fn waiting(is_clean: bool) -> SimDisk {
         let stored = store
             .put(&message(TIMER_TOPIC, TIMER_QUEUE, text.as_bytes(), &properties))
             .unwrap();
-        timers
-            .add(&TimerUnit {
-                previous: -1,
-                magic: TimerUnit::DEFAULT,
-                written_ms: TIMER_START_MS,
-                delay_ms: i32::try_from(due_ms(number) - TIMER_START_MS).unwrap(),
-                position: stored.physical_offset,
-                size: i32::try_from(stored.end_position - stored.physical_offset).unwrap(),
-                topic_hash: java_hash::hash("T"),
-            })
-            .unwrap();
+        let unit = TimerUnit {
+            previous: -1,
+            magic: TimerUnit::DEFAULT,
+            written_ms: TIMER_START_MS,
+            delay_ms: i32::try_from(due_ms(number) - TIMER_START_MS).unwrap(),
+            position: stored.physical_offset,
+            size: i32::try_from(stored.end_position - stored.physical_offset).unwrap(),
+            topic_hash: java_hash::hash("T"),
+        };
+        timers.add(&unit, due_ms(number)).unwrap();
         timers.set_queue_offset(stored.queue_offset + 1);
     }
     store.run(MaintenanceTask::Flush).unwrap();

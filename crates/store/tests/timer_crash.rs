@@ -97,17 +97,16 @@ impl Site {
                     self.deliver_one(record.body);
                 } else {
                     let now_ms = self.step_ms();
-                    self.timers
-                        .add(&TimerUnit {
-                            previous: -1,
-                            magic: TimerUnit::DEFAULT,
-                            written_ms: now_ms,
-                            delay_ms: i32::try_from(due_ms - now_ms).unwrap(),
-                            position: record.physical_offset,
-                            size,
-                            topic_hash: java_hash::hash(OUT),
-                        })
-                        .unwrap();
+                    let unit = TimerUnit {
+                        previous: -1,
+                        magic: TimerUnit::DEFAULT,
+                        written_ms: now_ms,
+                        delay_ms: i32::try_from(due_ms - now_ms).unwrap(),
+                        position: record.physical_offset,
+                        size,
+                        topic_hash: java_hash::hash(OUT),
+                    };
+                    self.timers.add(&unit, due_ms).unwrap();
                 }
                 self.timers.set_queue_offset(record.queue_offset + 1);
             }

@@ -41,6 +41,11 @@ fn now_ms() -> i64 {
 
 /// Stores a message due at a time and adds its unit.
 fn add(store: &Store, timers: &mut TimerStore, due_ms: i64, magic: i32) -> TimerUnit {
+    add_to_slot(store, timers, due_ms, due_ms, magic)
+}
+
+/// Stores a message due at a time and adds a unit that waits until another.
+fn add_to_slot(store: &Store, timers: &mut TimerStore, slot_ms: i64, due_ms: i64, magic: i32) -> TimerUnit {
     let text = props(&[("TIMER_OUT_MS", &due_ms.to_string()), ("REAL_TOPIC", "T")]);
     let stored = store
         .put(&message(TIMER_TOPIC, TIMER_QUEUE, b"x", &text))
@@ -49,12 +54,12 @@ fn add(store: &Store, timers: &mut TimerStore, due_ms: i64, magic: i32) -> Timer
         previous: -1,
         magic,
         written_ms: now_ms(),
-        delay_ms: i32::try_from(due_ms - now_ms()).unwrap_or(i32::MAX),
+        delay_ms: i32::try_from(slot_ms - now_ms()).unwrap_or(i32::MAX),
         position: stored.physical_offset,
         size: i32::try_from(stored.end_position - stored.physical_offset).unwrap(),
         topic_hash: 84,
     };
-    timers.add(&unit).unwrap();
+    timers.add(&unit, due_ms).unwrap();
     timers.set_queue_offset(stored.queue_offset + 1);
     unit
 }
@@ -231,6 +236,32 @@ fn a_wheel_of_other_steps_or_length_is_named() {
     let store = Store::open(options(dir.path()), real()).unwrap();
     let error = TimerStore::open(&store, &real()).unwrap_err().to_string();
     assert!(error.contains("64 bytes"), "{error}");
+    store.close().unwrap();
+}
+
+#[test]
+fn a_message_that_waits_in_a_later_slot_than_its_own_is_not_read_before_that_slot() {
+    let dir = TempDir::new().unwrap();
+    let (store, mut timers) = open(dir.path());
+    let (yesterday_ms, tomorrow_ms) = (now_ms() - 86_400_000, now_ms() + 86_400_000);
+    add(&store, &mut timers, tomorrow_ms - 1000, 1);
+    timers.done(tomorrow_ms - 1000);
+    assert_eq!(timers.read_ms(), tomorrow_ms);
+    add(&store, &mut timers, tomorrow_ms, 1);
+    assert!(timers.is_read(yesterday_ms));
+    // The clock was set back by two days: a message that is due yesterday waits until tomorrow.
+    add_to_slot(&store, &mut timers, tomorrow_ms, yesterday_ms, 1);
+    assert!(!timers.is_read(yesterday_ms));
+    assert!(timers.is_read(yesterday_ms - 1000));
+    save(&mut timers);
+    drop(timers);
+    store.close().unwrap();
+
+    // The files have no due times, so after a start the slot may hold any.
+    let (store, mut timers) = open(dir.path());
+    assert!(!timers.is_read(yesterday_ms - 1000));
+    timers.done(tomorrow_ms);
+    assert!(timers.is_read(yesterday_ms));
     store.close().unwrap();
 }
 

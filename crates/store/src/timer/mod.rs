@@ -1,4 +1,4 @@
-//! What waits for its time, on disk (Apache `TimerMessageStore`, the part about files).
+//! Waiting timer messages on disk (Apache `TimerMessageStore`, the part about files).
 //!
 //! ```text
 //! rmq_sys_wheel_timer queue 0   the messages as they were sent, with TIMER_OUT_MS, REAL_TOPIC, REAL_QID
@@ -6,9 +6,9 @@
 //! timerwheel                    for each moment its newest unit
 //! config/timercheck             up to which message, unit and moment all this is done, durably
 //! ```
-//! A save writes the log, then the wheel, then the checkpoint, each durably, and is only made once the commit log is
-//! durable up to what the checkpoint stands for. So a start finds again everything that was acknowledged: what the
-//! wheel lacks is in the log after the checkpoint, what the log lacks is in the queue.
+//! A save writes the log, then the wheel, then the checkpoint, each durably. It happens only once the commit log is
+//! durable up to what the checkpoint covers. So a start recovers everything that was acknowledged: what the wheel lacks
+//! is in the log after the checkpoint, what the log lacks is in the queue.
 
 mod checkpoint;
 mod log;
@@ -24,14 +24,15 @@ use crate::options::timer::{BLANK_SLOTS, TimerOptions, WINDOW_SLOTS};
 use crate::store::Store;
 use checkpoint::{Progress, TimerCheckpoint};
 use log::TimerLog;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use wheel::{Slot, Wheel};
 
-/// The clock may have gone back by this much since the last save. What lies further ahead was never delivered.
+/// How far the clock may have gone back since the last save. A slot further ahead was never delivered.
 const MAX_CLOCK_STEP_MS: i64 = 2 * 86_400_000;
 
-/// Its only queue.
+/// The only queue of the timer's topic.
 pub const TIMER_QUEUE: i32 = 0;
 
 /// The timer's files. One thread works with it.
@@ -43,24 +44,29 @@ pub struct TimerStore {
     log: TimerLog,
     checkpoint: TimerCheckpoint,
     read_ms: i64,
-    /// The same when a slot was last delivered: that time goes by alone need not be saved.
+    /// The value of `read_ms` when a slot was last delivered: the mere passing of time need not be saved.
     done_ms: i64,
     queue_offset: i64,
-    /// An fsync failed: what it was for may be lost without a trace, so that no checkpoint may say that it is there.
+    /// By slot, the earliest due time of messages that wait there though they are due before it. After the clock was
+    /// set back, that may be days before.
+    overdue: BTreeMap<i64, i64>,
+    /// A failed fsync: its data may be lost without a trace, so no checkpoint may claim it.
     failed: Option<StoreError>,
 }
 
-/// What a save stands for.
+/// The progress that a save records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerProgress(Progress);
 
 impl TimerStore {
-    /// Reads the files and makes them whole again. `store` has the messages that they are about.
+    /// Reads the files and repairs them. `store` has the messages that they refer to.
     pub fn open(store: &Store, fs: &Arc<dyn Fs>) -> Result<Self, StoreError> {
         let options = store.options().timer;
         let root = &store.options().root;
         let mut timers = Self::load(options, fs, root)?;
         recovery::recover(&mut timers, store)?;
+        // Messages that came after their slot was read all wait in this one. The files do not say when they are due.
+        timers.overdue.insert(timers.read_ms, i64::MIN);
         Ok(timers)
     }
 
@@ -68,11 +74,11 @@ impl TimerStore {
         let checkpoint = TimerCheckpoint::load(fs, root.join("config").join("timercheck"))?;
         let saved = checkpoint.saved();
         let now_ms = options.floor_ms(fs.now_ms());
-        // Apache's bound for a broker that was away.
+        // Apache's limit for a broker that was stopped.
         let oldest_ms = now_ms - (WINDOW_SLOTS - BLANK_SLOTS) * options.precision_ms;
         let is_damaged = saved.read_ms > now_ms.max(saved.written_ms()) + MAX_CLOCK_STEP_MS;
         let read_ms = if is_damaged {
-            // Delivering again what was delivered since then is better than passing over what waits.
+            // Delivering the messages since then again is better than skipping waiting ones.
             let read_ms = saved.written_ms().clamp(oldest_ms, now_ms);
             tracing::error!(
                 saved_ms = saved.read_ms,
@@ -97,6 +103,7 @@ impl TimerStore {
             read_ms,
             done_ms: 0,
             queue_offset: saved.queue_offset,
+            overdue: BTreeMap::new(),
             failed: None,
         })
     }
@@ -106,24 +113,37 @@ impl TimerStore {
         &self.options
     }
 
-    /// Slots before this moment have been read.
+    /// Slots before this time have been read, in ms.
     pub fn read_ms(&self) -> i64 {
         self.read_ms
     }
 
-    /// The first message of the timer's topic that is not in the log.
+    /// Offset of the first message of the timer's topic that is not in the log.
     pub fn queue_offset(&self) -> i64 {
         self.queue_offset
     }
 
-    /// All messages before this one are in the log, or delivered.
+    /// Records that all messages before this offset are in the log or delivered.
     pub fn set_queue_offset(&mut self, offset: i64) {
         self.queue_offset = offset;
     }
 
-    /// Puts a message after those that wait for the same step; its `previous` is set here.
-    pub fn add(&mut self, unit: &TimerUnit) -> Result<(), StoreError> {
+    /// Whether no message of the log waits that is due at or before a time.
+    pub fn is_read(&self, due_ms: i64) -> bool {
+        let step_ms = self.options.floor_ms(due_ms);
+        let waits = self.next_ms().is_some_and(|next_ms| next_ms <= step_ms);
+        let is_overdue =
+            |(slot_ms, earliest_ms): (&i64, &i64)| *earliest_ms <= due_ms && self.wheel.is_waiting(*slot_ms);
+        !waits && !self.overdue.iter().any(is_overdue)
+    }
+
+    /// Adds a message that is due at a time, after those that wait for the same step, and sets its `previous`.
+    pub fn add(&mut self, unit: &TimerUnit, due_ms: i64) -> Result<(), StoreError> {
         let time_ms = self.options.floor_ms(unit.due_ms());
+        if due_ms < time_ms {
+            let earliest_ms = self.overdue.entry(time_ms).or_insert(due_ms);
+            *earliest_ms = due_ms.min(*earliest_ms);
+        }
         let slot = self.wheel.get(time_ms);
         let previous = slot.map_or(-1, |slot| slot.last);
         let position = self.log.append(&TimerUnit { previous, ..*unit })?;
@@ -131,7 +151,7 @@ impl TimerStore {
         Ok(())
     }
 
-    /// A unit stands at a position.
+    /// Records in its slot that a unit is at a position.
     fn note(&mut self, time_ms: i64, slot: Option<Slot>, position: i64, unit: &TimerUnit) {
         let change = if unit.deletes() { -1 } else { 1 };
         self.wheel.put(&Slot {
@@ -142,17 +162,17 @@ impl TimerStore {
         });
     }
 
-    /// Writes what was added. After a failure the next call tries again.
+    /// Writes the added units. After a failure the next call tries again.
     pub fn write_out(&mut self) -> Result<(), StoreError> {
         self.log.write_out()
     }
 
-    /// The first moment for which something waits.
+    /// The first time for which a message waits, in ms.
     pub fn next_ms(&self) -> Option<i64> {
         self.wheel.next_ms()
     }
 
-    /// What waits for a moment, in the order in which it came.
+    /// The messages that wait for a time, in the order in which they arrived.
     pub fn slot(&mut self, time_ms: i64) -> Result<Vec<TimerUnit>, StoreError> {
         self.log.write_out()?;
         let Some(slot) = self.wheel.get(time_ms) else {
@@ -161,7 +181,7 @@ impl TimerStore {
         let time_ms = self.options.floor_ms(time_ms);
         let mut units = self.log.chain(slot.last)?;
         if count_of(&units) != i64::from(slot.count) {
-            // A unit or the slot is damaged. The log's order still has the others.
+            // A unit or the slot is damaged. Reading the log in order still finds the others.
             let found = self.units_of(time_ms, slot.first.min(slot.last))?;
             tracing::error!(
                 time_ms,
@@ -182,7 +202,7 @@ impl TimerStore {
         Ok(units)
     }
 
-    /// The units of a moment, read from the log in its order, from the file of a position on.
+    /// The units of a time, read from the log in order, starting with the file that contains `from`.
     fn units_of(&self, time_ms: i64, from: i64) -> Result<Vec<TimerUnit>, StoreError> {
         let mut units = Vec::new();
         self.log.scan(from, |unit| {
@@ -193,32 +213,33 @@ impl TimerStore {
         Ok(units)
     }
 
-    /// A slot has been delivered.
+    /// Records that a slot has been delivered.
     pub fn done(&mut self, time_ms: i64) {
         self.wheel.done(time_ms);
+        self.overdue.retain(|slot_ms, _| *slot_ms > time_ms);
         let behind = self.options.floor_ms(time_ms) + self.options.precision_ms;
         self.read_ms = self.read_ms.max(behind);
         self.done_ms = self.read_ms;
     }
 
-    /// Nothing waits before this moment.
+    /// Records that nothing waits before this time.
     pub fn read_to(&mut self, time_ms: i64) {
         let next_ms = self.next_ms().unwrap_or(i64::MAX);
         self.read_ms = self.read_ms.max(time_ms.min(next_ms));
     }
 
-    /// How many messages wait for the step of a moment.
+    /// Number of messages that wait for the step of a time.
     pub fn count_at(&self, time_ms: i64) -> i64 {
         self.wheel.get(time_ms).map_or(0, |slot| i64::from(slot.count))
     }
 
-    /// How many messages wait.
+    /// Number of messages that wait.
     pub fn count(&self) -> i64 {
         let waiting = self.wheel.waiting();
         waiting.iter().map(|slot| i64::from(slot.count)).sum()
     }
 
-    /// How far things are now.
+    /// The current progress.
     pub fn progress(&self) -> TimerProgress {
         let mut progress = self.checkpoint.saved();
         progress.read_ms = self.read_ms;
@@ -227,7 +248,7 @@ impl TimerStore {
         TimerProgress(progress)
     }
 
-    /// True when the files are behind.
+    /// Whether the files lack some of the progress.
     pub fn is_behind(&self) -> bool {
         let saved = self.checkpoint.saved();
         self.log.is_dirty()
@@ -236,7 +257,7 @@ impl TimerStore {
             || (self.log.end(), self.queue_offset) != (saved.log_end, saved.queue_offset)
     }
 
-    /// Writes everything, durably, and that things were so far. The commit log must be durable up to there.
+    /// Writes everything durably, with this progress. The commit log must be durable up to it.
     pub fn save(&mut self, progress: &TimerProgress) -> Result<(), StoreError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -260,13 +281,13 @@ impl TimerStore {
         self.log.clean(min_position)
     }
 
-    /// What request 60 answers.
+    /// The response body for request 60.
     pub fn checkpoint_bytes(&self) -> Vec<u8> {
         self.checkpoint.saved().to_bytes().to_vec()
     }
 }
 
-/// What a slot with these units counts: messages that wait, less those that recall one.
+/// The count of a slot with these units: messages that wait, minus those that recall one.
 fn count_of(units: &[TimerUnit]) -> i64 {
     units.iter().map(|unit| if unit.deletes() { -1 } else { 1 }).sum()
 }

@@ -7,9 +7,9 @@
 //!  8  8      first unit in the log   28  4      0
 //! 16  8      newest unit in the log
 //! ```
-//! A slot that says another time than the one asked for is empty. What was delivered is not cleared: its time is behind
-//! the time up to which the timer has read. The file is sparse, and so is the copy in memory: only pages in use are
-//! backed by any.
+//! A slot with another time than the requested one is empty. A delivered slot is not cleared: its time is before the
+//! time up to which the timer has read. The file is sparse, and so is the copy in memory: only pages in use take
+//! memory.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
@@ -24,19 +24,19 @@ const SLOTS: i64 = 2 * WINDOW_SLOTS;
 const SLOT: usize = 32;
 /// Bytes of the file.
 const WHEEL_BYTES: usize = 2 * 7 * 86_400 * SLOT;
-/// What is written at once; no slot crosses its border.
+/// Number of bytes written at once; no slot spans two pages.
 const PAGE: usize = 4096;
 /// A page without a slot.
 const EMPTY_PAGE: &[u8] = &[0; PAGE];
 /// What is read at once.
 const CHUNK: usize = 1 << 20;
-/// No timer is older (2020): a slot's time before this means other steps than these.
+/// No timer is older (2020): an earlier time in a slot means that the wheel has other steps.
 const EPOCH_OF_TIMERS_MS: i64 = 1_600_000_000_000;
 
-/// What waits for one moment.
+/// The messages that wait for one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The moment, ms.
+    /// The time, ms.
     pub(crate) time_ms: i64,
     /// The oldest unit.
     pub(crate) first: i64,
@@ -57,12 +57,12 @@ pub(crate) struct Wheel {
     bytes: Vec<u8>,
     /// Pages that differ from the file.
     dirty: BTreeSet<usize>,
-    /// Times / precision of slots that were not read.
+    /// Times / precision of slots that were not read yet.
     waiting: BTreeSet<i64>,
 }
 
 impl Wheel {
-    /// Reads the file, if there is one. Slots from `read_ms` on wait.
+    /// Reads the file, if it exists. Slots from `read_ms` on wait.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         path: PathBuf,
@@ -149,7 +149,7 @@ impl Wheel {
         }
     }
 
-    /// True when there is a file with slots.
+    /// Whether there is a file with slots.
     pub(crate) fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -162,7 +162,7 @@ impl Wheel {
         to_usize(step.rem_euclid(SLOTS))
     }
 
-    /// What stands at an index, with its time / precision; `None` for a slot that was never used.
+    /// The slot at an index, with its time / precision; `None` for one that was never used.
     fn slot_at(&self, index: usize) -> Option<(i64, Slot)> {
         let bytes = self.bytes.get(index * SLOT..)?;
         let (step, rest) = bytes.split_first_chunk()?;
@@ -179,14 +179,14 @@ impl Wheel {
         (step != 0).then_some((step, slot))
     }
 
-    /// What waits, or waited, for the step that a moment belongs to.
+    /// The slot of the step that contains a time, delivered or not.
     pub(crate) fn get(&self, time_ms: i64) -> Option<Slot> {
         let step = self.step(time_ms);
         let (found, slot) = self.slot_at(Self::index(step))?;
         (found == step && slot.last >= 0).then_some(slot)
     }
 
-    /// Sets what waits for a moment; it has to be delivered.
+    /// Sets the slot of a time, which has to be delivered.
     pub(crate) fn put(&mut self, slot: &Slot) {
         let step = self.step(slot.time_ms);
         let index = Self::index(step);
@@ -194,7 +194,7 @@ impl Wheel {
         self.waiting.insert(step);
     }
 
-    /// Forgets what waits for a moment.
+    /// Clears the slot of a time.
     pub(crate) fn clear(&mut self, time_ms: i64) {
         let step = self.step(time_ms);
         let nothing = Slot {
@@ -221,18 +221,23 @@ impl Wheel {
         }
     }
 
-    /// A slot was read; what it holds stays.
+    /// Marks a slot as read; its content stays.
     pub(crate) fn done(&mut self, time_ms: i64) {
         let step = self.step(time_ms);
         self.waiting.remove(&step);
     }
 
-    /// The first moment for which something waits.
+    /// Whether messages wait for the step that contains a time.
+    pub(crate) fn is_waiting(&self, time_ms: i64) -> bool {
+        self.waiting.contains(&self.step(time_ms))
+    }
+
+    /// The first time for which a message waits, in ms.
     pub(crate) fn next_ms(&self) -> Option<i64> {
         Some(self.waiting.first()? * self.precision_ms)
     }
 
-    /// All that waits, by time.
+    /// All waiting slots, by time.
     pub(crate) fn waiting(&self) -> Vec<Slot> {
         let times = self.waiting.iter();
         times
@@ -240,12 +245,12 @@ impl Wheel {
             .collect()
     }
 
-    /// True when the file is behind.
+    /// Whether the file is out of date.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Brings the file up to date, durably.
+    /// Writes the changed pages to the file and fsyncs it.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         if self.dirty.is_empty() {
             return Ok(());

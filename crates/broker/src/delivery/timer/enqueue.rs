@@ -11,7 +11,7 @@ const READ_COUNT: usize = 1024;
 const READ_BYTES: usize = 4 << 20;
 
 impl Timers {
-    /// Gives every message of the topic that has none a unit.
+    /// Gives every message of the topic a unit, unless it has one.
     pub(super) fn take_in(
         &self,
         files: &Mutex<TimerStore>,
@@ -85,10 +85,11 @@ impl Timers {
         work.log_end = work.log_end.max(record.physical_offset + size);
         let deletes = properties::find(text, "TIMER_DEL_UNIQKEY").is_some();
         let mut files = lock(files);
-        // Whose slot was delivered before it could be read waits for the next one, so that it meets who takes it back.
-        let due_ms = due_ms.max(files.read_ms());
         let (time_ms, magic) = place(&self.options, due_ms, work.write_ms);
-        files.add(&TimerUnit {
+        // If the message's slot was delivered already, the message waits for the next one, so that it meets a recall of
+        // it.
+        let time_ms = time_ms.max(files.read_ms());
+        let unit = TimerUnit {
             previous: -1,
             magic: magic | if deletes { TimerUnit::DELETE } else { 0 },
             written_ms: work.write_ms,
@@ -96,11 +97,12 @@ impl Timers {
             position: record.physical_offset,
             size: i32::try_from(record.size).unwrap_or(i32::MAX),
             topic_hash: java_hash::hash(topic),
-        })
+        };
+        files.add(&unit, due_ms)
     }
 }
 
-/// Where a message waits: until its time, or, when that is too far ahead, until it is looked at again.
+/// The time until which a message waits: its due time, or an earlier one if that is too far ahead for one round.
 fn place(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
     let window_ms = options.roll_window_ms();
     let over_ms = due_ms - write_ms - window_ms;
@@ -108,7 +110,7 @@ fn place(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
         return (due_ms, TimerUnit::DEFAULT);
     }
     let steps = if over_ms < options.roll_window_slots / 3 * options.precision_ms {
-        // Leaves the next round enough time.
+        // A shorter round, so that the last one is long enough.
         options.roll_window_slots / 2
     } else {
         options.roll_window_slots

@@ -1,16 +1,16 @@
-//! Timer messages: delivered at a moment that the sender chose (Apache `TimerMessageStore`, `HookUtils`).
+//! Timer messages: delivered at a time that the sender chose (Apache `TimerMessageStore`, `HookUtils`).
 //!
 //! ```text
 //! send     rmq_sys_wheel_timer queue 0, with TIMER_OUT_MS, REAL_TOPIC, REAL_QID               `send`
 //! take in  each message of that queue gets a unit in the timer's log and a place in the wheel  `enqueue`
 //! deliver  what waits for a step is stored under its real topic once the step is over          `deliver`
 //! ```
-//! One thread does the second and the third. It wakes at the next step while there is something to take in, else at the
-//! next step for which something waits, else not at all. Everything of a step is taken in before the step is delivered,
-//! so that a recall that comes before a message's time takes effect.
+//! One thread takes in and delivers. It wakes at the next step while there are messages to take in, otherwise at the
+//! next step for which some wait, otherwise not at all. All messages of a step are taken in before the step is
+//! delivered, so that a recall that comes before a message's time takes effect.
 //!
-//! Progress is saved once the commit log is durable up to what it stands for: a message may be delivered twice after a
-//! kill, as Apache's may, and is never lost.
+//! Progress is saved once the commit log is durable up to the messages that it covers: after a kill a message may be
+//! delivered twice, as with Apache, but is never lost.
 
 mod deliver;
 mod enqueue;
@@ -30,41 +30,41 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How long the thread sleeps when it waits for nothing.
+/// How long the thread sleeps when nothing waits.
 const IDLE_MS: i64 = 60_000;
 /// How long it waits after a failure, in steps.
 const RETRY_STEPS: i64 = 1;
-/// How often old files are looked for.
+/// How often old files are deleted.
 const CLEAN_MS: i64 = 30_000;
-/// How long a stop waits for the commit log.
+/// How long a stop waits for the commit log to be durable.
 const STOP: Duration = Duration::from_secs(10);
-/// Steps after which what waits is delivered before anything is taken in: the wheel has room for twice seven days.
+/// When it is further behind than this, it delivers before it takes in: the wheel covers only twice seven days.
 const FAR_BEHIND_STEPS: i64 = 6 * 86_400;
 
 /// The timer of a broker.
 #[derive(Debug)]
 pub struct Timers {
     options: TimerOptions,
-    // Guards the files: held for one batch, never while messages are stored. `None` with `timerWheelEnable=false`.
+    // Guards the files; held for one batch, never while messages are stored. `None` with `timerWheelEnable=false`.
     files: Option<Mutex<TimerStore>>,
-    // Of the thread.
+    // Wakes the thread.
     wakeup: Wakeup,
-    /// The thread sleeps longer than a step: a new message has to ring.
+    /// Set while the thread sleeps longer than a step: a new message has to wake it.
     listens: AtomicBool,
-    /// Where the message that was delivered last lies in the commit log; -1 before the first.
+    /// Position in the commit log of the last delivered message; -1 before the first.
     delivered_at: AtomicI64,
 }
 
-/// What only the thread knows.
+/// The state that only the thread uses.
 #[derive(Debug, Default)]
 struct Work {
-    /// The step that is under way.
+    /// The current step.
     write_ms: i64,
     /// The slot that is being delivered.
     job: Option<Job>,
-    /// Behind the last message that was taken in or stored.
+    /// Position in the commit log after the last message that was taken in or stored.
     log_end: i64,
-    /// What is to be saved once the commit log is durable up to there.
+    /// Progress to be saved once the commit log is durable up to this position.
     pending: Option<(TimerProgress, i64)>,
     saved_ms: i64,
     cleaned_ms: i64,
@@ -93,7 +93,7 @@ impl Timers {
         Some(lock(files))
     }
 
-    /// A timer message became readable.
+    /// Called when a timer message became readable.
     pub(crate) fn arrived(&self) {
         if self.listens.swap(false, Ordering::AcqRel) {
             self.wakeup.notify();
@@ -109,7 +109,7 @@ impl Timers {
         self.wakeup.is_stopped()
     }
 
-    /// Takes in and delivers until [`Timers::stop`]; runs on a thread of its own.
+    /// Takes in and delivers until [`Timers::stop`] is called. Runs on its own thread.
     pub(crate) fn run(&self, store: &Store) {
         let Some(files) = &self.files else {
             return;
@@ -129,7 +129,7 @@ impl Timers {
         }
     }
 
-    /// Everything that can be done now.
+    /// Does everything that can be done now.
     fn pass(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
         work.write_ms = work.write_ms.max(self.options.floor_ms(clock::now_ms()));
         let behind_ms = work.write_ms - lock(files).read_ms();
@@ -149,7 +149,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Writes how far things are: what was noted in an earlier call, once the commit log is durable up to there.
+    /// Saves the progress that an earlier call recorded, once the commit log is durable up to it.
     fn save(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
         if let Some((progress, end)) = &work.pending
             && store.durability(*end) == Durability::Local
@@ -169,7 +169,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Sleeps until there is something to do; false once stopped.
+    /// Sleeps until there is something to do. False: stopped.
     fn sleep(&self, files: &Mutex<TimerStore>, store: &Store, work: &Work, failed: bool) -> bool {
         loop {
             self.listens.store(true, Ordering::Release);
@@ -188,13 +188,13 @@ impl Timers {
             match self.wakeup.wait(wait) {
                 Woken::Stopped => return false,
                 Woken::TimedOut => return true,
-                // The time to wait for may be another now.
+                // Another message may be due first now.
                 Woken::Notified => {}
             }
         }
     }
 
-    /// When there is something to do.
+    /// When there is something to do next.
     fn next_ms(&self, files: &Mutex<TimerStore>, store: &Store, work: &Work, next_step_ms: i64) -> i64 {
         let step_ms = self.options.precision_ms;
         let files = lock(files);
@@ -206,7 +206,7 @@ impl Timers {
         if let Some(due_ms) = files.next_ms()
             && !self.options.stop_dequeue
         {
-            // A step is delivered once it is over.
+            // A step is delivered after it is over.
             next_ms = next_ms.min((due_ms + step_ms).max(next_step_ms));
         }
         if work.pending.is_some() || files.is_behind() {
@@ -216,7 +216,7 @@ impl Timers {
         next_ms
     }
 
-    /// Delivers the rest of the slot that is under way, and saves.
+    /// Delivers the rest of the current slot, and saves.
     fn finish(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
         if work.job.is_some() {
             self.deliver(files, store, work)?;
@@ -226,7 +226,7 @@ impl Timers {
             return Ok(());
         }
         let (told, done) = channel();
-        // The thread that answers may outlive the wait.
+        // The store may call back after this wait has ended.
         store.when_durable(work.log_end, move |flushed| drop(told.send(flushed)));
         done.recv_timeout(STOP).unwrap_or(Err(StoreError::FlushTimeout {
             waited_ms: u64::try_from(STOP.as_millis()).unwrap_or(u64::MAX),
@@ -235,7 +235,7 @@ impl Timers {
         files.save(&progress)
     }
 
-    /// What 28 tells: seconds behind with delivering, messages behind with taking in, messages that wait.
+    /// Values for request 28: seconds behind in delivery, messages still to take in, messages that wait.
     pub(crate) fn figures(&self, store: &Store) -> [i64; 3] {
         let Some(files) = self.files() else {
             return [0; 3];
@@ -247,7 +247,7 @@ impl Timers {
         [late_ms.max(0) / 1000, unread.max(0), files.count()]
     }
 
-    /// Whether every message that is due at a moment, or was before, has been delivered and can be read.
+    /// Whether every message due at or before this time has been delivered and can be read.
     pub(crate) fn has_delivered(&self, store: &Store, due_ms: i64) -> bool {
         let Some(files) = self.files() else {
             return false;
@@ -256,20 +256,19 @@ impl Timers {
         if clock::now_ms() < step_ms + self.options.precision_ms {
             return false;
         }
-        // Where nothing waits the thread sleeps, and does not say how far it is.
+        // The thread sleeps while no message waits and does not advance its time.
         let is_taken_in = files.queue_offset() >= store.max_offset(TIMER_TOPIC, TIMER_QUEUE);
-        let is_past = is_taken_in && files.next_ms().is_none_or(|next_ms| next_ms > step_ms);
-        if !is_past && files.read_ms() <= step_ms {
+        if !files.is_read(step_ms) || !(is_taken_in || files.read_ms() > step_ms) {
             return false;
         }
         drop(files);
         let last = self.delivered_at.load(Ordering::Acquire);
-        // A message that retention has deleted was readable long ago.
+        // If retention has deleted the message, it was readable long ago.
         last < store.health().min_physical_offset
             || store.readable_at(last).is_ok_and(|record| record.is_some())
     }
 
-    /// What 60 answers.
+    /// The response body for request 60.
     pub(crate) fn checkpoint(&self) -> Option<Vec<u8>> {
         Some(self.files()?.checkpoint_bytes())
     }
