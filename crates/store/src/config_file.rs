@@ -1,10 +1,10 @@
-//! Configuration files (`config/*.json`) that a crash cannot take away (Apache `ConfigManager`, `MixAll.string2File`).
+//! Configuration files (`config/*.json`) that survive a crash (Apache `ConfigManager`, `MixAll.string2File`).
 //!
 //! ```text
 //! save   write NAME.tmp, fsync; move NAME to NAME.bak; move NAME.tmp to NAME; fsync the directory
 //! load   NAME; when it is missing, empty or not whole: NAME.bak, and say so
 //! ```
-//! At every moment one of the two is whole.
+//! At every moment one of the two is complete.
 
 use crate::error::StoreError;
 use crate::fs::{Context, Fs, make_directories, parent, with_suffix};
@@ -20,7 +20,7 @@ pub enum Loaded {
     Backup {
         /// Its text.
         text: String,
-        /// Why the file itself was not taken.
+        /// Why the file itself was not used.
         reason: String,
     },
     /// There is neither file nor backup.
@@ -43,8 +43,8 @@ pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     make_directories(fs, directory).at("create", directory)?;
     let is_first = !fs.exists(path).at("look for", path)?;
     if is_first {
-        // The directory's own name may not be durable yet: its fsync may have failed when an earlier call made it. A
-        // file that is there says that it was.
+        // The directory's own name may not be durable yet: its fsync may have failed when an earlier call created it.
+        // An existing file proves that it is.
         fs.sync_directory(parent(directory)).at("flush", directory)?;
     }
     let new = with_suffix(path, ".tmp");
@@ -86,7 +86,7 @@ pub fn load(
     }
 }
 
-/// The inner error is why the text cannot be taken; `None` when there is no file.
+/// The inner error says why the text is unusable; `None` if there is no file.
 type Text = Result<String, Option<String>>;
 
 fn read(fs: &dyn Fs, path: &Path, check: impl Fn(&str) -> Result<(), String>) -> Result<Text, StoreError> {

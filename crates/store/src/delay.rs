@@ -1,4 +1,4 @@
-//! When a delayed message is due: the entry of its queue carries that instead of a tag's hash (Apache
+//! When a delayed message is due. The entry of its queue carries this time instead of a tag's hash (Apache
 //! `CommitLog.checkMessageAndReturnSize`, `ScheduleMessageService.computeDeliverTimestamp`).
 
 use pyrmq_remoting::message::properties::{Properties, names};
@@ -7,11 +7,11 @@ use pyrmq_remoting::names::SCHEDULE_TOPIC;
 /// Apache's default `messageDelayLevel`.
 pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
-/// The delay of a level that is none, ms (Apache).
+/// The delay of a level that does not exist, in ms (Apache).
 const UNKNOWN_LEVEL_MS: i64 = 1000;
 
-/// Reads `messageDelayLevel`: numbers with s, m, h or d between spaces, to milliseconds, level 1 first; `None` for text
-/// that is no such list.
+/// Parses `messageDelayLevel`: numbers with s, m, h or d, separated by spaces, to milliseconds, level 1 first. `None`:
+/// the text is not such a list.
 pub fn parse_levels(text: &str) -> Option<Vec<i64>> {
     let read = |word: &str| {
         let unit_ms = match word.chars().last()? {
@@ -28,7 +28,7 @@ pub fn parse_levels(text: &str) -> Option<Vec<i64>> {
     levels.filter(|levels| !levels.is_empty())
 }
 
-/// How long after it was stored a record of the schedule topic is due, ms; `None` for any other record.
+/// The delay in ms after which a record of the schedule topic is due; `None` for other records.
 pub(crate) fn delay_of(topic: &str, properties: Properties<'_>, levels_ms: &[i64]) -> Option<i64> {
     if topic != SCHEDULE_TOPIC {
         return None;

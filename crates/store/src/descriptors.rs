@@ -1,16 +1,16 @@
-//! How many of the process's descriptors the store uses, and how many must be free for it: the rest is for connections.
+//! How many of the process's file descriptors the store uses and needs in reserve. The rest is for connections.
 
 use crate::fs::descriptor_limit;
 
 /// The store's part of the process's limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
-    /// Queue files that are kept open at most.
+    /// Maximum number of queue files kept open.
     pub(crate) queue_files: usize,
-    /// Segments that are kept open at most, besides those that are not durable yet.
+    /// Maximum number of segments kept open, besides those that are not durable yet.
     pub(crate) segments: usize,
-    /// For what is open for a moment (directories that are fsynced, configuration files, files beyond those that are
-    /// kept open), for new index files and the newest segments, and for whatever else the process opens.
+    /// Descriptors for files that are open for a moment (directories being fsynced, configuration files, files beyond
+    /// those kept open), for new index files and the newest segments, and for whatever else the process opens.
     pub(crate) others: usize,
 }
 

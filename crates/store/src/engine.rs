@@ -1,6 +1,6 @@
 //! The parts of a store, put together.
 //!
-//! Each part is a struct with what it needs of the others, and they use one another downwards only:
+//! Each part is a struct with references to what it needs of the others. They use one another only downwards:
 //!
 //! ```text
 //! Retention  Reader  Appender                     deletes old files; reads; stores messages
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     pub(crate) reader: Reader,
     pub(crate) maintenance_wakeup: Wakeup,
     pub(crate) recovered_from_crash: bool,
-    /// Bytes that were not readable or indexed when it was last asked.
+    /// Bytes that were not yet readable or indexed when last read.
     pub(crate) behind: AtomicI64,
 }
 
@@ -57,9 +57,9 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Applies those of these settings that may change. Threads that sleep by an interval look at it again.
+    /// Applies those of these settings that may change, and wakes the threads that sleep for an interval.
     pub(crate) fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
-        // What failed to become durable must not become readable because the flush type changes.
+        // Data that failed to become durable must not become readable because the flush type changes.
         self.shared.state.check_sound()?;
         let is_change = options.flush != self.shared.live.flush();
         self.shared.live.set(options);
@@ -79,8 +79,8 @@ impl Engine {
         self.shared.state.look_at_disk()
     }
 
-    /// Bytes that are stored but not yet readable or indexed. The caller does not wait for a disk that hangs: while a
-    /// put writes, the previous answer is returned.
+    /// Bytes that are stored but not yet readable or indexed. While a put writes, the previous value is returned, so
+    /// that the caller does not wait for a disk that hangs.
     fn behind(&self) -> i64 {
         let Some(append) = try_lock(&self.shared.append) else {
             return self.behind.load(Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// How long fsyncs took: those of the log, and those of all consume queues.
+    /// Durations of fsyncs: those of the log, and those of all consume queues.
     pub(crate) fn flush_times(&self) -> [Latency; 2] {
         [
             self.flusher.sync_times.read("commit log"),
@@ -153,7 +153,7 @@ impl Engine {
         Shares::of_process().others + kept
     }
 
-    /// Refuses further puts and ends the threads' sleep for good.
+    /// Refuses further puts and ends the threads.
     pub(crate) fn stop(&self) {
         {
             let _no_put_is_under_way = lock(&self.shared.append);
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Makes everything durable and marks the stop as clean, then answers everyone who still waits.
+    /// Makes everything durable and marks the stop as clean, then answers all waiters.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let result = self.try_finish();
         self.flusher.group_commit.waiters.fail(&StoreError::Closed);
@@ -184,7 +184,7 @@ impl Engine {
         self.indexing.finish()?;
         self.queue_maintenance.sync_queues(true)?;
         if self.queue_maintenance.is_damaged.load(Ordering::Acquire) {
-            // Not a clean stop: the checkpoint shows the next start that no queue is durable.
+            // An unclean stop: the checkpoint shows the next start that no queue is durable.
             self.shared.checkpoint.update(Times::distrust_queues);
             return self.shared.checkpoint.save();
         }

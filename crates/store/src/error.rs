@@ -1,7 +1,6 @@
-//! What can go wrong in the store: the caller's fault, the directory's state, the machine's fault, each by its own
-//! variant.
+//! The errors of the store. The caller's fault, the directory's state and the machine's fault are different variants.
 //!
-//! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
+//! Errors are `Clone`, because one failed fsync answers all waiters.
 
 use pyrmq_remoting::WireError;
 use std::fmt;
@@ -9,14 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// What made a put be answered "busy", by the mark that Apache's answer begins with.
+/// Why a put was answered "busy". The text begins with Apache's mark for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BusyReason {
-    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`: nothing was queued behind it.
+    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`; nothing waits behind it.
     PageCacheBusy,
     /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
     QueueTimeout,
-    /// `sendThreadPoolQueueCapacity` senders wait for the disk.
+    /// `sendThreadPoolQueueCapacity` senders are waiting for the disk.
     QueueFull,
 }
 
@@ -37,30 +36,30 @@ pub enum StoreError {
     /// A file operation failed.
     #[error("cannot {operation} {}: {reason}", path.display())]
     Io {
-        /// What was tried, such as "write".
+        /// The operation, such as "write".
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The system's kind of error.
         kind: io::ErrorKind,
         /// The system's text.
         reason: String,
     },
-    /// The process or the machine lacks descriptors or memory for a file operation: nothing is broken, and it may be
-    /// tried again.
+    /// The process or the machine lacks descriptors or memory for a file operation. Nothing is broken, and the
+    /// operation may be retried.
     #[error("cannot {operation} {}: {reason}; {fix}; it is tried again by itself", path.display())]
     Exhausted {
-        /// What was tried, such as "open".
+        /// The operation, such as "open".
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The system's text.
         reason: String,
-        /// What can be done about it.
+        /// How to fix it.
         fix: &'static str,
     },
-    /// Consume queues cannot be written for now: nothing is stored until they can, because their entries would fill the
-    /// memory.
+    /// Consume queues cannot be written for now. Nothing is stored until they can be, because their entries would fill
+    /// the memory.
     #[error(
         "no message is stored for now: {reason}; writing goes on by itself once consume queues can be written"
     )]
@@ -87,18 +86,18 @@ pub enum StoreError {
     Foreign {
         /// The file or directory.
         path: PathBuf,
-        /// What it is, by name.
+        /// The name of that kind.
         what: &'static str,
     },
-    /// Something of a kind that this version does not know, and that a newer one may have written.
+    /// Something of an unknown kind, which a newer version may have written.
     #[error("{} holds {what}: a newer version wrote it, or it is damaged; nothing was changed", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// What and where.
+        /// What it is, and where.
         what: String,
     },
-    /// The timer wheel is not one, or was made with other settings.
+    /// The timer wheel is invalid, or was created with other settings.
     #[error("the timer wheel {} cannot be used: {reason}", path.display())]
     TimerWheel {
         /// The file.
@@ -106,12 +105,12 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{key}={value} is not valid: {range}")]
     BadOption {
         /// Apache's name of the option.
         key: &'static str,
-        /// As given.
+        /// The given value.
         value: String,
         /// What is valid.
         range: String,
@@ -145,15 +144,15 @@ pub enum StoreError {
         position: i64,
         /// What is wrong there.
         reason: String,
-        /// Position of a sound record after it.
+        /// Position of a valid record after it.
         good: i64,
     },
-    /// A consume queue points to something that is no record.
+    /// A consume queue points to something that is not a record.
     #[error("a consume queue points to position {position} with {size} bytes, where no such record is")]
     QueueMismatch {
         /// Position in the commit log.
         position: i64,
-        /// Bytes that the record should have.
+        /// Number of bytes that the record should have.
         size: i32,
     },
     /// A configuration file and its backup are both unreadable.
@@ -193,10 +192,10 @@ pub enum StoreError {
     /// A batch without items.
     #[error("the batch is empty")]
     EmptyBatch,
-    /// A message that cannot be laid out as a record, or a record that cannot be read.
+    /// A message that cannot be encoded as a record, or a record that cannot be decoded.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A write or fsync failed earlier; the log takes nothing more.
+    /// A write or fsync failed earlier; the log accepts nothing more.
     #[error("the store is read-only: {reason}")]
     ReadOnly {
         /// What failed.
@@ -205,33 +204,33 @@ pub enum StoreError {
     /// The file system is nearly full.
     #[error("no space for messages: {limit}; at the last look {free_bytes} bytes were free on the file system of {} ({used_percent} % used), and writing goes on by itself when a look every second finds space", path.display())]
     DiskFull {
-        /// Where.
+        /// A path on the file system.
         path: PathBuf,
         /// How full it is.
         used_percent: u8,
         /// Bytes left.
         free_bytes: u64,
-        /// Which option forbids writing, with its value, or that the system itself refused a write.
+        /// The option that forbids writing, with its value, or that the system itself refused a write.
         limit: String,
     },
-    /// Something that the put would wait for has taken too long, or too many wait: nothing was stored.
+    /// The put would wait behind a slow write or fsync or too many waiters. Nothing was stored.
     #[error(
         "{busy_reason}broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting} ({limit})"
     )]
     Busy {
         /// Which limit was reached.
         busy_reason: BusyReason,
-        /// How long this put, or what it would have waited for, has waited, ms.
+        /// How long this put has waited, or the write or fsync before it has taken, in ms.
         waited_ms: u64,
-        /// How many wait.
+        /// Number of waiters.
         waiting: usize,
         /// The option that sets the limit, with its value.
         limit: String,
     },
-    /// An fsync did not finish in time; the message is stored all the same.
+    /// An fsync did not finish in time. The message is stored nevertheless.
     #[error("the flush took longer than {waited_ms} ms (syncFlushTimeout)")]
     FlushTimeout {
-        /// How long it was waited for.
+        /// How long the sender waited, in ms.
         waited_ms: u64,
     },
     /// The store was closed.
@@ -240,7 +239,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Wraps a system error with what was tried on which file.
+    /// Wraps a system error with the operation and the file.
     pub fn io(operation: &'static str, path: &Path, error: &io::Error) -> Self {
         if let Some(fix) = exhausted(operation, error) {
             return Self::Exhausted {
@@ -258,17 +257,17 @@ impl StoreError {
         }
     }
 
-    /// True when a file operation failed for want of space.
+    /// Whether a file operation failed for lack of space.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
-    /// True for what passes by itself: no space, descriptors or memory for now.
+    /// Whether the error is temporary: no space, descriptors or memory for now.
     pub(crate) fn is_passing(&self) -> bool {
         self.is_full() || matches!(self, Self::Exhausted { .. })
     }
 
-    /// True for an fsync that failed.
+    /// Whether an fsync failed.
     pub(crate) fn is_flush(&self) -> bool {
         matches!(
             self,
@@ -288,8 +287,8 @@ impl StoreError {
     }
 }
 
-/// What can be done where the process or the machine lacks descriptors or memory. An fsync that reports no memory may
-/// have lost what it was for: that is a failure.
+/// How to fix a lack of descriptors or memory. An fsync that reports no memory may have lost its data, so it counts as
+/// a failure.
 fn exhausted(operation: &str, error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -301,12 +300,12 @@ fn exhausted(operation: &str, error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// True where a file operation failed for want of descriptors or memory.
+/// Whether a file operation failed for lack of descriptors or memory.
 pub(crate) fn is_exhausted(operation: &str, error: &io::Error) -> bool {
     exhausted(operation, error).is_some()
 }
 
-/// True for an error that means that no space is left: nothing is broken, and space may come back.
+/// Whether an error means that no space is left: nothing is broken, and space may be freed.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

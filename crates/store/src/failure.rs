@@ -1,11 +1,11 @@
-//! The first failure of a write or fsync: from then on the store takes nothing more.
+//! The first failure of a write or fsync, after which the store accepts nothing more.
 
 use crate::error::StoreError;
 use crate::sync::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first failure, kept for good.
+/// The first failure, which is never cleared.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     failed: AtomicBool,

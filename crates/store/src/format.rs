@@ -20,7 +20,7 @@ pub(crate) const INDEX: &str = "index";
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// File that is there while a store is open.
 pub(crate) const ABORT: &str = "abort";
-/// Records that look torn and are whole; ours.
+/// Whole records that look torn; Apache has no such file.
 pub(crate) const NUL_RECORDS: &str = "nulRecords";
 /// File that a running broker holds locked.
 pub(crate) const LOCK: &str = "lock";
@@ -95,7 +95,7 @@ impl CqUnit {
         self.size == i32::MAX
     }
 
-    /// True for a unit that was written: the rest of a file is zero.
+    /// Whether the unit was written: the rest of a file is zero.
     pub(crate) fn is_written(self) -> bool {
         self.position >= 0 && self.size > 0
     }
@@ -110,7 +110,7 @@ impl CqUnit {
     }
 }
 
-/// The bytes of a number at an offset; zeros if they are not all there.
+/// The bytes of a number at an offset; zeros if some are missing.
 pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes
         .get(at..)
@@ -119,7 +119,7 @@ pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         .unwrap_or([0; N])
 }
 
-/// Writes fields one after the other to the beginning of `place`.
+/// Writes fields one after the other at the start of `place`.
 pub(crate) fn put_fields(mut place: &mut [u8], fields: &[&[u8]]) {
     for field in fields {
         if let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(field.len()) {
@@ -129,8 +129,8 @@ pub(crate) fn put_fields(mut place: &mut [u8], fields: &[&[u8]]) {
     }
 }
 
-/// Corrects one flipped bit at one of these places, if that makes `bytes` valid. Only for content whose checksum is
-/// wide enough that no other content becomes valid by chance.
+/// Corrects one flipped bit at one of these positions, if that makes `bytes` valid. Only for content with a checksum so
+/// wide that no other content becomes valid by chance.
 pub(crate) fn correct_bit(
     bytes: &mut [u8],
     places: impl Iterator<Item = usize>,
@@ -160,7 +160,7 @@ pub(crate) fn to_i64(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-/// A position inside a file; a negative one cannot come here and would read nothing.
+/// A position inside a file, which is never negative.
 pub(crate) fn to_u64(position: i64) -> u64 {
     u64::try_from(position).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,9 @@
 //! What is deleted when (Apache `CleanCommitLogService`, `CleanConsumeQueueService`).
 //!
-//! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is
-//! `fileReservedTime` since the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At
-//! most ten go in a round, the last one never. Queues and index follow the log's start. That ratio does not count while
-//! `diskSpaceEnoughBytes` are free. Above `storeMaxBytes` (ours) the oldest segments go at any hour and age.
+//! Old segments are deleted at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`. A segment is old
+//! `fileReservedTime` after its last write; above `diskSpaceCleanForciblyRatio` age does not count, unless
+//! `diskSpaceEnoughBytes` are free. A round deletes at most ten segments, never the last one. Queues and index follow
+//! the log's start. Above `storeMaxBytes` (ours) the oldest segments are deleted at any hour and age.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -19,10 +19,10 @@ use crate::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Most segments that one round deletes.
+/// Maximum number of segments that one round deletes.
 const MAX_PER_ROUND: usize = 10;
 
-/// Deletes what is old.
+/// Deletes old files.
 pub(crate) struct Retention {
     pub(crate) state: Arc<StoreState>,
     pub(crate) fs: Arc<dyn Fs>,
@@ -31,7 +31,7 @@ pub(crate) struct Retention {
     pub(crate) queues: Arc<Queues>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) indexing: Arc<Indexing>,
-    /// Held by the thread that deletes what is old; up to where of the log queues and index have followed.
+    /// Held by the thread that deletes old files; up to where queues and index have followed the log's start.
     pub(crate) followed: Mutex<i64>,
     pub(crate) deleted_files: AtomicU64,
 }
@@ -55,7 +55,7 @@ impl Retention {
         }
     }
 
-    /// One round of deletion; `now` deletes what is old enough at any hour. Returns how many files went.
+    /// One round of deletion. `now`: delete old segments at any hour. Returns how many files it deleted.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
         self.try_clean(now)
             .inspect_err(|error| self.state.fail_if_read_only(error))
@@ -86,7 +86,7 @@ impl Retention {
         };
         let start = self.log.start();
         if start > *followed {
-            // Also after a round in which something failed: what is gone makes no space for anything else otherwise.
+            // Also after a round that failed: otherwise the deleted segments would free no other space.
             deleted += self
                 .queues
                 .trim(start, |left| self.queue_maintenance.note_ranges(left))?;
@@ -98,13 +98,14 @@ impl Retention {
         result.map(|()| deleted)
     }
 
-    /// True while a log that begins here is larger than `storeMaxBytes`.
+    /// Whether a log that begins here is larger than `storeMaxBytes`.
     fn is_above_limit(&self, start: i64) -> bool {
         let limit = self.live.store_max_bytes();
         limit > 0 && (self.log.appended() - start).unsigned_abs() > limit
     }
 
-    /// Up to where of the log segments go once another tenth of `storeMaxBytes` is stored; `None` without that limit.
+    /// Position before which segments are deleted once another tenth of `storeMaxBytes` is stored; `None` without that
+    /// limit.
     pub(crate) fn goes_soon(&self) -> Option<i64> {
         let limit = i64::try_from(self.live.store_max_bytes()).ok()?;
         let keeps_from = self.log.appended() - (limit - limit / 10);
@@ -112,12 +113,12 @@ impl Retention {
         (limit > 0).then(|| (keeps_from + segment - 1).div_euclid(segment) * segment)
     }
 
-    /// Deletes segments above the limit, and those that were not written for `keep_ms` if it is given. Counts them; an
-    /// error is what kept the next one from going.
+    /// Deletes segments above the limit and, if `keep_ms` is given, those that were not written for that time. Counts
+    /// them in `gone`; an error concerns the next segment, which was not deleted.
     fn delete_segments(&self, now_ms: i64, keep_ms: Option<i64>, gone: &mut u64) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
-        // Not what the log has flushed: with SYNC_FLUSH that moves a moment before units of it reach their queues.
+        // Not the log's flushed position: with SYNC_FLUSH that moves a moment before its units reach their queues.
         let durable = self.state.readable.load(Ordering::Acquire);
         let segments = self.log.segments();
         let oldest = segments
@@ -134,7 +135,7 @@ impl Retention {
             if !is_old && !self.is_above_limit(segment.base) {
                 break;
             }
-            // What was not fsynced yet is not old.
+            // A segment that is not fsynced does not count as old.
             if segment.base + self.log.segment_bytes() > durable {
                 break;
             }

@@ -34,13 +34,13 @@ pub struct Busy {
     pub overload: u64,
     /// The longest wait among them, ms.
     pub longest_ms: u64,
-    /// For how long the put that writes now has been at it, ms.
+    /// How long the put that is writing now has taken, ms.
     pub held_now_ms: u64,
     /// Puts that wait for another one to write.
     pub waiting_for_lock: usize,
     /// Senders that wait for an fsync.
     pub waiting_for_disk: usize,
-    /// For how long the first of those has waited, ms.
+    /// How long the first of those has waited, ms.
     pub oldest_ms: u64,
 }
 
@@ -59,9 +59,9 @@ pub struct Health {
     pub disk_ratio: f64,
     /// Free bytes of the file system.
     pub disk_free_bytes: u64,
-    /// Why nothing more can be stored, if so.
+    /// Why nothing more can be stored; `None` if the store is writable.
     pub read_only: Option<String>,
-    /// True when that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
+    /// True if that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
     pub has_failed: bool,
     /// The level that an answered put has reached: `memory` or `local`.
     pub durability: Durability,
@@ -69,6 +69,6 @@ pub struct Health {
     pub queues: usize,
     /// Puts that were answered "busy".
     pub busy: Busy,
-    /// True when the last stop was not a clean one.
+    /// Whether the last stop was unclean.
     pub recovered_from_crash: bool,
 }

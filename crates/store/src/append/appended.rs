@@ -1,18 +1,18 @@
-//! What became of one queue append.
+//! The outcome of one queue append.
 
 use crate::append::buffer::{EncodedRecord, LogPosition};
 use crate::format::to_i64;
 use crate::message::Stored;
 
-/// A put's answer, and what its listener and its queue need.
+/// The answer to a put, and what its listener and its queue need.
 #[derive(Debug)]
 pub(crate) struct Appended {
     pub(crate) stored: Stored,
-    /// `None` for several with different codes.
+    /// The tags code; `None` for several messages with different codes.
     pub(crate) tags_code: Option<i64>,
-    /// Bytes that its queue has not written.
+    /// Bytes of units that the queue has yet to write to its file.
     pub(crate) units_waiting: usize,
-    /// Readers find it now, not only after an fsync.
+    /// Whether readers find the messages now, rather than only after an fsync.
     pub(crate) is_readable: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What is about to be appended: records laid out in a buffer, with no allocation once it has grown, so that only what
-//! depends on the lock is left to do under it.
+//! Records that are encoded in a buffer, so that only what depends on the append lock is left to do under it. A buffer
+//! that has grown allocates nothing.
 
 use crate::append::appended::Appended;
 use crate::delay::delay_of;
@@ -17,10 +17,10 @@ use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer that grew beyond this for a large message is given back.
+/// A buffer that grew beyond this for a large message is freed.
 const KEEP_BUFFER: usize = 1 << 20;
-/// A buffer beyond this size is given back after [`MAX_UNFILLED_ROUNDS`] rounds that filled less than an eighth of it,
-/// so that one large batch does not hold memory while small messages are sent.
+/// A buffer beyond this size is freed after [`MAX_UNFILLED_ROUNDS`] rounds that filled less than an eighth of it, so
+/// that one large batch does not hold memory while small messages are sent.
 const KEEP_UNFILLED: usize = 64 << 10;
 const MAX_UNFILLED_ROUNDS: u8 = 64;
 
@@ -30,13 +30,13 @@ pub(crate) struct EncodedRecord {
     pub(super) from: usize,
     pub(super) size: usize,
     pub(super) tags_code: i64,
-    /// `tags_code` is a delay: the time of storing is added to it, which gives the time when the message is due.
+    /// Whether `tags_code` is a delay, to which the store time is added to get the delivery time.
     is_delay: bool,
-    /// End of its keys among the buffer's hashes.
+    /// End of its keys in the buffer's hashes.
     keys_end: usize,
 }
 
-/// Where a buffer goes.
+/// Where a buffer will be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogPosition {
     /// Position in the log of the buffer's first byte.
@@ -60,7 +60,7 @@ impl EncodedRecord {
     }
 }
 
-/// What goes to one queue: the record of a message, or those of a batch, one after the other in the buffer.
+/// The records for one queue: that of a message, or those of a batch, consecutive in the buffer.
 #[derive(Debug)]
 pub(crate) struct QueueAppend {
     pub(crate) queue: Arc<ConsumeQueue>,
@@ -68,11 +68,11 @@ pub(crate) struct QueueAppend {
     pub(crate) encoded_records: Range<usize>,
 }
 
-/// What the messages of a put share besides their head.
+/// The values that the messages of a put share, besides their heads.
 struct Shared<'m> {
-    /// `None` where there is no key index.
+    /// The topic's part of the keys; `None` without a key index.
     keys: Option<TopicKeys>,
-    /// The delays of the levels, in the topic that has such.
+    /// The delays of the levels; `None` outside the schedule topic.
     delay_levels_ms: Option<&'m [i64]>,
 }
 
@@ -105,19 +105,19 @@ fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
     }
 }
 
-/// Records that are laid out, and the outcome of the part that was written last.
+/// Encoded records, and the outcome of the part that was written last.
 #[derive(Debug, Default)]
 pub(crate) struct AppendBuffer {
     pub(crate) records: Vec<u8>,
     pub(crate) encoded_records: Vec<EncodedRecord>,
-    /// One for each record, where there is a key index.
+    /// The keys of each record; empty without a key index.
     keys: Vec<RecordKeys>,
     hashes: Vec<i32>,
     pub(crate) queue_appends: Vec<QueueAppend>,
     pub(crate) appended: Vec<Appended>,
-    /// A record may look torn, depending on where it comes to lie.
+    /// Whether a record may look torn, depending on its position.
     may_look_torn: bool,
-    /// Rounds that filled little of a large buffer, one after the other.
+    /// Number of consecutive rounds that filled little of a large buffer.
     unfilled_rounds: u8,
 }
 
@@ -157,7 +157,7 @@ impl AppendBuffer {
         }
     }
 
-    /// Forgets records that were laid out since then.
+    /// Removes the records that were encoded since `lengths` were taken.
     pub(crate) fn cut(&mut self, lengths: BufferLengths) {
         self.records.truncate(lengths.records);
         self.encoded_records.truncate(lengths.encoded_records);
@@ -165,12 +165,12 @@ impl AppendBuffer {
         self.hashes.truncate(lengths.hashes);
     }
 
-    /// Bytes that wait to be written.
+    /// Number of bytes that wait to be written.
     pub(crate) fn bytes(&self) -> usize {
         self.records.len()
     }
 
-    /// Where the records of a queue append lie in the buffer.
+    /// The range of a queue append's records in the buffer.
     pub(crate) fn bytes_of(&self, queue_append: &QueueAppend) -> Range<usize> {
         match self.encoded_records.get(queue_append.encoded_records.clone()) {
             Some([first, .., last]) => first.from..last.from + last.size,
@@ -179,7 +179,7 @@ impl AppendBuffer {
         }
     }
 
-    /// The index after the last queue append of a run: all of the run lies before `limit`, and none of its queues is
+    /// The index after the last queue append of a run whose records all lie before `limit` and of whose queues none is
     /// being deleted.
     pub(crate) fn run_end(&self, from: usize, limit: usize) -> usize {
         let later = self.queue_appends.get(from + 1..).unwrap_or_default();
@@ -189,7 +189,7 @@ impl AppendBuffer {
         from + 1 + fit.count()
     }
 
-    /// Where the keys of a queue append begin among the hashes.
+    /// Where the keys of a queue append begin in the hashes.
     fn keys_before(&self, index: usize) -> usize {
         let first = self
             .queue_appends
@@ -201,7 +201,7 @@ impl AppendBuffer {
         before.map_or(0, |encoded_record| encoded_record.keys_end)
     }
 
-    /// Gives the records of a run their positions in queues and log; returns where the last one ends in the buffer.
+    /// Assigns positions in queues and log to the records of a run. Returns where the last one ends in the buffer.
     pub(crate) fn assign_positions(
         &mut self,
         run: Range<usize>,
@@ -237,7 +237,7 @@ impl AppendBuffer {
         Ok(end)
     }
 
-    /// Position and bytes of the records of a run that may look torn; all of it, if any may.
+    /// Position and bytes of each record of a run that may look torn; of all its records if any may.
     pub(crate) fn torn_looking(
         &self,
         run: Range<usize>,
@@ -258,7 +258,7 @@ impl AppendBuffer {
         })
     }
 
-    /// Takes back what [`AppendBuffer::assign_positions`] gave: nothing was written.
+    /// Undoes [`AppendBuffer::assign_positions`], because nothing was written.
     pub(crate) fn undo_positions(&mut self, run: Range<usize>) {
         let queue_appends = self.queue_appends.get(run).unwrap_or_default();
         for (queue_append, _) in queue_appends.iter().zip(self.appended.drain(..)) {
@@ -270,7 +270,7 @@ impl AppendBuffer {
         }
     }
 
-    /// Hands the keys of a run's records over.
+    /// Moves the keys of a run's records to the pending keys.
     pub(crate) fn move_keys(&self, run: Range<usize>, log_position: LogPosition, to: &mut PendingKeys) {
         let of_run = self.queue_appends.get(run.clone()).unwrap_or_default();
         if let [first, ..] = of_run
@@ -294,7 +294,7 @@ impl AppendBuffer {
         }
     }
 
-    /// Lays out one message.
+    /// Encodes one message.
     pub(crate) fn add(
         &mut self,
         message: &Message<'_>,
@@ -304,7 +304,7 @@ impl AppendBuffer {
         self.add_like(None, message, &Shared::new(message, options, with_keys))
     }
 
-    /// Lays out the messages of a batch.
+    /// Encodes the messages of a batch.
     pub(crate) fn add_batch(
         &mut self,
         batch: &Batch<'_>,
@@ -321,7 +321,7 @@ impl AppendBuffer {
             .try_for_each(|item| self.add_like(Some(pattern), &batch.message(item), &shared))
     }
 
-    /// Lays out a message; its head is that of the record at `pattern`, if there is one.
+    /// Encodes a message with the head of the record at `pattern`, if there is one.
     #[inline]
     fn add_like(
         &mut self,

@@ -1,8 +1,8 @@
-//! When a put is answered "busy" instead of being left to wait (Apache `DefaultMessageStore.isOSPageCacheBusy`,
+//! Flow control: when a put is answered "busy" instead of waiting (Apache `DefaultMessageStore.isOSPageCacheBusy`,
 //! `BrokerFastFailure`).
 //!
-//! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both
-//! waits are measured here. Without waiters, this costs a put one look at the clock.
+//! A put waits for the append lock while another put writes and, with `SYNC_FLUSH`, for an fsync. Both waits are
+//! measured here. Without waiters, this costs a put one reading of the clock.
 
 use crate::error::{BusyReason, StoreError};
 use crate::group_commit::GroupCommit;
@@ -21,7 +21,7 @@ pub(crate) struct FlowControl {
     live: Arc<Live>,
     group_commit: Arc<GroupCommit<StoreError>>,
     origin: Instant,
-    /// Since when the append lock is held by a put, ms after `origin` and one; 0 for not.
+    /// When the current put took the append lock, ms after `origin` plus one; 0 if none holds it.
     held_since: AtomicI64,
     /// Puts that wait for the append lock.
     waiting: AtomicUsize,
@@ -31,7 +31,7 @@ pub(crate) struct FlowControl {
     longest_ms: AtomicU64,
 }
 
-/// As long as it lives the append lock is held by a put.
+/// A put holds the append lock for as long as this value lives.
 pub(crate) struct LockHeld<'b>(&'b FlowControl);
 
 impl Drop for LockHeld<'_> {
@@ -63,13 +63,13 @@ impl FlowControl {
         i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX - 1) + 1
     }
 
-    /// Says that the append lock was taken.
+    /// Records that the append lock was taken.
     pub(crate) fn mark_held(&self) -> LockHeld<'_> {
         self.held_since.store(self.now_ms(), Ordering::Relaxed);
         LockHeld(self)
     }
 
-    /// For how long a put has held the append lock by now, ms.
+    /// How long the current put has held the append lock, in ms.
     pub(crate) fn held_ms(&self) -> u64 {
         match self.held_since.load(Ordering::Relaxed) {
             0 => 0,
@@ -103,7 +103,7 @@ impl FlowControl {
         }
     }
 
-    /// Refuses a put that would wait behind something that has taken too long already, or behind too many.
+    /// Refuses a put that would wait behind a write or fsync that already takes too long, or behind too many puts.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let busy_ms = self.live.busy_ms();
         let held_ms = self.held_ms();
@@ -125,7 +125,7 @@ impl FlowControl {
         Ok(())
     }
 
-    /// The append lock, unless waiting for it takes too long.
+    /// Takes the append lock, unless waiting for it takes too long.
     pub(crate) fn wait_for<'a>(
         &self,
         append: &'a Mutex<AppendState>,
@@ -144,7 +144,7 @@ impl FlowControl {
         Ok(guard)
     }
 
-    /// What flow control has counted, and how many wait now.
+    /// The counters of flow control, and how many puts wait now.
     pub(crate) fn counts(&self) -> Busy {
         let (for_disk, oldest) = self.group_commit.waiters.queue();
         Busy {

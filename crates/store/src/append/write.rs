@@ -1,5 +1,5 @@
-//! One write of laid out records into the log, under the append lock: they get their positions, go into the page cache,
-//! and are handed to queues and index.
+//! Writes encoded records to the log under the append lock: assigns their positions, brings them into the page cache,
+//! and passes them to queues and index.
 
 use crate::append::appender::{Appender, Counts};
 use crate::append::buffer::{AppendBuffer, LogPosition};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Appender {
-    /// Writes the queue appends from `from` on that fit into the segment, in one write, and notes their positions in
-    /// the append buffer. `None` when the first one's queue is being deleted.
+    /// Writes the queue appends from `from` on that fit into the segment with one write, and sets their positions in
+    /// the append buffer. `None`: the queue of the first one is being deleted.
     pub(super) fn append(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -26,7 +26,7 @@ impl Appender {
         let mut append = self.flow_control.wait_for(&self.append)?;
         let _hold = self.flow_control.mark_held();
         let append = &mut *append;
-        // Looked at again under the lock: after a failed write nothing may be written.
+        // Checked again under the lock: after a failed write nothing may be written.
         self.state.check_writable()?;
         let Some(first) = append_buffer
             .queue_appends
@@ -69,7 +69,7 @@ impl Appender {
         }))
     }
 
-    /// Gives the records of a run their positions and writes them; returns their bytes.
+    /// Assigns positions to the records of a run and writes them. Returns the number of bytes.
     fn write_run(
         &self,
         append: &mut AppendState,
@@ -87,7 +87,7 @@ impl Appender {
         Ok(records.len() as u64)
     }
 
-    /// Notes those records of a run that a start after a crash would take for torn, before they are written.
+    /// Notes those records of a run that a start after a crash would consider torn, before they are written.
     fn note_torn_looking(
         &self,
         append_buffer: &AppendBuffer,
@@ -107,21 +107,21 @@ impl Appender {
         Ok(())
     }
 
-    /// The time of this append; a clock that went back is noted first.
+    /// The store time of this append. If the clock went back, that is noted first.
     fn append_time(&self, append: &mut AppendState) -> Result<i64, StoreError> {
         let store_ms = self.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
             self.checkpoint.note_clock_regression(store_ms)?;
             append.high_ms = store_ms;
-            // Also where the write that comes now fails: the next fsync must not say that later times are durable.
+            // Even if this write fails: the next fsync must not declare later times durable.
             append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
         }
         append.high_ms = append.high_ms.max(store_ms);
         Ok(store_ms)
     }
 
-    /// What was written goes to its queues and to the index.
+    /// Passes the written records to their queues and to the index.
     fn publish(
         &self,
         append: &mut AppendState,
@@ -152,7 +152,8 @@ impl Appender {
             } else if !queue_append.hidden {
                 appended.units_waiting = queue_append.queue.push_all(units);
                 appended.is_readable = true;
-                // Under the lock: a thread that fsyncs the queues up to this record must find this queue in the list.
+                // Under the lock, so that a thread that fsyncs the queues up to this record finds this queue in the
+                // list.
                 self.queues.note_unwritten(&queue_append.queue);
             }
             if let Some(last) = encoded_records.last() {
@@ -164,7 +165,7 @@ impl Appender {
         append.tail.last.end = append.tail.position;
     }
 
-    /// Has the next segment made, once for each.
+    /// Requests the next segment, once for each.
     fn prepare_soon(&self) {
         let next = self.log.next_segment(self.log.appended());
         if self.requested_segment.swap(next, Ordering::Relaxed) != next {
@@ -172,13 +173,13 @@ impl Appender {
         }
     }
 
-    /// Makes the next segment if it is time.
+    /// Creates the next segment if it is time.
     pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
         let is_time = lock(&self.append).tail.is_past_half(&self.log);
         if !is_time || self.state.check_writable().is_err() {
             return Ok(());
         }
-        // What fails here is tried again by the put that needs the segment.
+        // If this fails, the put that needs the segment tries again.
         self.log
             .prepare_segment()
             .inspect_err(|error| self.state.note_full(error))

@@ -1,7 +1,7 @@
-//! The abort file, which is there while a store is open (Apache `DefaultMessageStore.createTempFile`): how the store
-//! before this one ended.
+//! The abort file, which exists while a store is open (Apache `DefaultMessageStore.createTempFile`) and so shows how
+//! the previous store ended.
 //!
-//! Its first line is the process id. Ours has more lines: the length of queue files, the position from which on
+//! Its first line is the process id. pyrmq adds lines: the length of queue files, the position from which on
 //! `nulRecords` is complete, the boot of the system with the file's device and inode, and after a failed fsync the
 //! position up to which the log is durable.
 
@@ -13,40 +13,40 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What stands in the abort file before the position up to which the log was durable when an fsync failed.
+/// Starts the line with the position up to which the log was durable when an fsync failed.
 const UNSURE: &str = "unsure from ";
-/// What stands there before the length that queue files are made with.
+/// Starts the line with the length of queue files.
 const QUEUE_FILES: &str = "queue files of ";
 
-/// What stands there before the position from which on each whole record that looks torn is noted.
+/// Starts the line with the position from which on every whole record that looks torn is noted.
 const NOTES: &str = "nul records from ";
-/// What stands there before the run of the system that has everything that was written.
+/// Starts the line with the system run that has everything that was written.
 const SYSTEM: &str = "system ";
 
-/// How the store before this one ended.
+/// How the previous store ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastStop {
-    /// It was closed.
+    /// The store was closed.
     Clean,
-    /// It was not.
+    /// The store was not closed.
     Crash {
         /// The lines of the abort file.
         abort: Abort,
-        /// The run of the system in which the store worked still goes on.
+        /// Whether the system has run on without a boot since the store worked.
         is_same_system: bool,
     },
 }
 
-/// The lines of the abort file after the process id. A Java broker writes none of them.
+/// The lines of the abort file after the process id. A Java broker writes none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Abort {
-    /// The length that queue files are made with.
+    /// The length of queue files.
     pub(crate) queue_file_bytes: Option<u64>,
-    /// From where on each whole record that looks torn is noted.
+    /// Position from which on every whole record that looks torn is noted.
     pub(crate) notes_from: Option<i64>,
-    /// The run of the system in which the store works.
+    /// The system run in which the store works.
     system: Option<System>,
-    /// From where on the log must be written again: an fsync failed.
+    /// Position from which on the log must be rewritten because an fsync failed.
     pub(crate) unsure_from: Option<i64>,
 }
 
@@ -71,8 +71,8 @@ impl LastStop {
         })
     }
 
-    /// True when only the process ended: the system ran on and has all that was written, whether it was fsynced or not.
-    /// After a failed fsync it may not have.
+    /// Whether only the process ended: the system ran on and has everything that was written, fsynced or not. That is
+    /// not certain after a failed fsync.
     pub(crate) fn is_kill(self) -> bool {
         match self {
             Self::Clean => false,
@@ -87,7 +87,7 @@ impl LastStop {
         self != Self::Clean
     }
 
-    /// The lines of the abort file; none after a clean stop, when there is no file.
+    /// The lines of the abort file; none after a clean stop, when the file does not exist.
     pub(crate) fn abort(self) -> Abort {
         match self {
             Self::Clean => Abort::default(),
@@ -95,7 +95,7 @@ impl LastStop {
         }
     }
 
-    /// As if nothing said from where on records that look torn are noted.
+    /// This stop without the position from which on torn-looking records are noted.
     pub(crate) fn without_notes(mut self) -> Self {
         if let Self::Crash { abort, .. } = &mut self {
             abort.notes_from = None;
@@ -104,14 +104,14 @@ impl LastStop {
     }
 }
 
-/// What stands after a name in its line. A line without its end may be cut off.
+/// The value after a name in its line. A line without its end may be cut off.
 fn value_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// Says that a store is open, and with which length it makes queue files. What is said of the log stays as it was until
-/// it is recovered.
+/// Marks the store as open and records the length of its queue files. The lines about the log stay until it is
+/// recovered.
 pub(crate) fn mark_open(
     fs: &dyn Fs,
     root: &Path,
@@ -126,8 +126,8 @@ pub(crate) fn mark_open(
     fs.sync_directory(root).at("flush", root)
 }
 
-/// Says that the log is recovered: no cut of it can be interrupted any more, what was unsure is durable, and from now
-/// on each whole record that looks torn is noted.
+/// Marks the log as recovered: a cut can no longer be interrupted, what was unsure is durable, and from now on every
+/// whole record that looks torn is noted.
 pub(crate) fn mark_recovered(
     fs: &dyn Fs,
     root: &Path,
@@ -143,8 +143,8 @@ pub(crate) fn mark_recovered(
     sync_abort(fs, root, &abort)
 }
 
-/// Says that an fsync failed: the next store on this machine must not trust what it reads after `position`. It is about
-/// pages that the system holds, which are gone after a power loss, as this note may be: it needs no fsync.
+/// Records a failed fsync: the next store on this machine must not trust what it reads after `position`. This concerns
+/// pages that the system holds. They are gone after a power loss, as this note may be, so it needs no fsync.
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
     let noted = LastStop::look(fs, root).and_then(|before| {
         let abort = Abort {
@@ -159,7 +159,7 @@ pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, posit
     }
 }
 
-/// A line of the abort file; empty where there is no value.
+/// A line of the abort file; empty without a value.
 fn line(name: &str, value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| format!("{name}{value}\n"))
 }
@@ -180,7 +180,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
         line(UNSURE, abort.unsure_from),
     ]
     .concat();
-    // Written over, never emptied: a file without its first line still means that the stop was not clean.
+    // Overwritten, never emptied: a file without its first line still means that the stop was unclean.
     let file = if fs.exists(&path).at("look for", &path)? {
         fs.open(&path)
     } else {
@@ -191,7 +191,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
         .write_all_at(text.as_bytes(), 0)
         .and_then(|()| file.set_length(text.len() as u64));
     match written {
-        // That there is a file is what counts. A full disk must not keep readers out, nor retention, which makes space.
+        // The file's existence is what counts. A full disk must not keep readers out, nor retention, which frees space.
         Err(error) if is_full(error.kind()) => {
             tracing::warn!(%error, file = %path.display(), "no space for what this file should say");
         }
@@ -200,7 +200,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
     Ok(file)
 }
 
-/// Says that the store was closed in order.
+/// Marks the stop as clean.
 pub(crate) fn mark_closed(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
     let path = root.join(ABORT);
     fs.remove(&path).at("remove", &path)?;

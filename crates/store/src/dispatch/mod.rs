@@ -1,5 +1,5 @@
-//! What brings stored records to their consume queues and to the key index (Apache calls that dispatching), and what
-//! keeps both in order.
+//! Passes stored records to their consume queues and to the key index (Apache calls that dispatching), and maintains
+//! both.
 
 pub(crate) mod indexing;
 pub(crate) mod queue_maintenance;

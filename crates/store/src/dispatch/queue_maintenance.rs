@@ -1,5 +1,5 @@
-//! What happens to all consume queues besides puts and reads: they are written, fsynced, noted in the manifest, and
-//! deleted with their topic.
+//! Maintenance of all consume queues: writing, fsyncing, recording them in the manifest, and deleting them with their
+//! topic.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Keeps the queues' files and the notes about them.
+/// Maintains the queues' files and the notes about them.
 pub(crate) struct QueueMaintenance {
     pub(crate) state: Arc<StoreState>,
     pub(crate) fs: Arc<dyn Fs>,
@@ -31,9 +31,9 @@ pub(crate) struct QueueMaintenance {
     pub(crate) manifest: Mutex<QueueManifest>,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
-    /// A reader met a unit that points to no record.
+    /// Whether a reader met a unit that points to no record.
     pub(crate) is_damaged: AtomicBool,
-    /// How often all queues were fsynced, and how long that took.
+    /// Number and duration of the fsyncs of all queues.
     pub(crate) sync_times: Meter,
 }
 
@@ -54,7 +54,7 @@ impl QueueMaintenance {
         }
     }
 
-    /// Notes that a consume queue could not be written: no put is let in until all of them can be.
+    /// Records that a consume queue could not be written. No put is accepted until all of them can be.
     pub(crate) fn note_unwritten(&self, error: StoreError) {
         if error.is_passing() && !self.log.failure.is_set() {
             return self.state.stall.begin(&error);
@@ -72,8 +72,8 @@ impl QueueMaintenance {
         done
     }
 
-    /// Fsyncs the queues and saves that in the checkpoint. With `is_end`, it notes exactly how far each queue reaches.
-    /// A failure turns the store read-only or is retried.
+    /// Fsyncs the queues and records that in the checkpoint. With `is_end`, it records exactly how far each queue
+    /// reaches. A failure turns the store read-only or is retried.
     pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
         let begin = Instant::now();
         let done = self.try_sync_queues(is_end);
@@ -84,11 +84,11 @@ impl QueueMaintenance {
     }
 
     fn try_sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
-        // Everything that old is in the queues' memory at least.
+        // Everything of that age is at least in the queues' memory.
         let before = self.checkpoint.times();
         self.sync_queue_files(is_end)?;
         self.checkpoint.update(|times| {
-            // A time from before the clock went back means nothing for what came after.
+            // A time from before the clock went back says nothing about later messages.
             if times.clock_regressions == before.clock_regressions {
                 times.logics_ms = times.logics_ms.max(before.physic_ms);
             }
@@ -97,7 +97,7 @@ impl QueueMaintenance {
         self.checkpoint.save()
     }
 
-    /// Fsyncs the queues and notes which files there are now.
+    /// Fsyncs the queues and records which files exist.
     fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
         // Held to the end: a later note must have seen at least as much.
         let mut manifest = lock(&self.manifest);
@@ -113,7 +113,7 @@ impl QueueMaintenance {
         }
         if manifest.is_undurable {
             if !self.queues.sync_file_system()? && !is_end {
-                // Nothing is noted before the next clean stop.
+                // Nothing is recorded before the next clean stop.
                 return Ok(());
             }
             manifest.is_undurable = false;
@@ -121,9 +121,9 @@ impl QueueMaintenance {
         manifest.write(self.fs.as_ref(), log, &self.queues.range())
     }
 
-    /// Makes the units of all records before a position durable, so that the records may go: the queues' files are then
-    /// what tells where a queue goes on. Most of the time they are. Where the disk is full, what came after the
-    /// position and the notes about it may stay unwritten: what is to be deleted makes the space for them.
+    /// Makes the units of all records before a position durable, so that the records may be deleted: afterwards only
+    /// the queues' files show where a queue continues. Usually the units are durable already. On a full disk, units
+    /// after the position and the notes about them may stay unwritten, because the deletion frees the space for them.
     pub(crate) fn make_queues_durable(&self, end: i64) -> Result<(), StoreError> {
         if self.checkpoint.times().queues.end >= end {
             return Ok(());
@@ -134,7 +134,8 @@ impl QueueMaintenance {
         }
         let mut manifest = lock(&self.manifest);
         if manifest.is_undurable && !self.queues.sync_file_system()? {
-            // One fsync does not reach them all, so each file gets its own: they must not keep the disk full.
+            // One fsync does not reach them all, so each file gets its own: unsynced queues must not keep the disk
+            // full.
             self.queues.note_all_unsynced();
         }
         manifest.distrust();
@@ -143,19 +144,19 @@ impl QueueMaintenance {
         Ok(())
     }
 
-    /// Notes that files of queues are about to be deleted.
+    /// Records that files of queues are about to be deleted.
     pub(crate) fn note_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
         lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
     }
 
-    /// A unit points to something that is no record: the next start builds the queues from the log.
+    /// A unit points to something that is not a record: the next start rebuilds the queues from the log.
     pub(crate) fn distrust_queues(&self, topic: &str, queue: i32, error: &StoreError) {
         if !self.is_damaged.swap(true, Ordering::AcqRel) {
             tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
         }
     }
 
-    /// Forgets a topic's queues and deletes their files. Puts to them wait meanwhile and then make new ones.
+    /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile and then create new queues.
     pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.try_delete_topic(topic)
             .inspect_err(|error| self.state.fail_if_read_only(error))
@@ -179,7 +180,7 @@ impl QueueMaintenance {
         let noted = noted.and_then(|()| deleted.add(self.fs.as_ref(), topic, position));
         if let Err((error, is_undone)) = noted {
             if !is_undone {
-                // Nobody knows whether the next start finds it: nothing may be stored that it would take.
+                // It is unknown whether the next start finds the deletion: nothing may be stored that it would delete.
                 self.state.fail(&error);
             }
             let _append = lock(&self.append);

@@ -1,12 +1,11 @@
 //! Fsync of the log, once for all waiters (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
-//! A round is one fsync, and the answers to everyone whom it covers. The flush thread does rounds. So does a thread
-//! that commits an append batch while the disk is fast: then the answers of a connection's batch are there before its
-//! task writes, and no thread is woken. [`GroupCommit`](crate::group_commit::GroupCommit) decides who leads a round and
-//! who is answered.
+//! A round is one fsync and the answers to everyone whom it covers. The flush thread does rounds. So does a thread that
+//! commits an append batch while the disk is fast: then a connection's batch is answered before its task writes, and no
+//! thread is woken. [`GroupCommit`] decides which thread leads a round and who is answered.
 //!
-//! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could
-//! not write.
+//! A failed fsync turns the log read-only and is never retried: the system may have dropped the pages that it could not
+//! write.
 
 pub(crate) mod watchdog;
 
@@ -32,7 +31,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Fsyncs the log, and makes readable what waited for that.
+/// Fsyncs the log, and makes messages readable that waited for it.
 pub(crate) struct Flusher {
     pub(crate) state: Arc<StoreState>,
     pub(crate) options: Arc<Options>,
@@ -46,10 +45,10 @@ pub(crate) struct Flusher {
     pub(crate) listeners: Arc<Listeners>,
     /// Which thread fsyncs the log, and which senders wait for that.
     pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
-    /// Fsyncs of threads that committed an append batch.
+    /// Watches the fsyncs of threads that committed an append batch.
     pub(crate) watchdog: FlushWatchdog,
     pub(crate) timeout_wakeup: Wakeup,
-    /// How many fsyncs there were, and how long each took.
+    /// Number and duration of fsyncs.
     pub(crate) sync_times: Meter,
 }
 
@@ -105,7 +104,7 @@ impl Log for Flusher {
             if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
             }
-            // Every unit before it is in its queue's memory by now, and the queue in the list of those to be written.
+            // Every earlier unit is in its queue's memory by now, and its queue in the list of those to be written.
             if last.is_some() {
                 times.log = last;
             }
@@ -171,17 +170,17 @@ impl Flusher {
         self.group_commit.when_durable(self, position, done);
     }
 
-    /// As [`Flusher::when_durable`], for waiters of an append batch, which their thread will commit.
+    /// Like [`Flusher::when_durable`], for waiters of an append batch, which their thread will commit.
     pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
         self.group_commit.when_durable_in_batch(self, waiting);
     }
 
-    /// Does a round, once this thread leads.
+    /// Does a round once this thread is the leader.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
         self.group_commit.flush_round(self)
     }
 
-    /// Has all waiters served.
+    /// Makes sure that all waiters are served.
     pub(crate) fn commit_batch(&self) {
         let limit = Duration::from_micros(self.options.flush_inline_below_us);
         let for_readers = self.live.flush() == FlushDiskType::Sync;
@@ -197,7 +196,7 @@ impl Flusher {
             });
     }
 
-    /// Makes readable what waited for the fsync. Rounds take turns, so that units of a queue stay in their order
+    /// Makes messages readable that waited for the fsync. Rounds take turns, so the units of a queue stay in order
     /// although the append lock is held only to take all of them out.
     fn publish_durable(&self) {
         let flushed = self.log.flushed();
@@ -230,10 +229,10 @@ impl Flusher {
         }
     }
 
-    /// Changes when messages are answered and readable. To [`FlushDiskType::Async`]: what waits for an fsync is
-    /// readable at once, before anything that is stored from then on.
+    /// Changes when messages are answered and readable. After a change to [`FlushDiskType::Async`], messages that wait
+    /// for an fsync are readable at once, before any that is stored later.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
-        // While this thread leads, no round has taken units out that are not readable yet.
+        // While this thread leads, no round holds units that are not readable yet.
         let (shown, _) = self.group_commit.leader.wait(|| {
             let mut append = lock(&self.append);
             self.live.set_flush(flush);

@@ -1,12 +1,12 @@
-//! A thread that committed an append batch has other work than waiting for a disk that hangs. While such threads fsync,
-//! a thread of the store checks every [`CHECK_INTERVAL`] whether an fsync is slow.
+//! Watches the fsyncs of threads that committed an append batch and have other work than waiting for a disk that hangs.
+//! While such threads fsync, a thread of the store checks every [`CHECK_INTERVAL`] whether an fsync is slow.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it checks, while there is something to check.
+/// How often the fsyncs are checked while there are any.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// After this many checks without an fsync the watch ends.
+/// Number of consecutive checks without an fsync after which the watch ends.
 const QUIET_CHECKS: u32 = 100;
 /// An fsync that has taken this long is reported as slow.
 const SLOW_AFTER: Duration = Duration::from_millis(5);
@@ -15,14 +15,14 @@ const SLOW_AFTER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct FlushWatchdog {
     origin: Instant,
-    /// Since when a thread that committed an append batch fsyncs, ms after `origin` and one; 0: none does.
+    /// When the current inline fsync began, ms after `origin` plus one; 0 if there is none.
     since: AtomicU64,
-    /// Such fsyncs so far.
+    /// Number of inline fsyncs so far.
     count: AtomicU64,
     is_active: AtomicBool,
 }
 
-/// What the watching thread remembers from check to check.
+/// What the watching thread remembers between checks.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     count: u64,
@@ -45,19 +45,19 @@ impl FlushWatchdog {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// An inline fsync begins; only the flush leader may call this. True: the caller must wake the watching thread.
+    /// Begins an inline fsync; only the flush leader may call this. True: the caller must wake the watching thread.
     pub(crate) fn begin(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.since.store(self.now_ms(), Ordering::Relaxed);
         !self.is_active.load(Ordering::Relaxed) && !self.is_active.swap(true, Ordering::AcqRel)
     }
 
-    /// It is over.
+    /// Ends the inline fsync.
     pub(crate) fn end(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// How long the watching thread may sleep that would sleep for `longest` otherwise.
+    /// How long the watching thread may sleep, at most `longest`.
     pub(crate) fn tick(&self, longest: Duration) -> Duration {
         if self.is_active.load(Ordering::Acquire) {
             CHECK_INTERVAL.min(longest)
@@ -66,7 +66,7 @@ impl FlushWatchdog {
         }
     }
 
-    /// True while an fsync is slow. Where there was none for a while, the watch ends until the next inline fsync.
+    /// Whether an fsync is slow. If there was none for a while, the watch ends until the next inline fsync.
     pub(crate) fn check(&self, observed: &mut Observed) -> bool {
         let count = self.count.load(Ordering::Relaxed);
         observed.quiet_checks = if count == observed.count {

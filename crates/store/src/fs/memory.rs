@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes that this process may use: the machine's memory, or less where its control group (a container) has a limit.
-/// `None` where the system does not say.
+/// Bytes that this process may use: the machine's memory, or less if its control group (a container) has a limit.
+/// `None` if the system does not say.
 pub(crate) fn limit() -> Option<u64> {
     machine().into_iter().chain(group()).min()
 }
@@ -18,7 +18,7 @@ fn machine() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The lowest limit on the way from this process's group up to the root, in version 2 of the interface or in version 1.
+/// The lowest limit from this process's group up to the root, in version 1 or 2 of the interface.
 fn group() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     text.lines()
@@ -39,7 +39,7 @@ fn group() -> Option<u64> {
         .min()
 }
 
-/// `max`, and a file that is not there, are no limit.
+/// `max`, and a missing file, mean no limit.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

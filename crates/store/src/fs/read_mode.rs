@@ -12,7 +12,7 @@ pub(crate) struct ReadMode {
 }
 
 impl ReadMode {
-    /// Reads whatever it takes.
+    /// Reads from the disk if necessary.
     pub(crate) fn waiting() -> Self {
         Self {
             waits: true,
@@ -20,7 +20,7 @@ impl ReadMode {
         }
     }
 
-    /// Reads only what is in memory.
+    /// Reads only from memory.
     pub(crate) fn cached() -> Self {
         Self {
             waits: false,
@@ -28,18 +28,18 @@ impl ReadMode {
         }
     }
 
-    /// True once something was not in memory: what was read since then is not complete.
+    /// Whether something was not in memory: what was read since then is incomplete.
     pub(crate) fn has_missed(&self) -> bool {
         self.missed.get()
     }
 
-    /// True for a reader that may wait; another one has missed something.
+    /// Whether the reader may wait. If not, this records a miss.
     pub(crate) fn may_wait(&self) -> bool {
         self.missed.set(self.missed.get() || !self.waits);
         self.waits
     }
 
-    /// Reads up to `buffer.len()` bytes; `None` when they are not in memory and must be.
+    /// Reads up to `buffer.len()` bytes; `None` if they are not in memory and the reader may not wait.
     pub(crate) fn read_at(
         &self,
         file: &dyn File,

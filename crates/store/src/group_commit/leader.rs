@@ -1,4 +1,4 @@
-//! Which thread fsyncs the log: one leader at a time, and no request is forgotten.
+//! Chooses the thread that fsyncs the log: one leader at a time, and no request is lost.
 //!
 //! ```text
 //! asks:   what it wants durable is written and in the lists; requested = true; fence; try the lock
@@ -7,26 +7,26 @@
 //! leads:  lock; requested = false (after it, all that was written before is covered); round; unlock; fence;
 //!           requested? -> another round is owed: the leader wakes the flush thread
 //! ```
-//! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested`
-//! set. The leader clears `requested` with an acquiring swap before its round, so what an asker did before is covered
-//! by that round; a request that comes later is left standing. A leader never runs a second round for others: it has
-//! answers of its own to write.
+//! Because of the two fences one of them sees the other: either the asker finds the lock free, or the leader finds
+//! `requested` set. The leader clears `requested` with an acquiring swap before its round, so the round covers what an
+//! asker did before; a later request stays set. A leader never runs a second round for others, because it has answers
+//! of its own to write.
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 use std::time::Duration;
 
-/// Weight of the newest fsync in the average: one part in this many.
+/// Weight of the newest fsync in the average: one in this many.
 const AVERAGE_WEIGHT: u64 = 4;
 
-/// What a disk is taken for before the first fsyncs, ns: a slow one.
+/// The assumed average before the first fsyncs, in ns: that of a slow disk.
 const INITIAL_AVERAGE_NS: u64 = 4_000_000;
 
-/// The flush leadership, and how long fsyncs took of late.
+/// The flush leadership, and how long recent fsyncs took.
 #[derive(Debug)]
 pub(crate) struct FlushLeader {
     leading: Mutex<()>,
     requested: AtomicBool,
-    /// Moving average, ns.
+    /// Moving average of fsyncs, in ns.
     average_ns: AtomicU64,
 }
 
@@ -41,13 +41,13 @@ impl Default for FlushLeader {
 }
 
 impl FlushLeader {
-    /// Waits to become the leader, then does a round. The flag beside its result is true if another round was requested
+    /// Waits to become the leader, then does a round. The returned flag is true if another round was requested
     /// meanwhile.
     pub(crate) fn wait<R>(&self, round: impl FnOnce() -> R) -> (R, bool) {
         self.lead(lock(&self.leading), round)
     }
 
-    /// Does a round at once if none is in progress; otherwise its leader sees that another one is requested.
+    /// Does a round at once if none is in progress. Otherwise its leader sees that another one is requested.
     pub(crate) fn try_lead<R>(&self, round: impl FnOnce() -> R) -> Option<(R, bool)> {
         self.requested.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -62,7 +62,7 @@ impl FlushLeader {
         (result, self.requested.load(Ordering::Relaxed))
     }
 
-    /// Notes how long an fsync took; only by the leader.
+    /// Records how long an fsync took; only the leader may call this.
     pub(crate) fn record(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / AVERAGE_WEIGHT);
         let before = self.average_ns.load(Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl FlushLeader {
         self.average_ns.store(now, Ordering::Relaxed);
     }
 
-    /// True while fsyncs take less than that on average.
+    /// Whether fsyncs take less than `limit` on average.
     pub(crate) fn is_fast(&self, limit: Duration) -> bool {
         u128::from(self.average_ns.load(Ordering::Relaxed)) < limit.as_nanos()
     }

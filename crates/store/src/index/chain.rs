@@ -1,9 +1,9 @@
-//! Following a key through a file of the index: from its newest entry to older ones.
+//! Follows a key through an index file, from its newest entry to older ones.
 //!
 //! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays
-//! readable. A slot may have millions of entries, of a tag that most messages have or of a key that is sent on purpose:
-//! the entries of such lie close together and are read many at a time, those that are newer than what is wanted are
-//! jumped over, and one search follows [`MAX_HOPS`] entries at most.
+//! readable. A slot may have millions of entries, for a tag that most messages have or a key that is sent on purpose.
+//! Such entries lie close together and are read many at a time; entries newer than requested are jumped over; and one
+//! search follows at most [`MAX_HOPS`] entries.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
@@ -12,16 +12,16 @@ use crate::index::file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Most entries that one search follows, in all files together.
+/// Maximum number of entries that one search follows, in all files together.
 pub(crate) const MAX_HOPS: u32 = 1 << 17;
-/// Entries that are read at once where they lie close together.
+/// Number of entries that are read at once if they lie close together.
 const WINDOW: i32 = 3200;
-/// Entries lie close together where at most this many of other slots lie between two of them: a window has a dozen of
-/// them then.
+/// Entries lie close together if at most this many entries of other slots lie between two of them: then a window
+/// contains a dozen of them.
 const NEAR: i32 = 256;
-/// Entries that may be too new one after the other before the search jumps to older ones.
+/// Number of consecutive entries that are too new before the search jumps to older ones.
 const PATIENCE: u32 = 2048;
-/// Entries that are looked at to find the chain again after a jump.
+/// Number of entries that are checked to find the chain again after a jump.
 const LOOK_BACK: i32 = 1 << 16;
 
 /// The entries of a slot.
@@ -31,11 +31,11 @@ pub(crate) struct Chain {
     pub(crate) path: PathBuf,
     /// Store time of the file's first entry, ms.
     pub(crate) begin_ms: i64,
-    /// How many entries the file has room for.
+    /// Capacity of the file in entries.
     pub(crate) entries: i32,
     pub(crate) slots: usize,
     pub(crate) slot: usize,
-    /// The newest entry, where the file's slot may not say so yet.
+    /// The newest entry, if the file's slot may not have it yet.
     pub(crate) newest: Option<i32>,
 }
 
@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-/// Entries that were read, from the number `first` on.
+/// Entries that were read, starting at number `first`.
 #[derive(Debug, Default)]
 struct Window {
     bytes: Vec<u8>,
@@ -66,7 +66,7 @@ struct Window {
 }
 
 impl Chain {
-    /// Adds the positions of a key's entries, newest first. Takes what it follows from `hops`.
+    /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`.
     pub(crate) fn find(
         &self,
         wanted: &Wanted,
@@ -79,7 +79,7 @@ impl Chain {
             Some(newest) => newest,
             None => self.newest_in_file()?,
         };
-        // Each hop goes to an older entry, so the walk ends even on a damaged chain.
+        // Each hop goes to an older entry, so this ends even on a damaged chain.
         let mut limit = self.entries;
         let mut too_new = 0;
         while (1..limit).contains(&next) && found.len() < most && *hops > 0 {
@@ -87,10 +87,10 @@ impl Chain {
             let entry = self.entry(&mut window, next, limit)?;
             limit = next;
             let stored = self.stored_ms(entry);
-            // Entries have whole seconds: one that may lie in the range is taken, the record itself decides.
+            // Entries have whole seconds: one that may be in the range is included, and the record itself decides.
             let is_wanted =
                 entry.hash == wanted.hash && stored <= wanted.end_ms && stored + 1000 > wanted.begin_ms;
-            // A message may name a key many times.
+            // A message may contain a key many times.
             if is_wanted && found.last() != Some(&entry.position) {
                 found.push(entry.position);
             }
@@ -120,7 +120,7 @@ impl Chain {
         Ok(i32::from_be_bytes(bytes))
     }
 
-    /// An entry, from what was read already, or with its older neighbours where the one before it was near.
+    /// An entry, from the window or, if the one before it was near, read together with its older neighbours.
     fn entry(&self, window: &mut Window, number: i32, before: i32) -> Result<Entry, StoreError> {
         if let Some(entry) = window.get(number) {
             return Ok(entry);
@@ -150,8 +150,8 @@ impl Chain {
             .at("read", &self.path)
     }
 
-    /// The newest entry of the slot among those before `limit` that are not newer than a time, if one is near its end.
-    /// Times go up with the numbers, but where a clock went back: what lies between is passed over then.
+    /// The slot's newest entry before `limit` that is not newer than a time, if one is near the last such entry. Times
+    /// ascend with the numbers unless the clock went back; then the entries in between are skipped.
     fn older(&self, window: &mut Window, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
         let (mut low, mut high) = (1, limit);
         while low < high {

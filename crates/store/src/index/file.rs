@@ -23,7 +23,7 @@ const SLOT: usize = 4;
 pub(crate) const ENTRY: usize = 20;
 /// Slots of a cached page.
 const PAGE: usize = 1024;
-/// Gathered entries that are written without waiting for a flush.
+/// Accumulated entries are written at this size, without waiting for a flush.
 const GATHERED: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +58,7 @@ struct Page {
     dirty: bool,
 }
 
-/// Which entries of a key are wanted.
+/// Which entries of a key are requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) hash: i32,
@@ -66,13 +66,13 @@ pub(crate) struct Wanted {
     pub(crate) end_ms: i64,
 }
 
-/// Bytes of a file with these table sizes.
+/// Length of a file with these table sizes.
 pub(crate) fn file_length(slots: u32, entries: u32) -> u64 {
     HEADER as u64 + u64::from(slots) * SLOT as u64 + u64::from(entries) * ENTRY as u64
 }
 
 impl IndexFile {
-    /// Makes a file that follows another one, whose end is its begin until the first entry comes.
+    /// Creates a file after another one. The other's end is its begin until the first entry is added.
     pub(crate) fn create(
         fs: &dyn Fs,
         path: &Path,
@@ -93,7 +93,7 @@ impl IndexFile {
         Ok(Self::with(path, file, (slots, entries), header))
     }
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     pub(crate) fn open(fs: &dyn Fs, path: &Path, (slots, entries): (u32, u32)) -> Result<Self, StoreError> {
         let file = fs.open(path).at("open", path)?;
         let mut bytes = [0; HEADER];
@@ -132,7 +132,7 @@ impl IndexFile {
         self.header.count >= self.entries
     }
 
-    /// False for a header that no writer leaves behind.
+    /// Whether the header is one that a writer can have left.
     pub(crate) fn is_sound(&self) -> bool {
         let header = &self.header;
         (1..=self.entries).contains(&header.count)
@@ -172,7 +172,7 @@ impl IndexFile {
         slot_of(hash, self.slots)
     }
 
-    /// Adds an entry; the caller made sure that the file is not full.
+    /// Adds an entry; the caller has checked that the file is not full.
     pub(crate) fn add(&mut self, entry: &IndexEntry) -> Result<(), StoreError> {
         let slot = self.slot_of(entry.hash);
         let count = self.header.count;
@@ -221,7 +221,7 @@ impl IndexFile {
         self.gathered.extend_from_slice(&bytes);
     }
 
-    /// Writes the gathered entries.
+    /// Writes the accumulated entries.
     pub(crate) fn write_entries(&mut self) -> Result<(), StoreError> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -282,22 +282,22 @@ impl IndexFile {
         self.file.sync().at("flush", &self.path)
     }
 
-    /// The file and where it lies.
+    /// The file and its path.
     pub(crate) fn handle(&self) -> (Arc<dyn File>, PathBuf) {
         (Arc::clone(&self.file), self.path.clone())
     }
 
-    /// Gives the cached slots back; for a file that gets no more entries.
+    /// Frees the cached slots of a file that gets no more entries.
     pub(crate) fn forget_pages(&mut self) {
         self.pages = Vec::new();
     }
 
-    /// True when entries of this file may lie in the time range.
+    /// Whether the file may have entries in the time range.
     pub(crate) fn overlaps(&self, wanted: &Wanted) -> bool {
         wanted.begin_ms <= self.header.end_ms && wanted.end_ms >= self.header.begin_ms
     }
 
-    /// The chain of a key's slot, to be followed without a lock on the file.
+    /// The chain of a key's slot, which is followed without a lock on the file.
     pub(crate) fn chain(&mut self, hash: i32) -> Result<Chain, StoreError> {
         self.write_entries()?;
         let slot = self.slot_of(hash);
@@ -319,19 +319,19 @@ impl IndexFile {
     }
 }
 
-/// Where a slot stands in the file.
+/// Position of a slot in the file.
 pub(crate) fn slot_at(slot: usize) -> u64 {
     (HEADER + slot * SLOT) as u64
 }
 
-/// Where an entry stands in a file with this many slots.
+/// Position of an entry in a file with this many slots.
 pub(crate) fn entry_at(slots: usize, entry: i32) -> u64 {
     (HEADER + slots * SLOT + to_usize(i64::from(entry)) * ENTRY) as u64
 }
 
 /// The slot of a hash.
 pub(crate) fn slot_of(hash: i32, slots: usize) -> usize {
-    // In 32 bits, which divide in half the time; hashes are not negative.
+    // In 32 bits, in which a division takes half the time; hashes are not negative.
     let (hash, slots) = (hash.unsigned_abs(), u32::try_from(slots).unwrap_or(u32::MAX));
     to_usize(i64::from(hash % slots))
 }

@@ -1,9 +1,9 @@
-//! Keys on their way from puts to the thread that fills the key index.
+//! Keys between the puts and the thread that fills the key index.
 //!
-//! What one core writes here another one reads, so every byte counts twice: a key is the four bytes of its hash, a
-//! record eight, all that is written at once 24.
+//! One core writes this and another reads it, so every byte counts twice: a key is the four bytes of its hash, a record
+//! takes eight, and one write takes 24.
 
-/// Something to be found again by its key.
+/// An entry by which a record can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexEntry {
     /// Java hash of `topic#key`, made positive.
@@ -17,14 +17,14 @@ pub(crate) struct IndexEntry {
 /// One record of a put.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordKeys {
-    /// Where it begins, in bytes after `start` of its put.
+    /// Position of the record, in bytes after `start` of its put.
     from: u32,
     /// How many keys it has.
     keys: u32,
 }
 
 impl RecordKeys {
-    /// Both are far below 2^32: what is put at once came in one frame.
+    /// Both are far below 2^32, because a put arrives in one frame.
     pub(crate) fn new(from: usize, keys: usize) -> Self {
         Self {
             from: u32::try_from(from).unwrap_or(u32::MAX),
@@ -49,7 +49,7 @@ pub(crate) struct PendingKeys {
 }
 
 impl PendingKeys {
-    /// Adds the keys of a put: its records' numbers of hashes add up to `hashes`.
+    /// Adds the keys of a put. The numbers of hashes in `records` add up to the length of `hashes`.
     pub(crate) fn add(&mut self, start: i64, store_ms: i64, records: &[RecordKeys], hashes: &[i32]) {
         if hashes.is_empty() {
             return;
@@ -68,7 +68,7 @@ impl PendingKeys {
         self.hashes.len()
     }
 
-    /// Where the oldest record begins.
+    /// Position of the oldest record.
     pub(crate) fn first_position(&self) -> Option<i64> {
         let (put, record) = (self.puts.first()?, self.records.first()?);
         Some(put.start + i64::from(record.from))

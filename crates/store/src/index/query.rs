@@ -1,4 +1,4 @@
-//! What a search by key asks for.
+//! The parameters of a search by key.
 
 /// Which entries of the key index are meant (5.5 `indexType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub struct KeyQuery<'a> {
     pub key: &'a str,
     /// Which of them it is.
     pub kind: KeyKind,
-    /// Most messages to answer with; the store caps it.
+    /// Maximum number of messages in the answer; the store also limits it.
     pub max_count: usize,
     /// Oldest store time, ms.
     pub begin_ms: i64,

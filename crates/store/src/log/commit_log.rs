@@ -34,15 +34,15 @@ pub(crate) struct CommitLog {
     pub(super) directory: PathBuf,
     pub(super) segment_bytes: i64,
     pub(super) segments: RwLock<Vec<Arc<Segment>>>,
-    /// Those that are open, and how many old ones may be.
+    /// The open segments. The number of old ones is limited.
     open: Mutex<VecDeque<Arc<Segment>>>,
     most_open: usize,
-    /// The segment after the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for
-    /// it.
+    /// The segment after the last one, created ahead of time. Its lock is held while it is created, so that a roll
+    /// waits for it.
     prepared: Mutex<Option<Arc<Segment>>>,
-    /// Before this nothing was written in the last minutes before the stop.
+    /// Segments before this position were not written in the last minutes before the stop.
     written_late_from: i64,
-    /// A last file without any byte, as a stop in the middle of making it leaves behind.
+    /// A last file of zero bytes, which a stop leaves behind in the middle of creating it.
     pub(super) half_made: Option<PathBuf>,
     appended: AtomicI64,
     flushed: AtomicI64,
@@ -51,7 +51,7 @@ pub(crate) struct CommitLog {
 }
 
 impl CommitLog {
-    /// Opens the segments that are there and changes nothing.
+    /// Opens the existing segments without changing anything.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,
@@ -112,8 +112,8 @@ impl CommitLog {
         })
     }
 
-    /// The oldest segment that was written in the last minutes before the stop, as its files were found. What is older
-    /// was fsynced by later rounds: one that failed would have ended all writing.
+    /// Position of the oldest segment that was written in the last minutes before the stop, according to its file's
+    /// time. Older segments were fsynced by later rounds, since a failed fsync would have ended all writing.
     pub(crate) fn written_late_from(&self) -> i64 {
         self.written_late_from
     }
@@ -148,7 +148,7 @@ impl CommitLog {
         self.flushed.store(position, Ordering::Release);
     }
 
-    /// The segments now, oldest first.
+    /// The current segments, oldest first.
     pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
         read(&self.segments).clone()
     }
@@ -162,14 +162,14 @@ impl CommitLog {
         if lock(&segment.file).replace(Arc::clone(&file)).is_none() {
             self.keep_open(segment);
             if self.segment_at(segment.base).is_none() {
-                // Deleted meanwhile: an open file would keep its space.
+                // Deleted meanwhile: an open file would keep its space occupied.
                 self.forget_open(segment);
             }
         }
         Ok(file)
     }
 
-    /// As [`CommitLog::file`]; `None` where retention was faster.
+    /// Like [`CommitLog::file`]; `None` if retention has deleted the segment.
     pub(crate) fn file_if_there(&self, segment: &Arc<Segment>) -> Result<Option<Arc<dyn File>>, StoreError> {
         match self.file(segment) {
             Err(_) if self.segment_at(segment.base).is_none() => Ok(None),
@@ -177,12 +177,12 @@ impl CommitLog {
         }
     }
 
-    /// Notes that a segment is open, and closes others where too many are.
+    /// Records that a segment is open, and closes others if too many are.
     fn keep_open(&self, segment: &Arc<Segment>) {
         let mut open = lock(&self.open);
         open.push_back(Arc::clone(segment));
         let durable = self.flushed();
-        // Each is looked at twice at most: one that was used since the last look gets a second chance.
+        // Each is checked at most twice: a segment used since the last check gets a second chance.
         for _ in 0..open.len() * 2 {
             if open.len() <= self.most_open {
                 return;
@@ -196,7 +196,7 @@ impl CommitLog {
         }
     }
 
-    /// Segments that may still be opened and kept so.
+    /// Number of segments that may still be opened and kept open.
     pub(crate) fn spare_handles(&self) -> usize {
         self.most_open.saturating_sub(lock(&self.open).len())
     }
@@ -212,14 +212,14 @@ impl CommitLog {
         segments.get(index).cloned()
     }
 
-    /// Where the segment after the one with this position begins.
+    /// Position at which the segment after the one with this position begins.
     pub(crate) fn next_segment(&self, position: i64) -> i64 {
         let start = self.start();
         let inside = (position - start).rem_euclid(self.segment_bytes);
         position - inside + self.segment_bytes
     }
 
-    /// Adds the segment that begins at `base`: the prepared one, or a new one of full length and zero.
+    /// Adds the segment that begins at `base`: the prepared one, or a new one of full length, filled with zeros.
     pub(crate) fn add_segment(&self, base: i64) -> Result<Arc<Segment>, StoreError> {
         let mut prepared = lock(&self.prepared);
         let segment = match prepared.take_if(|segment| segment.base == base) {
@@ -230,10 +230,10 @@ impl CommitLog {
         Ok(segment)
     }
 
-    /// Makes the segment after the last one, so that a roll finds it. Not under the append lock.
+    /// Creates the segment after the last one, so that a roll finds it. Not to be called under the append lock.
     pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
         let mut prepared = lock(&self.prepared);
-        // One that was made before the last stop may still wait.
+        // One that was prepared before the last stop may still be there.
         let Some(base) = read(&self.segments)
             .last()
             .filter(|last| last.base <= self.appended())
@@ -247,8 +247,8 @@ impl CommitLog {
         Ok(())
     }
 
-    /// A new file under that name whatever is there: it is durable before a record goes into it. What fails but an
-    /// fsync may be tried again.
+    /// Creates a new file with that name, whatever exists there. It is durable before a record is written to it. Any
+    /// failure but an fsync's may be retried.
     fn make_segment(&self, base: i64) -> Result<Arc<Segment>, StoreError> {
         let path = self.directory.join(file_name(base));
         if self.fs.exists(&path).at("look for", &path)? {
@@ -265,12 +265,12 @@ impl CommitLog {
         Ok(segment)
     }
 
-    /// Fills `buffer` from one segment. `Ok(false)`: the bytes are not there (deleted or not written).
+    /// Fills `buffer` from one segment. `Ok(false)`: the bytes were deleted or not written.
     pub(crate) fn read(&self, position: i64, buffer: &mut [u8]) -> Result<bool, StoreError> {
         self.read_by(&ReadMode::waiting(), position, buffer)
     }
 
-    /// As [`CommitLog::read`]; `Ok(false)` also where the bytes are not in memory and must be.
+    /// Like [`CommitLog::read`]; `Ok(false)` also if the bytes are not in memory and the reader may not wait.
     pub(crate) fn read_by(
         &self,
         mode: &ReadMode,
@@ -308,7 +308,7 @@ impl CommitLog {
         }
     }
 
-    /// The segments with bytes from one position to another, oldest first: the last few of many.
+    /// The segments with bytes between two positions, oldest first. Starts from the end: usually the last few match.
     fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let segments = read(&self.segments);
         let first = segments.partition_point(|segment| segment.base + self.segment_bytes <= from);
@@ -316,7 +316,7 @@ impl CommitLog {
         segments.get(first..behind).unwrap_or_default().to_vec()
     }
 
-    /// Drops from memory what lies behind the hot window and is durable (`hot_window.rs`).
+    /// Drops durable data outside the hot window from memory (`hot_window.rs`).
     pub(crate) fn drop_cold(&self, hot_bytes: u64) -> Result<(), StoreError> {
         let log = self.start()..self.appended();
         for range in self.hot.round(hot_bytes, log, self.flushed()) {
@@ -346,7 +346,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// True when the head of a record of this queue and index stands at a position.
+    /// Whether the head of a record of this queue and index is at a position.
     pub(crate) fn has_record(
         &self,
         position: i64,
@@ -379,8 +379,8 @@ impl CommitLog {
             && long(record::PHYSICAL_OFFSET_AT) == position)
     }
 
-    /// Deletes the oldest segment, never the last one. Only by one thread at a time. One that cannot be deleted stays
-    /// the oldest: the next one would leave a gap.
+    /// Deletes the oldest segment, never the last one; only one thread at a time may call this. A segment that cannot
+    /// be deleted stays the oldest, because deleting the next one would leave a gap.
     pub(crate) fn remove_first(&self) -> Result<(), StoreError> {
         let first = {
             let mut segments = write(&self.segments);
@@ -402,7 +402,7 @@ impl CommitLog {
             .at("flush", &self.directory)
     }
 
-    /// Closes a segment that is deleted, so that its space becomes free.
+    /// Closes a deleted segment, so that its space becomes free.
     pub(super) fn forget_open(&self, segment: &Arc<Segment>) {
         lock(&self.open).retain(|open| !Arc::ptr_eq(open, segment));
         segment.close();

@@ -1,12 +1,13 @@
-//! Tells a damaged log from one that a crash cut short: sound records after the first unsound one.
+//! Distinguishes a damaged log from one that a crash cut short, by valid records after the first invalid one.
 //!
-//! A power loss may leave gaps in what was written after the last fsync, and sound records after them. What is older
-//! than the checkpoint was fsynced with everything before it: where such a record stands after an unsound one, the log
-//! is damaged. After a clean stop, and after a kill while the system ran on, any sound record after an unsound one
-//! shows it.
+//! A power loss may leave gaps in what was written after the last fsync, and valid records after them. What is older
+//! than the checkpoint was fsynced with everything before it: if such a record follows an invalid one, the log is
+//! damaged. After a clean stop, and after a kill while the system ran on, any valid record after an invalid one proves
+//! damage.
 //!
-//! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a
-//! place is only read as a record if it says that it lies there, if it counts, and if its lengths fit together.
+//! Bodies contain whatever senders like, including bytes that look like heads of records, each with a size of its own.
+//! So bytes are only read as a record if they name their own position, if that position counts, and if their lengths
+//! are consistent.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64};
@@ -19,12 +20,12 @@ use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
-/// Length and magic number before everything else of a record.
+/// Bytes of length and magic number at the start of a record.
 const HEAD: usize = 8;
-/// Everything before the body, with hosts of whatever kind.
+/// Bytes before the body, with any kind of hosts.
 const FIXED: usize = FIXED_V4 + 24;
 
-/// The position of a sound record after the unsound one at `end`, for whose position and store time `counts` holds.
+/// Finds a valid record after the invalid one at `end` whose position and store time satisfy `counts`.
 pub(crate) fn record_behind(
     log: &CommitLog,
     end: i64,
@@ -46,7 +47,7 @@ pub(crate) fn record_behind(
     Ok(None)
 }
 
-/// Where to look for records after an unsound one: after its body, if its head is whole.
+/// Where to look for records after an invalid one: after its body, if its head is complete.
 fn behind_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
     let head = head_at(log, segment, position)?;
     Ok(Claim::read(log, position, &head).map_or(position + 1, |claim| position + to_i64(claim.body_end)))
@@ -65,13 +66,13 @@ fn head_at(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<[u8
 struct Claim {
     size: usize,
     store_ms: i64,
-    /// Where the body ends, in bytes from the record's beginning: the length of the topic stands there.
+    /// Where the body ends, in bytes from the record's start; the topic's length follows.
     body_end: usize,
     topic_length: usize,
 }
 
 impl Claim {
-    /// Of the head of a record at a position; `None` for one that cannot be there.
+    /// Parses the head of a record at a position; `None` if it cannot be there.
     fn read(log: &CommitLog, position: i64, head: &[u8; FIXED]) -> Option<Self> {
         let Hop::Record(size) = hop(head) else {
             return None;
@@ -100,7 +101,7 @@ impl Claim {
         })
     }
 
-    /// True when topic and properties end where the record does.
+    /// Whether topic and properties end where the record does.
     fn fits(&self, log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<bool, StoreError> {
         let at = to_u64(position - segment.base) + self.body_end as u64;
         let file = log.file(segment)?;
@@ -135,7 +136,7 @@ fn in_segment(
         .at("read", &segment.path)?
         .filter(|data| *data < length)
     {
-        // What stands before data is zero, but the data may begin in the middle of a head.
+        // Bytes before data are zero, but the data may begin in the middle of a head.
         let start = data.saturating_sub(HEAD as u64).max(at);
         buffer.resize(CHUNK.min(usize::try_from(length - start).unwrap_or(CHUNK)), 0);
         let got = file.read_at(&mut buffer, start).at("read", &segment.path)?;
@@ -155,13 +156,13 @@ fn in_segment(
         if got < buffer.len() || start + got as u64 >= length {
             break;
         }
-        // A head may lie across the border of two chunks.
+        // A head may span two chunks.
         at = start + got as u64 - (HEAD - 1) as u64;
     }
     Ok(None)
 }
 
-/// True for a sound record that counts.
+/// Whether this is a valid record that counts.
 fn is_sound(
     log: &CommitLog,
     segment: &Arc<Segment>,
@@ -181,7 +182,7 @@ fn is_sound(
         && matches!(LogReader::new(log, position, true).step()?, Step::Record(_)))
 }
 
-/// Where a record's length and magic number may stand.
+/// Offsets at which a record's length and magic number may be.
 fn heads(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let last = bytes.len().saturating_sub(HEAD - 1);
     (0..last).filter(move |at| {

@@ -1,12 +1,12 @@
 //! The hot window: how much of the log stays in the system's page cache.
 //!
-//! Left to itself the log fills all memory, and then every new page must be taken from somewhere: on a machine that
-//! returns freed memory to its host a new page costs more than the copy into it. So what lies further back than the
-//! window, and is durable, is dropped from the cache; the pages that become free are used again while they are warm.
+//! Without a limit the log fills all memory, and every new page must be reclaimed from somewhere: on a machine that
+//! returns freed memory to its host, a new page costs more than the copy into it. So durable data before the window is
+//! dropped from the cache, and the freed pages are reused while they are warm.
 //!
-//! Pulls of the newest messages read memory. A pull behind the window reads the disk; what it read stays for others
-//! that follow, as much as another window, and what was not read for longest goes first. So a consumer with a backlog
-//! takes memory from nobody, and consumers that follow each other read the disk once.
+//! Pulls of the newest messages read memory. A pull before the window reads the disk. What it read stays in memory for
+//! other pulls, up to the size of another window; the least recently read data goes first. So a consumer with a backlog
+//! takes no memory from others, and consumers that follow each other read the disk once.
 
 use crate::format::to_i64;
 use crate::sync::lock;
@@ -15,24 +15,24 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Less than this is not worth a system call.
+/// Fewer bytes than this are not worth a system call.
 const STEP: i64 = 16 << 20;
-/// In blocks of this size it is noted what pulls read behind the window.
+/// Size of the blocks in which reads before the window are recorded.
 const BLOCK: i64 = 1 << 20;
-/// The window takes this part of the memory at most.
+/// The window takes at most this fraction of the memory.
 const SHARE_OF_MEMORY: u64 = 8;
 
-/// What of the log is dropped from memory, and what was read of that since.
+/// What of the log was dropped from memory, and what of that was read again.
 #[derive(Debug)]
 pub(crate) struct HotWindow {
-    /// In front of this nothing is kept but what pulls have read since.
+    /// Before this position only what pulls have read since is kept.
     dropped: AtomicI64,
     reads: Mutex<ColdReads>,
-    /// What `hotLogBytes` cannot exceed.
+    /// Upper limit of `hotLogBytes`.
     most: i64,
 }
 
-/// Blocks of the log that were read behind the window, with the round of the last read.
+/// Blocks of the log that were read before the window, with the round of the last read.
 #[derive(Debug, Default)]
 struct ColdReads {
     round: u64,
@@ -40,7 +40,7 @@ struct ColdReads {
 }
 
 impl HotWindow {
-    /// A window over a log; `memory` is what the process may use, if that is known.
+    /// A window over a log. `memory`: what the process may use, if that is known.
     pub(crate) fn new(memory: Option<u64>) -> Self {
         Self {
             dropped: AtomicI64::new(i64::MIN),
@@ -51,7 +51,7 @@ impl HotWindow {
         }
     }
 
-    /// Notes a read. For a read inside the window it is one comparison.
+    /// Records a read. A read inside the window costs one comparison.
     pub(crate) fn note_read(&self, position: i64, bytes: usize) {
         if position >= self.dropped.load(Ordering::Relaxed) {
             return;
@@ -64,12 +64,12 @@ impl HotWindow {
         }
     }
 
-    /// What to drop now, where `hot_bytes` is the option, `log` what there is of the log, and everything in front of
-    /// `durable` is on the disk. A range may lie in several segments.
+    /// Returns what to drop now. `hot_bytes` is the option, `log` the extent of the log; everything before `durable` is
+    /// on disk. A range may span several segments.
     pub(crate) fn round(&self, hot_bytes: u64, log: Range<i64>, durable: i64) -> Vec<Range<i64>> {
         let window = i64::try_from(hot_bytes).unwrap_or(i64::MAX).min(self.most);
         if window == 0 {
-            // Switched off: nothing is noted any more.
+            // Switched off: nothing is recorded any more.
             self.dropped.store(i64::MIN, Ordering::Relaxed);
             *lock(&self.reads) = ColdReads::default();
             return Vec::new();
@@ -86,7 +86,7 @@ impl HotWindow {
 }
 
 impl ColdReads {
-    /// Ends a round: keeps `most` bytes of what was read last, and returns the rest.
+    /// Ends a round: keeps the `most` bytes that were read last, and returns the rest.
     fn expire(&mut self, most: i64) -> Vec<Range<i64>> {
         self.round += 1;
         let most = usize::try_from(most / BLOCK).unwrap_or(usize::MAX).max(1);

@@ -1,16 +1,16 @@
-//! Records that look torn although they are whole (`nulRecords`).
+//! Whole records that look torn (`nulRecords`).
 //!
-//! A disk writes sectors, and a sector that never reached it reads as zeros. The body of a record has a checksum, topic
+//! A disk writes sectors, and a sector that never reached it reads as zeros. A record's body has a checksum, its topic
 //! and properties have none: after a crash, zeros in them are the only trace of a lost sector or of a write that was
-//! cut off. But senders may put zero bytes there, too. Each record that looks so is noted here before it is written to
-//! the log, with a checksum of all its bytes, and the note is fsynced before the log is. So a record that looks torn is
-//! whole exactly if its note says so.
+//! cut off. But senders may put zero bytes there, too. So each record that looks torn is noted here, with a checksum of
+//! all its bytes, before it is written to the log, and the note is fsynced before the log is. A record that looks torn
+//! is whole exactly if its note says so.
 //!
 //! ```text
 //! note, 32 bytes   0 position int64   8 size int32   12 CRC-32 of the record   16 position int64 up to which the checkpoint
 //!                  called the log durable   24 CRC-32 of the magic "PYRMQ-N1" and bytes 0 to 23   28 zero int32
 //! ```
-//! Notes have no order. The place of a note of what the checkpoint calls durable is used again.
+//! Notes have no order. The space of a note is reused once the checkpoint calls its record durable.
 
 use crate::error::StoreError;
 use crate::format::{NUL_RECORDS, number, put_fields};
@@ -25,16 +25,16 @@ use std::sync::{Arc, Mutex};
 const NOTE: usize = 32;
 const CRC_AT: usize = 24;
 const MAGIC: &[u8; 8] = b"PYRMQ-N1";
-/// The sector is what a disk writes whole or not at all.
+/// Size of a sector, which a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
-/// What is known of a noted record.
+/// The content of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Note {
     position: i64,
     size: i32,
     crc: u32,
-    /// Notes of records before this may be gone.
+    /// Notes of records before this position may have been overwritten.
     durable: i64,
 }
 
@@ -79,16 +79,16 @@ fn note_crc(bytes: &[u8; NOTE]) -> u32 {
 #[derive(Debug, Default)]
 struct State {
     file: Option<Arc<dyn File>>,
-    /// Where the record of each note in the file ends; 0 for a place without a note.
+    /// Where the record of each note in the file ends; 0 for a free place.
     ends: Vec<i64>,
-    /// The place that is looked at for the next note.
+    /// The place that is checked first for the next note.
     next: usize,
-    /// Position, size and checksum of what the last stop left, until the log is recovered. A position may be there
-    /// twice: of a record that was cut, and of the one that came to its place.
+    /// Position, size and checksum of the previous store's notes, until the log is recovered. A position may occur
+    /// twice: for a record that was cut, and for the one that replaced it.
     found: HashSet<(i64, i32, u32)>,
     /// Notes of records before this position may have been overwritten.
     complete_from: i64,
-    /// The file was made, and its directory not fsynced since.
+    /// Whether the file was created and its directory not yet fsynced.
     is_new: bool,
 }
 
@@ -98,12 +98,12 @@ pub(crate) struct NulRecords {
     root: PathBuf,
     path: PathBuf,
     state: Mutex<State>,
-    /// Notes were written since the last fsync.
+    /// Whether notes were written since the last fsync.
     is_dirty: AtomicBool,
 }
 
 impl NulRecords {
-    /// Reads the notes that are there. After a crash they are written again: an fsync of them may have failed.
+    /// Reads the existing notes. After a crash they are written again, because an fsync of them may have failed.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(NUL_RECORDS);
         let mut state = State::default();
@@ -132,7 +132,7 @@ impl NulRecords {
         })
     }
 
-    /// True when a note says that these are the bytes of the record at a position.
+    /// Whether a note says that these are the bytes of the record at a position.
     pub(crate) fn knows(&self, position: i64, bytes: &[u8]) -> bool {
         let size = i32::try_from(bytes.len()).unwrap_or(i32::MAX);
         lock(&self.state)
@@ -145,13 +145,13 @@ impl NulRecords {
         lock(&self.state).complete_from
     }
 
-    /// The log is recovered: what was found is needed no more.
+    /// Forgets the previous store's notes, once the log is recovered.
     pub(crate) fn forget_found(&self) {
         lock(&self.state).found = HashSet::new();
     }
 
-    /// Notes a record that is about to be written; only under the append lock. The log is durable up to `durable` by
-    /// the checkpoint.
+    /// Notes a record that is about to be written; only under the append lock. `durable`: up to where the log is
+    /// durable according to the checkpoint.
     pub(crate) fn add(
         &self,
         fs: &dyn Fs,
@@ -192,7 +192,7 @@ impl NulRecords {
         Ok(())
     }
 
-    /// Fsyncs the notes; before the fsync of the log that makes their records durable.
+    /// Fsyncs the notes. Called before the fsync of the log that makes their records durable.
     pub(crate) fn sync(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         if !self.is_dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -215,8 +215,8 @@ impl NulRecords {
     }
 }
 
-/// False for properties with which no record looks torn. Quick: it looks at the last byte, and at one of each run of
-/// zeros that is as long as a sector without the length of the properties.
+/// False for properties with which no record looks torn. Fast: checks the last byte, and one byte of each stretch as
+/// long as a sector less the length of the properties.
 pub(crate) fn may_look_torn(properties: &[u8]) -> bool {
     const RUN: usize = SECTOR - 1;
     properties.last() == Some(&0)
@@ -227,19 +227,19 @@ pub(crate) fn may_look_torn(properties: &[u8]) -> bool {
             .any(|byte| *byte == 0)
 }
 
-/// True when a record looks as if a sector of it had never reached the disk, or its write had been cut off: its topic
-/// or properties have zero bytes up to a sector's border, or the properties end with one. `inside` is where the record
-/// begins in its file. The body has a checksum and a torn head does not fit together.
+/// Whether a record looks as if one of its sectors never reached the disk, or its write was cut off: its topic or
+/// properties have zero bytes up to a sector's border, or the properties end with a zero byte. `inside` is the record's
+/// offset in its file. The body has a checksum, and a torn head is inconsistent.
 pub fn looks_torn(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
     let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
-    // The length of no properties is two zero bytes.
+    // Empty properties are two zero bytes of length.
     let has_properties = bytes.len() > from + record.topic.len() + 2;
     let to = if has_properties {
         bytes.len()
     } else {
         bytes.len().saturating_sub(2)
     };
-    // A write that found no space ends anywhere; properties end with a separator or a value.
+    // A write that found no space may end anywhere; whole properties end with a separator or a value.
     if has_properties && bytes.last() == Some(&0) {
         return true;
     }

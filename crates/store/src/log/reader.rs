@@ -1,4 +1,4 @@
-//! Reads the log from record to record, in large pieces: for recovery and for catching up with the key index.
+//! Reads the log record by record, in large pieces, for recovery and for catching up with the key index.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
@@ -12,48 +12,49 @@ use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
 
-/// Walks over records. It reads the files, not what `CommitLog` calls written: recovery does not know the end yet.
+/// Reads records from the files, regardless of how much `CommitLog` considers written: recovery does not know the end
+/// yet.
 #[derive(Debug)]
 pub(crate) struct LogReader<'l> {
     log: &'l CommitLog,
-    /// Where the next record is expected.
+    /// Position of the next record.
     position: i64,
-    /// With its file, which is read to its end though it be deleted meanwhile.
+    /// The current segment and its file, which is read to its end even if it is deleted meanwhile.
     segment: Option<(Arc<Segment>, Arc<dyn File>)>,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     buffer_at: i64,
-    /// Where the reader ends: the beginning of a segment.
+    /// Where the reader ends: the start of a segment.
     limit: i64,
     check_crc: bool,
-    /// How torn records are told from whole ones; without it no record counts as torn.
+    /// How torn records are distinguished from whole ones; without it no record counts as torn.
     trust: Option<Trust<'l>>,
 }
 
 /// How torn records are recognized.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trust<'l> {
-    /// What cannot be torn.
+    /// The part of the log that cannot be torn.
     pub(crate) durable: Durable,
     /// Whole records that look torn.
     pub(crate) notes: &'l NulRecords,
-    /// From here on each whole record that looks torn was noted.
+    /// From this position on, every whole record that looks torn was noted.
     pub(crate) notes_from: i64,
 }
 
-/// What of the log is known to be on the disk.
+/// The part of the log that is known to be on disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Durable {
-    /// All of it: the stop was a clean one.
+    /// All of it, after a clean stop.
     All,
-    /// What stands before a position.
+    /// Everything before a position.
     InFrontOf(i64),
-    /// What was stored before a time, ms.
+    /// Everything stored before a time, ms.
     OlderThan(i64),
 }
 
 impl Durable {
-    /// True for a record at a position with a store time.
+    /// Whether a record at a position with a store time belongs to this part.
     pub(crate) fn holds(self, position: i64, store_ms: i64) -> bool {
         match self {
             Self::All => true,
@@ -63,12 +64,12 @@ impl Durable {
     }
 }
 
-/// What stands at the reader's position.
+/// What is at the reader's position.
 #[derive(Debug)]
 pub(crate) enum Step<'b> {
-    /// A whole, sound record.
+    /// A whole, valid record.
     Record(Record<'b>),
-    /// Nothing valid; why, when something is there.
+    /// Nothing valid, with the reason if something is there.
     End(Option<String>),
 }
 
@@ -86,13 +87,13 @@ impl<'l> LogReader<'l> {
         }
     }
 
-    /// Looks for records that are torn.
+    /// Makes the reader check for torn records.
     pub(crate) fn trust(mut self, trust: Trust<'l>) -> Self {
         self.trust = Some(trust);
         self
     }
 
-    /// Ends at the beginning of a segment.
+    /// Makes the reader end at the start of a segment.
     pub(crate) fn until(mut self, limit: i64) -> Self {
         self.limit = limit;
         self
@@ -102,7 +103,7 @@ impl<'l> LogReader<'l> {
         self.position
     }
 
-    /// Reads the record at the position and moves past it; blank records are passed over.
+    /// Reads the record at the position and moves past it; blank records are skipped.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
         let size = match self.record_size()? {
             Ok(size) => size,
@@ -152,7 +153,7 @@ impl<'l> LogReader<'l> {
         }
     }
 
-    /// The size of the record at the position, past blank records; or why there is none, if that is known.
+    /// The size of the record at the position, after blank records; or why there is none, if that is known.
     fn record_size(&mut self) -> Result<Result<usize, Option<String>>, StoreError> {
         loop {
             if self.position >= self.limit || !self.enter_segment()? {
@@ -178,7 +179,7 @@ impl<'l> LogReader<'l> {
         }
     }
 
-    /// Takes the segment of the position; false when there is none.
+    /// Opens the segment of the position. False: there is none.
     fn enter_segment(&mut self) -> Result<bool, StoreError> {
         let inside = self.segment.as_ref().is_some_and(|(segment, _)| {
             (segment.base..segment.base + self.log.segment_bytes()).contains(&self.position)
@@ -195,7 +196,7 @@ impl<'l> LogReader<'l> {
         Ok(self.segment.is_some())
     }
 
-    /// At least `size` bytes at the position, fewer only at the end of the segment.
+    /// At least `size` bytes at the position; fewer only at the end of the segment.
     fn window(&mut self, size: usize) -> Result<&[u8], StoreError> {
         let have = self.buffer_at + to_i64(self.buffer.len()) - self.position;
         if self.position < self.buffer_at || have < to_i64(size) {
@@ -221,8 +222,8 @@ impl<'l> LogReader<'l> {
     }
 }
 
-/// True when a record that names this position, or the end of its segment, stands at a position: a record before it was
-/// written as a whole, unless the disk changed their order.
+/// Whether a record that names this position, or the end of its segment, is at a position: then the record before it
+/// was written as a whole, unless the disk reordered writes.
 fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
     let Some(segment) = log.segment_at(position) else {
         return Ok(false);

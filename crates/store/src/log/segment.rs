@@ -14,7 +14,7 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     /// Guards the open file. Its users hold their own reference to it.
     pub(super) file: Mutex<Option<Arc<dyn File>>>,
-    /// It was used since it was last looked for files to close.
+    /// Whether it was used since the last search for files to close.
     pub(super) is_used: AtomicBool,
 }
 

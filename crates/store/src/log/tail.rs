@@ -1,4 +1,4 @@
-//! The end of the log: what is appended to, behind the append lock.
+//! The end of the log, where records are appended under the append lock.
 
 use crate::checkpoint::Mark;
 use crate::error::{StoreError, is_full};
@@ -9,18 +9,18 @@ use crate::log::segment::Segment;
 use pyrmq_remoting::message::record;
 use std::sync::Arc;
 
-/// What is being appended to; behind the append lock.
+/// The end of the log; under the append lock.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// Where the next record goes.
+    /// Position of the next record.
     pub(crate) position: i64,
     /// Store time of the newest record, ms.
     pub(crate) last_store_ms: i64,
     /// The newest record, if it is known.
     pub(crate) last: Mark,
-    /// With its file, which stays open as long as it is appended to.
+    /// The current segment and its file, which stays open while it is appended to.
     segment: Option<(Arc<Segment>, Arc<dyn File>)>,
-    /// Up to here zeros were written ahead.
+    /// Position up to which zeros were written ahead.
     ahead: i64,
 }
 
@@ -37,8 +37,8 @@ impl Tail {
         }
     }
 
-    /// Makes room for `size` bytes and the blank record after them, in this segment or the next one. What fails for
-    /// want of space leaves the tail as it was, or at the segment's end: the next call tries again.
+    /// Makes room for `size` bytes and the blank record after them, in this segment or the next. If space is missing,
+    /// the tail stays as it was or at the segment's end, and the next call tries again.
     pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
         if self.segment.is_none()
             && let Some(segment) = log.segment_at(self.position)
@@ -69,7 +69,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Bytes of records that the segment can still take.
+    /// Bytes of records that the segment can still hold.
     pub(crate) fn room(&self, log: &CommitLog) -> usize {
         let left = self
             .segment
@@ -78,14 +78,14 @@ impl Tail {
         to_usize(left).saturating_sub(record::BLANK_SIZE)
     }
 
-    /// True from the middle of a segment on: time to make the next one.
+    /// Whether more than half of the segment is used, so that the next one should be created.
     pub(crate) fn is_past_half(&self, log: &CommitLog) -> bool {
         self.segment
             .as_ref()
             .is_some_and(|(segment, _)| self.position - segment.base > log.segment_bytes / 2)
     }
 
-    /// Writes records at the position for which room was made.
+    /// Writes records at the position, for which room was made.
     pub(crate) fn write(&mut self, log: &CommitLog, records: &[u8]) -> Result<(), StoreError> {
         let Some((segment, file)) = &self.segment else {
             return Err(StoreError::Closed);
@@ -96,9 +96,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes `bytes` zeros after the records once the records have reached the end of the last zeros. The fsyncs that
-    /// follow find blocks that the file system knows. Otherwise each fsync would have it note new blocks, which costs
-    /// one more write.
+    /// Writes `bytes` zeros after the records once these have reached the end of the previous zeros. Later fsyncs then
+    /// find blocks that the file system knows; otherwise it would record new blocks with each fsync, which costs one
+    /// more write.
     pub(crate) fn write_ahead(&mut self, log: &CommitLog, bytes: u64) {
         if self.position < self.ahead || bytes == 0 {
             return;
@@ -111,7 +111,7 @@ impl Tail {
         let place = |position: i64| to_u64(position - segment.base);
         let write = |zeros: &[u8], at| file.write_all_at(zeros, at);
         if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
-            // Nothing is lost; a disk that is full or broken shows at the next record.
+            // Nothing is lost: a full or broken disk shows at the next record.
             tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
             self.ahead = segment_end;
         }
@@ -119,8 +119,8 @@ impl Tail {
 }
 
 impl CommitLog {
-    /// Writes after the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns
-    /// the log read-only: what reached the disk is unknown, so nothing may be written after it.
+    /// Writes after the log's end. A full disk leaves zero bytes there, and the write may be retried. Any other failure
+    /// turns the log read-only: it is unknown what reached the disk, so nothing may be written after it.
     fn write_in(
         &self,
         segment: &Segment,
@@ -132,7 +132,7 @@ impl CommitLog {
         let Err(error) = file.write_all_at(bytes, from) else {
             return Ok(());
         };
-        // Durably: else a power loss could mix what was written here with what comes here next.
+        // Durably: otherwise a power loss could mix these bytes with those written here next.
         let clear = || {
             file.clear(from, from + bytes.len() as u64)?;
             file.sync()

@@ -9,7 +9,7 @@ use crate::options::timer::TimerOptions;
 use pyrmq_remoting::message::Durability;
 use std::path::PathBuf;
 
-/// When a message is answered for.
+/// When a message is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushDiskType {
     /// As soon as it is in the page cache; an fsync follows within the interval.
@@ -20,7 +20,7 @@ pub enum FlushDiskType {
 }
 
 impl FlushDiskType {
-    /// The level that an answer stands for.
+    /// The durability of a message when it is answered.
     pub const fn durability(self) -> Durability {
         match self {
             Self::Async => Durability::Memory,
@@ -29,10 +29,10 @@ impl FlushDiskType {
     }
 }
 
-/// Settings of a store. A field's comment gives Apache's key, default and range.
+/// The settings of a store. A field's comment gives Apache's key, default and range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// `storePathRootDir`: the directory. Default `$HOME/store` is the broker's business; required here.
+    /// `storePathRootDir`: the directory. Required here; the broker applies Apache's default `$HOME/store`.
     pub root: PathBuf,
     /// `storePathCommitLog`: default `<root>/commitlog`.
     pub commit_log: Option<PathBuf>,
@@ -48,10 +48,10 @@ pub struct Options {
     pub flush_queue_interval_ms: u64,
     /// `syncFlushTimeout`: 5000 ms; at least 1.
     pub sync_flush_timeout_ms: u64,
-    /// `osPageCacheBusyTimeOutMills`: a write or an fsync that takes longer makes puts be answered "busy"; 1000 ms; 1
+    /// `osPageCacheBusyTimeOutMills`: duration of a write or an fsync after which puts are answered "busy"; 1000 ms; 1
     /// to 600,000.
     pub busy_ms: u64,
-    /// `waitTimeMillsInSendQueue`: a put that has waited longer for others is answered "busy"; 1000 ms (Apache: 200); 1
+    /// `waitTimeMillsInSendQueue`: wait for other puts after which a put is answered "busy"; 1000 ms (Apache: 200); 1
     /// to 600,000.
     pub send_wait_ms: u64,
     /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk with `SYNC_FLUSH`; 10,000; at least 1.
@@ -62,20 +62,20 @@ pub struct Options {
     pub file_reserved_hours: u32,
     /// `deleteWhen`: hours of the day for deletion, `04` or `04;16`.
     pub delete_when: Vec<u8>,
-    /// `diskMaxUsedSpaceRatio`: percent from which old segments go at any hour; 75; 10 to 95.
+    /// `diskMaxUsedSpaceRatio`: disk usage in percent at which old segments are deleted at any hour; 75; 10 to 95.
     pub disk_max_used_percent: u8,
-    /// `diskSpaceCleanForciblyRatio`: percent from which they go whatever their age; 85.
+    /// `diskSpaceCleanForciblyRatio`: disk usage in percent at which segments of any age are deleted; 85.
     pub disk_clean_forcibly_percent: u8,
-    /// `diskSpaceWarningLevelRatio`: percent from which writes are refused; 90.
+    /// `diskSpaceWarningLevelRatio`: disk usage in percent at which writes are refused; 90.
     pub disk_warning_percent: u8,
-    /// `diskSpaceEnoughBytes` (ours): free bytes from which the two ratios above do not count; 16 GiB.
+    /// `diskSpaceEnoughBytes` (ours): free bytes above which the two ratios above do not count; 16 GiB.
     pub disk_enough_bytes: u64,
-    /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused whatever the ratio; 256 MiB.
+    /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused at any ratio; 256 MiB.
     pub disk_min_free_bytes: u64,
     /// `hotLogBytes` (ours): how much of the log stays in the page cache; 1 GiB, and an eighth of the memory at most; 0:
     /// the system decides.
     pub hot_log_bytes: u64,
-    /// `storeMaxBytes` (ours): bytes of the commit log above which the oldest segments go, whatever their age; 0: no
+    /// `storeMaxBytes` (ours): size of the commit log above which the oldest segments are deleted at any age; 0: no
     /// limit.
     pub store_max_bytes: u64,
     /// `cleanResourceInterval`: 10,000 ms.
@@ -86,14 +86,14 @@ pub struct Options {
     pub index_slots: u32,
     /// `maxIndexNum`: 20,000,000; at least 2.
     pub index_entries: u32,
-    /// `maxMsgsNumBatch`: most messages that a key query answers with; 64.
+    /// `maxMsgsNumBatch`: maximum messages in an answer to a query by key; 64.
     pub max_query_count: usize,
-    /// `maxTransferCountOnMessageInMemory`: most messages of a pull; 1,024 (Apache 32).
+    /// `maxTransferCountOnMessageInMemory`: maximum messages of a pull; 1,024 (Apache 32).
     pub max_transfer_count: usize,
-    /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 4 MiB (Apache 256 KiB).
+    /// `maxTransferBytesOnMessageInMemory`: maximum bytes of a pull; 4 MiB (Apache 256 KiB).
     pub max_transfer_bytes: usize,
-    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is not its
-    /// default. A client that cannot say how much it takes may pull hundreds of queues at once.
+    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` if that is set. A client
+    /// that cannot state its limit may pull hundreds of queues at once.
     pub usual_transfer_bytes: usize,
     /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are
     /// due.
@@ -106,14 +106,14 @@ pub struct Options {
     /// Ours: with [`FlushDiskType::Sync`], this many zero bytes at a time are written ahead of the records; 0: none. 1
     /// MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
     pub flush_ahead_bytes: u64,
-    /// Ours: if nothing else shows at the start whether queues lost files, records in this many bytes of the log at
-    /// most are compared with them. 256 MiB; no configuration changes it.
+    /// Ours: if nothing else shows at the start whether queues lost files, at most this many bytes of the log are
+    /// compared with them. 256 MiB; no configuration changes it.
     pub compare_bytes: i64,
     /// The timer's settings.
     pub timer: TimerOptions,
 }
 
-/// Most bytes of a pull.
+/// Maximum bytes of a pull.
 const MAX_TRANSFER_BYTES: usize = 4 << 20;
 /// Bytes of a pull that names no size.
 const USUAL_TRANSFER_BYTES: usize = 256 << 10;
@@ -160,7 +160,7 @@ impl Options {
         }
     }
 
-    /// The names that [`Options::set`] knows.
+    /// The keys that [`Options::set`] accepts.
     pub const KEYS: &'static [&'static str] = &[
         "storePathRootDir",
         "storePathCommitLog",
@@ -202,7 +202,7 @@ impl Options {
         "mappedFileSizeTimerLog",
     ];
 
-    /// Sets one option by Apache's name from text. `Ok(false)`: the name is not one of the store's.
+    /// Sets one option by Apache's name from text. `Ok(false)`: the store has no option of this name.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool, StoreError> {
         let Some(key) = Self::KEYS.iter().find(|name| **name == key).copied() else {
             return Ok(false);
@@ -257,14 +257,14 @@ impl Options {
         Ok(true)
     }
 
-    /// Where the commit log's segments are.
+    /// The directory of the commit log's segments.
     pub fn commit_log_dir(&self) -> PathBuf {
         self.commit_log
             .clone()
             .unwrap_or_else(|| self.root.join("commitlog"))
     }
 
-    /// Refuses what cannot work, with key, value and range.
+    /// Refuses unusable values. The error names key, value and range.
     pub fn validate(&self) -> Result<(), StoreError> {
         let log = self.commit_log_dir();
         if log.to_string_lossy().contains(',') {
@@ -286,7 +286,7 @@ impl Options {
         self.timer.validate()
     }
 
-    /// Key, value, least and most of the settings that are numbers. A table, so it is longer than other functions.
+    /// Key, value, minimum and maximum of the numeric settings. A table, so it is longer than other functions.
     fn ranges(&self) -> [(&'static str, u64, u64, u64); 22] {
         const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
         [

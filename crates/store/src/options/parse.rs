@@ -1,8 +1,8 @@
-//! Values of options, read from their text.
+//! Parses the values of options.
 
 use crate::error::StoreError;
 
-/// What is wrong with an option.
+/// The error for an option's invalid value.
 pub(crate) fn bad(key: &'static str, value: &str, range: &str) -> StoreError {
     StoreError::BadOption {
         key,
@@ -25,7 +25,7 @@ pub(crate) fn flag(key: &'static str, value: &str) -> Result<bool, StoreError> {
     }
 }
 
-/// Apache writes these two as a share of one (0.85); percent is taken too.
+/// Apache writes these two as a fraction (0.85); percent is accepted, too.
 pub(crate) fn percent(key: &'static str, value: &str) -> Result<u8, StoreError> {
     if let Ok(whole) = value.parse::<u8>()
         && whole > 1

@@ -3,11 +3,11 @@
 use crate::error::StoreError;
 use crate::options::parse::{bad, flag, number};
 
-/// Slots of the seven days that may lie ahead (with steps of a second); there are twice as many.
+/// Number of slots of the seven days ahead (with steps of a second); the wheel has twice as many.
 pub(crate) const WINDOW_SLOTS: i64 = 7 * 86_400;
-/// Slots that a message must not come closer to the wheel's window (Apache `TIMER_BLANK_SLOTS`).
+/// Minimum distance of a message to the end of the wheel's window, in slots (Apache `TIMER_BLANK_SLOTS`).
 pub(crate) const BLANK_SLOTS: i64 = 60;
-/// What the timer's steps may be; Apache takes the next lower one of these.
+/// The allowed steps of the timer; Apache rounds down to one of them.
 const PRECISIONS_MS: [i64; 4] = [100, 200, 500, 1000];
 
 /// Settings of the timer. A field's comment gives Apache's key, default and range.
@@ -15,14 +15,14 @@ const PRECISIONS_MS: [i64; 4] = [100, 200, 500, 1000];
 pub struct TimerOptions {
     /// `timerWheelEnable`: true.
     pub enable: bool,
-    /// `timerPrecisionMs`: 1000; 100, 200, 500 or 1000. A wheel with waiting messages keeps the one that it was made
-    /// with.
+    /// `timerPrecisionMs`: 1000; 100, 200, 500 or 1000. A wheel with waiting messages keeps the step with which it was
+    /// created.
     pub precision_ms: i64,
     /// `timerRollWindowSlot`: messages due later wait in steps of this many slots; 172,800; 2 to 604,740.
     pub roll_window_slots: i64,
     /// `timerMaxDelaySec`: longest delay that a send may ask for; 259,200; at least 1.
     pub max_delay_sec: i64,
-    /// `timerCongestNumEachSlot`: messages of one slot from which sends are refused, first some, at twice as many all;
+    /// `timerCongestNumEachSlot`: messages of one slot at which some sends are refused, and all at twice as many;
     /// 2,147,483,647; at least 1.
     pub congest_num_each_slot: i64,
     /// `timerStopEnqueue`: false. Messages stay in the timer's topic.
@@ -52,7 +52,7 @@ impl Default for TimerOptions {
 }
 
 impl TimerOptions {
-    /// Sets one option by Apache's name; false for a name that is none of these.
+    /// Sets one option by Apache's name. False: the timer has no option of this name.
     pub(crate) fn set(&mut self, key: &'static str, value: &str) -> Result<bool, StoreError> {
         match key {
             "timerWheelEnable" => self.enable = flag(key, value)?,
@@ -69,7 +69,7 @@ impl TimerOptions {
         Ok(true)
     }
 
-    /// Refuses what cannot work, with key, value and range.
+    /// Refuses unusable values. The error names key, value and range.
     pub(crate) fn validate(&self) -> Result<(), StoreError> {
         if !PRECISIONS_MS.contains(&self.precision_ms) {
             let value = self.precision_ms.to_string();
@@ -95,12 +95,12 @@ impl TimerOptions {
         range("mappedFileSizeTimerLog", bytes, 4096, most)
     }
 
-    /// Steps of the timer: the moment's own.
+    /// The start of the step that contains a time.
     pub fn floor_ms(&self, time_ms: i64) -> i64 {
         time_ms - time_ms.rem_euclid(self.precision_ms)
     }
 
-    /// How far ahead a message may stand in the wheel, ms.
+    /// How far ahead a message may be in the wheel, in ms.
     pub fn roll_window_ms(&self) -> i64 {
         self.roll_window_slots * self.precision_ms
     }

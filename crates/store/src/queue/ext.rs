@@ -6,8 +6,8 @@
 //!                                                length int16, bit map; an int16 of -1 ends a file that has no room for one more
 //! consume queue unit                             its tags code is an address: position of the unit here + the smallest int64
 //! ```
-//! Ours writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address that
-//! leads nowhere matches every filter (Apache): clients compare tags themselves.
+//! pyrmq writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address
+//! without a unit matches every filter (Apache): clients compare tags themselves.
 
 use crate::error::StoreError;
 use crate::format::{parse_file_name, to_u64};
@@ -21,14 +21,14 @@ use std::sync::Arc;
 
 /// Directory of the units.
 pub(crate) const CONSUME_QUEUE_EXT: &str = "consumequeue_ext";
-/// The greatest code that is an address; hashes are 32 bit numbers.
+/// The greatest code that is an address; hashes have 32 bits.
 const GREATEST_ADDRESS: i64 = i32::MIN as i64 - 1;
 /// Bytes of a unit without a bit map.
 const SHORTEST: usize = 20;
-/// Bytes read at once: a filter looks at many neighbours.
+/// Number of bytes read at once, since a filter checks many neighbours.
 const CHUNK: usize = 1 << 16;
 
-/// True for a tags code that stands for a place in the extended files.
+/// Whether a tags code is a position in the extended files.
 pub(crate) fn is_address(tags_code: i64) -> bool {
     tags_code <= GREATEST_ADDRESS
 }
@@ -37,7 +37,7 @@ pub(crate) fn is_address(tags_code: i64) -> bool {
 #[derive(Debug)]
 pub(crate) struct ConsumeQueueExt {
     root: PathBuf,
-    /// What was read last.
+    /// The chunk that was read last.
     chunk: Mutex<Option<Chunk>>,
 }
 
@@ -67,7 +67,7 @@ impl ConsumeQueueExt {
         }
     }
 
-    /// The tags code at an address, if its unit is there. Only a reader that may wait reads files.
+    /// The tags code at an address, if its unit exists. Only a reader that may wait reads files.
     pub(crate) fn code(
         &self,
         mode: &ReadMode,

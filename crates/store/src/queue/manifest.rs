@@ -1,17 +1,17 @@
-//! Which queues there are and how far their files reach, so that a queue that was damaged or deleted while no store was
-//! open is noticed and built again, however large the log is (ours: Apache has no such file and ignores it).
+//! Records which queues exist and how far their files reach, so that a queue that was damaged or deleted while no store
+//! was open is noticed and rebuilt, however large the log is (ours: Apache has no such file and ignores it).
 //!
 //! ```text
 //! <root>/queueEnds   magic "PYRMQ-Q2", then parts, each: length int32 of what follows up to the CRC, the log's start int64, the
 //!                    log's end int64, then for each queue: topic length int16, topic, queue id int32, min int64, end int64; CRC-32 of
 //!                    where the part begins in the file (int64) and of everything in it
 //! ```
-//! A store that closes writes one part with all queues, as they are. One that is open adds a part whenever queue files
-//! that are new have become durable, before the checkpoint says so, and before old ones are deleted: a later part
-//! overrules an earlier one, and each file that it stands for is durable. So after a crash each of them must be there
-//! with its whole length, unless the topic was deleted at or after the log's end of its part. What came later is in the
-//! part of the log that a start reads anyway. After a crash and whenever else the file may not say all, it is written
-//! anew with the next fsync of the queues.
+//! A store that closes writes one part with all queues. An open store adds a part whenever new queue files have become
+//! durable, before the checkpoint says so, and before old ones are deleted. A later part overrides an earlier one, and
+//! each file that it covers is durable. So after a crash each of these files must exist with its full length, unless
+//! the topic was deleted at or after the log's end of its part. What came later is in the part of the log that a start
+//! reads anyway. After a crash, and whenever else the file may be incomplete, it is rewritten with the next fsync of
+//! the queues.
 
 use crate::error::StoreError;
 use crate::format::to_i64;
@@ -33,11 +33,11 @@ pub(crate) struct QueueRange {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
     pub(crate) min: i64,
-    /// Index after the newest unit that was written; some may have come since.
+    /// Index after the newest written unit; more may have been added since.
     pub(crate) end: i64,
 }
 
-/// A queue of the file.
+/// The recorded range of a queue.
 #[derive(Debug, Clone, Copy)]
 struct RecordedRange {
     min: i64,
@@ -46,29 +46,29 @@ struct RecordedRange {
     log_end: i64,
 }
 
-/// What the file holds for each queue.
+/// The recorded range of each queue.
 type RecordedRanges = HashMap<(String, i32), RecordedRange>;
 
 /// The result of a comparison with the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// No file can be read, or it may be of before another broker's time.
+    /// The file cannot be read, or may be older than another broker's work.
     Unknown,
     /// Every queue is as long as it was.
     Whole,
-    /// This queue is not.
+    /// This queue is shorter.
     Short(String, i32),
 }
 
-/// The file.
+/// The open file `queueEnds`.
 #[derive(Debug)]
 pub(crate) struct QueueManifest {
     path: PathBuf,
-    /// The file and its length, where parts may be added to it.
+    /// The file and its length, if parts may be added to it.
     file: Option<(Arc<dyn File>, u64)>,
-    /// What it held when the store opened; empty after [`QueueManifest::settle`].
+    /// The ranges recorded when the store opened; empty after [`QueueManifest::settle`].
     known: Option<RecordedRanges>,
-    /// Files of before the store opened may not be durable.
+    /// Whether files from before the store opened may not be durable.
     pub(crate) is_undurable: bool,
 }
 
@@ -91,7 +91,7 @@ impl QueueManifest {
             tracing::warn!(file = %manifest.path.display(), "not readable: queues are not compared with the last stop");
             return Ok(manifest);
         };
-        // A part that was cut off would hide those after it.
+        // A part that was cut off would hide later ones.
         if length == bytes.len() {
             let file = fs.open(&manifest.path).at("open", &manifest.path)?;
             manifest.file = Some((file, length as u64));
@@ -100,8 +100,8 @@ impl QueueManifest {
         Ok(manifest)
     }
 
-    /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with
-    /// the log's start. `range_of` says from which index up to which one a queue reaches now.
+    /// Looks for a queue with fewer units than at the last clean stop. Its minimum may only have moved with the log's
+    /// start. `range_of` returns the current range of indexes of a queue.
     pub(crate) fn find_short(
         &self,
         log_start: i64,
@@ -119,8 +119,8 @@ impl QueueManifest {
         })
     }
 
-    /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files reach from one
-    /// index up to another; a topic that nobody `knows` and that has no queue at all was deleted.
+    /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files cover a range
+    /// of indexes; a topic without any queue that `knows` does not know was deleted.
     pub(crate) fn find_lost(
         &self,
         deleted: &Positions,
@@ -141,8 +141,8 @@ impl QueueManifest {
         })
     }
 
-    /// The store runs from here on. Unless the file has all queues, it is written anew with the next fsync; if its
-    /// content is no longer true, it is deleted.
+    /// The store runs from here on. Unless the file has all queues, it is rewritten with the next fsync; if its content
+    /// is no longer true, it is deleted.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, says_all: bool, is_wrong: bool) -> Result<(), StoreError> {
         self.known = None;
         if !says_all {
@@ -154,17 +154,17 @@ impl QueueManifest {
         Ok(())
     }
 
-    /// True when parts can be added: the file has everything about the queues except what is added now.
+    /// Whether parts can be added: the file has everything about the queues except what is added now.
     pub(crate) fn says_all(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The next part may not be added: the file is written anew.
+    /// Forbids adding a part: the file will be rewritten.
     pub(crate) fn distrust(&mut self) {
         self.file = None;
     }
 
-    /// Writes the file anew with all queues, whose files are durable.
+    /// Rewrites the file with all queues, whose files are durable.
     pub(crate) fn write(
         &mut self,
         fs: &dyn Fs,
@@ -187,7 +187,7 @@ impl QueueManifest {
 
     /// Adds a part, durably.
     pub(crate) fn add(&mut self, log: (i64, i64), queues: &[QueueRange]) -> Result<(), StoreError> {
-        // After an error it is unknown what the file holds.
+        // After an error the file's content is unknown.
         let Some((file, length)) = self.file.take() else {
             return Ok(());
         };
@@ -226,8 +226,8 @@ fn crc(at: i64, bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// What sound parts from the beginning on say, and how many bytes they take; `None` when not even the first one is
-/// sound.
+/// The content of the valid parts from the start on, and how many bytes they take; `None` if not even the first is
+/// valid.
 fn parse(bytes: &[u8]) -> Option<(RecordedRanges, usize)> {
     let mut rest = bytes.strip_prefix(MAGIC)?;
     let (mut known, mut at) = (RecordedRanges::new(), MAGIC.len());

@@ -14,17 +14,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// Rounds of rest after which a queue without puts is at rest, or after which all have been visited once.
+/// Number of release rounds after which a queue without puts is idle, and after which all queues were visited once.
 const IDLE_ROUNDS: usize = 10;
-/// Slots of the table that a round visits at least.
+/// Minimum number of table slots that a round visits.
 const MIN_SLOTS_PER_ROUND: usize = 1024;
-/// Visits without a put that are required at least: the first one shows nothing about the time since that put.
+/// Minimum number of visits without a put: the first shows nothing about the time since that put.
 const MIN_IDLE_VISITS: usize = 2;
 
-/// How often progress is logged while queues are written: a stop with a million new ones takes most of a minute.
+/// How often progress is logged while queues are written: stopping with a million new ones takes most of a minute.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// From this many queues on, one fsync of the whole file system takes less time than one for each.
+/// Number of queues at which one fsync of the whole file system is faster than one for each.
 const SYNC_FILE_SYSTEM_FROM: usize = 64;
 
 /// Queues by topic and id.
@@ -34,21 +34,22 @@ pub(crate) struct Queues {
     pub(super) root: PathBuf,
     pub(super) file_bytes: u64,
     pub(super) handles: Arc<Handles>,
-    /// The store before this one was not closed. An fsync of its may have failed: pages that the system holds as clean
-    /// may not be on the disk.
+    /// Whether the previous store was not closed. One of its fsyncs may have failed: pages that the system considers
+    /// clean may not be on the disk.
     pub(super) writes_again: bool,
-    /// Their file system, kept open.
+    /// The queues' file system, kept open.
     pub(super) file_system: Option<Arc<dyn FileSystem>>,
-    /// The directory of a topic or of a queue is a link or a mount: one fsync does not reach them all.
+    /// Whether the directory of a topic or queue is a link or a mount, so that one fsync does not reach them all.
     pub(super) is_spread: bool,
     pub(super) table: RwLock<QueueTable>,
-    /// Those with units that are only in memory.
+    /// The queues with units that are only in memory.
     pub(super) unwritten: WaitList<ConsumeQueue>,
-    /// Those that were written since the last fsync.
+    /// The queues that were written since the last fsync.
     pub(super) unsynced: WaitList<ConsumeQueue>,
-    /// Held while these lists are processed: a thread that finds them empty must know that their last content is done.
+    /// Held while these lists are processed: a thread that finds them empty may rely on their previous content being
+    /// done.
     pub(super) rounds: Mutex<()>,
-    /// The slot of the table with which the next round of rest begins.
+    /// The slot of the table at which the next release round begins.
     pub(super) release_cursor: Mutex<usize>,
 }
 
@@ -76,14 +77,14 @@ impl Queues {
         read(&self.table).all().cloned().collect()
     }
 
-    /// All queues by topic and id, so that two runs do the same things in the same order.
+    /// All queues by topic and id, so that two runs process them in the same order.
     pub(super) fn sorted(&self) -> Vec<Arc<ConsumeQueue>> {
         let mut all = self.all();
         all.sort_unstable_by(|one, other| (&one.topic, one.id).cmp(&(&other.topic, other.id)));
         all
     }
 
-    /// True where the first file of a queue is not there.
+    /// Whether a queue's first file is missing.
     pub(crate) fn any_begins_late(&self) -> bool {
         self.all().iter().any(|queue| queue.begins_late())
     }
@@ -101,17 +102,17 @@ impl Queues {
         topics
     }
 
-    /// Remembers that a queue has units to be written.
+    /// Lists a queue that has units to be written.
     pub(crate) fn note_unwritten(&self, queue: &Arc<ConsumeQueue>) {
         self.unwritten.add(queue, &queue.in_unwritten);
     }
 
-    /// Remembers that a queue's files are to be fsynced.
+    /// Lists a queue whose files need an fsync.
     pub(crate) fn note_unsynced(&self, queue: &Arc<ConsumeQueue>) {
         self.unsynced.add(queue, &queue.in_unsynced);
     }
 
-    /// Remembers that the files of all queues are to be fsynced.
+    /// Lists all queues for an fsync of their files.
     pub(crate) fn note_all_unsynced(&self) {
         for queue in self.sorted() {
             queue.all_dirty();
@@ -119,7 +120,7 @@ impl Queues {
         }
     }
 
-    /// Brings all units that are only in memory to the files. What cannot be written stays in the list.
+    /// Writes all units that are only in memory to the files. A queue that cannot be written stays in the list.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
         self.write_listed()
@@ -157,7 +158,7 @@ impl Queues {
             queue.in_unsynced.leave();
         }
         self.sync_all_of(&queues).inspect_err(|_| {
-            // None of it is known to be durable: all of it is dirty again.
+            // None of it is known to be durable, so everything is listed again.
             for queue in &queues {
                 queue.all_dirty();
                 self.note_unsynced(queue);
@@ -168,7 +169,7 @@ impl Queues {
     fn sync_all_of(&self, queues: &[Arc<ConsumeQueue>]) -> Result<Vec<QueueRange>, StoreError> {
         let mut made = Vec::new();
         if queues.len() >= SYNC_FILE_SYSTEM_FROM {
-            // What is written from here on is dirty again.
+            // Anything written from here on is listed again.
             made.extend(queues.iter().filter_map(|queue| queue.forget_dirty()));
             if self.sync_file_system()? {
                 return Ok(made);
@@ -190,8 +191,8 @@ impl Queues {
         Ok(made)
     }
 
-    /// Makes everything durable that is on the queues' file system, which need not be the one of the root:
-    /// `consumequeue` may be a mount or a link. False where the system cannot say whether that went well.
+    /// Makes everything on the queues' file system durable. It may differ from the root's, since `consumequeue` may be
+    /// a mount or a link. False: the system cannot say whether that succeeded.
     pub(crate) fn sync_file_system(&self) -> Result<bool, StoreError> {
         if self.is_spread {
             return Ok(false);
@@ -207,8 +208,8 @@ impl Queues {
         }
     }
 
-    /// Makes durable what queues have of records before a position, and all that was written, where there may be no
-    /// space for the rest.
+    /// Makes the queues' units of records before a position durable, and everything that was written, if there may be
+    /// no space for the rest.
     pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
         for queue in self.unwritten.waiting() {
@@ -220,7 +221,7 @@ impl Queues {
         self.sync_listed().map(drop)
     }
 
-    /// Descriptors that queue files may still take and keep.
+    /// Number of descriptors that queue files may still take and keep.
     pub(crate) fn spare_handles(&self) -> usize {
         self.handles.spare()
     }
@@ -230,8 +231,8 @@ impl Queues {
         self.sorted().iter().filter_map(|queue| queue.range()).collect()
     }
 
-    /// One of ten rounds that give back memory and files of queues without puts. Where there are many queues a round
-    /// visits a tenth of the table, so that a million of them cost no more than a hundred thousand.
+    /// One of ten rounds that release memory and files of queues without puts. With many queues a round visits a tenth
+    /// of the table, so that a million queues cost no more than a hundred thousand.
     pub(crate) fn release_idle(&self) {
         let mut next = lock(&self.release_cursor);
         let (part, visits) = {
@@ -250,8 +251,8 @@ impl Queues {
         }
     }
 
-    /// Deletes the files of queues whose records are gone. Returns how many. `before_removal` is called first, with how
-    /// far these queues reach afterwards.
+    /// Deletes the files of queues whose records are gone. Returns how many it deleted. `before_removal` is called
+    /// first, with how far these queues reach afterwards.
     pub(crate) fn trim(
         &self,
         log_start: i64,
@@ -280,7 +281,7 @@ impl Queues {
         read(&self.table).of(topic).cloned().collect()
     }
 
-    /// Deletes the files of queues of a topic and forgets them. No put may be under way to any of them.
+    /// Deletes the files of a topic's queues and removes the queues. No put to them may be in progress.
     pub(crate) fn delete(&self, topic: &str, queues: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
         for queue in queues {
             queue.delete(self.fs.as_ref())?;
@@ -289,8 +290,8 @@ impl Queues {
         for queue in queues {
             table.remove(topic, queue.id);
         }
-        // Under the lock: a put that makes the topic again does not meet a directory on its way out. One that came
-        // before has a queue here, whose files are made at any moment.
+        // Under the lock, so that a put that creates the topic again does not find a directory that is about to be
+        // deleted. An earlier put has a queue here, whose files may be created at any moment.
         let directory = self.root.join(CONSUME_QUEUE).join(topic);
         let is_over = table.of(topic).next().is_none();
         if is_over

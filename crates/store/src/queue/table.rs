@@ -1,9 +1,9 @@
-//! Which queues there are: by topic for listing them, and flat for puts.
+//! The table of queues: by topic for listing them, and flat for puts.
 //!
 //! With a million queues each step of a look-up waits for memory. The flat table takes one step: a slot has the id, the
-//! topic and the queue, so that the name to be compared and the queue itself are waited for at the same time. Its
-//! length is a power of two; a slot is taken by the first queue that finds it free from its home on; at most three
-//! quarters are taken.
+//! topic and the queue, so that the compared name and the queue itself are loaded at the same time. Its length is a
+//! power of two. A queue takes the first free slot from its home slot on; at most three quarters of the slots are
+//! taken.
 
 use crate::queue::consume_queue::ConsumeQueue;
 use std::collections::{BTreeMap, HashMap};
@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// The queues of a topic by their ids.
 type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
-/// Seeded, so that no choice of names can make them collide.
+/// Seeded, so that names cannot be chosen to collide.
 #[cfg(not(debug_assertions))]
 type State = pyrmq_remoting::hash::NameState;
-/// Not seeded: a test that replays the seed of its threads has to meet the queues in the same order again.
+/// Not seeded, so that a test that replays its threads' seed visits the queues in the same order.
 #[cfg(debug_assertions)]
 type State = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// Slots of a table that has any.
+/// Minimum number of slots of a table that is not empty.
 const MIN_SLOTS: usize = 16;
 
 /// Queues by topic and id.
@@ -38,7 +38,7 @@ struct Slot {
     topic: Arc<str>,
     queue: Arc<ConsumeQueue>,
     id: i32,
-    /// Of topic and id; its low bits are the home.
+    /// Hash of topic and id; its low bits are the home slot.
     hash: u32,
 }
 
@@ -61,7 +61,7 @@ impl<S: BuildHasher> QueueTable<S> {
         let mut at = self.home(hash);
         while let Some(Some(slot)) = self.slots.get(at) {
             if slot.hash == hash && slot.id == id {
-                // What the caller reads next is on its way while the name is compared.
+                // Loads what the caller reads next while the name is compared.
                 slot.queue.warm();
                 if *slot.topic == *topic {
                     return Some((at, slot));
@@ -76,7 +76,7 @@ impl<S: BuildHasher> QueueTable<S> {
         self.find(topic, id).map(|(_, slot)| &slot.queue)
     }
 
-    /// The queue, made if it is not there.
+    /// Finds a queue, or creates it.
     pub(crate) fn get_or_add(
         &mut self,
         topic: &str,
@@ -106,7 +106,7 @@ impl<S: BuildHasher> QueueTable<S> {
         queue
     }
 
-    /// Doubles the table where one more would fill more than three quarters.
+    /// Doubles the table if one more queue would fill more than three quarters.
     fn make_room(&mut self) {
         if (self.used + 1) * 4 <= self.slots.len() * 3 {
             return;
@@ -119,7 +119,7 @@ impl<S: BuildHasher> QueueTable<S> {
         }
     }
 
-    /// Puts a slot to the first free place from its home on; there is one.
+    /// Moves a slot to the first free place from its home on; there is one.
     fn place(&mut self, slot: Slot) {
         let mut at = self.home(slot.hash);
         while self.slots.get(at).is_some_and(Option::is_some) {
@@ -144,7 +144,7 @@ impl<S: BuildHasher> QueueTable<S> {
         }
     }
 
-    /// Frees a place; those after it that would not be found any more move up.
+    /// Frees a place, and moves up later slots that could no longer be found.
     fn take(&mut self, at: usize) {
         let mask = self.mask();
         let (mut free, mut next) = (at, (at + 1) & mask);
@@ -174,12 +174,12 @@ impl<S: BuildHasher> QueueTable<S> {
         self.used
     }
 
-    /// Number of slots, of which a part has a queue.
+    /// Number of slots, not all of which have a queue.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The queues of some slots.
+    /// The queues of a range of slots.
     pub(crate) fn part(&self, slots: Range<usize>) -> impl Iterator<Item = &Arc<ConsumeQueue>> {
         let part = self.slots.get(slots).unwrap_or_default();
         part.iter().flatten().map(|slot| &slot.queue)

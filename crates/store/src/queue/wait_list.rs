@@ -1,4 +1,4 @@
-//! Lists of queues that wait to be written or fsynced; a queue stands in a list at most once.
+//! Lists of queues that wait to be written or fsynced. A queue is in a list at most once.
 //!
 //! Contract: a thread changes a queue first, then calls [`WaitList::add`]. A round calls [`WaitList::take`], then
 //! [`InList::leave`] for each queue, and then looks at the queue. So either the round sees the change, or the queue is
@@ -18,7 +18,7 @@ impl Default for InList {
 }
 
 impl InList {
-    /// The queue was taken out of the list: a change from now on puts it back.
+    /// Marks the queue as taken out of the list: a later change adds it again.
     pub(crate) fn leave(&self) {
         self.0.store(false, Ordering::Release);
     }
@@ -39,24 +39,24 @@ impl<T> Default for WaitList<T> {
 }
 
 impl<T> WaitList<T> {
-    /// Adds a queue unless it is there.
+    /// Adds a queue unless it is in the list.
     pub(crate) fn add(&self, queue: &Arc<T>, in_list: &InList) {
         if in_list.0.load(Ordering::Relaxed) {
             return;
         }
-        // Under the lock: a queue that is marked as listed is found by a round that takes the list after that.
+        // Under the lock, so that a round that takes the list later finds a queue that is marked as listed.
         let mut waiting = lock(&self.waiting);
         if !in_list.0.swap(true, Ordering::AcqRel) {
             waiting.push(Arc::clone(queue));
         }
     }
 
-    /// Takes all queues out. The caller owes each an [`InList::leave`] before it looks at the queue.
+    /// Takes all queues out. The caller must call [`InList::leave`] for each before it looks at the queue.
     pub(crate) fn take(&self) -> Vec<Arc<T>> {
         std::mem::take(&mut *lock(&self.waiting))
     }
 
-    /// Puts queues back that were taken and not worked on.
+    /// Puts queues back that were taken but not processed.
     pub(crate) fn put_back(&self, queues: &mut Vec<Arc<T>>) {
         lock(&self.waiting).append(queues);
     }

@@ -1,21 +1,20 @@
-//! The memory that the answers of pulls lie in.
+//! The memory for the answers to pulls.
 
 use crate::sync::{Mutex, lock};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// Smaller answers are allocated: they are not worth a large buffer.
+/// Smaller answers are allocated separately: they are not worth a large buffer.
 const MIN_POOLED: usize = 4 << 10;
-/// Larger buffers are given back to the system.
+/// Larger buffers are freed.
 const MAX_POOLED: usize = 1 << 20;
-/// Bytes that are kept in all.
+/// Maximum bytes kept in the pool.
 const POOL_BYTES: usize = 8 << 20;
-/// A buffer's size is a multiple of this: answers of like size use the same ones.
+/// Buffer sizes are multiples of this, so that answers of similar size share buffers.
 const SIZE_STEP: usize = 16 << 10;
 
-/// Buffers of answers that are over: memory that is there already, need not be cleared and is still in the processor's
-/// cache.
+/// Buffers of sent answers, for reuse: they are allocated, need not be cleared, and are still in the processor's cache.
 #[derive(Default)]
 pub(crate) struct ReadBuffers {
     pool: Mutex<Pool>,
@@ -48,7 +47,7 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffers {
-    /// A buffer of `size` bytes of any content.
+    /// A buffer of `size` bytes with undefined content.
     pub(crate) fn take(self: &Arc<Self>, size: usize) -> ReadBuffer {
         let mut bytes = if (MIN_POOLED..=MAX_POOLED).contains(&size) {
             lock(&self.pool).fitting(size)
@@ -82,7 +81,7 @@ impl ReadBuffer {
         self.bytes.get_mut(..self.used).unwrap_or_default()
     }
 
-    /// What was read, to be handed on.
+    /// Returns what was read, as shareable bytes.
     pub(crate) fn freeze(mut self) -> Bytes {
         if self.bytes.len() < MIN_POOLED {
             self.bytes.truncate(self.used);

@@ -1,6 +1,6 @@
-//! Pulls with a filter on records (SQL92): the records are read in chunks, and the filter chooses among them.
+//! Pulls with a filter on records (SQL92): records are read in chunks, from which the filter chooses.
 //!
-//! Chunks begin small, as most pulls of a filter that lets much through need no more, and double while little matches.
+//! Chunks begin small, since most pulls with a filter that matches often need no more, and double while little matches.
 
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_usize};
@@ -12,14 +12,14 @@ use crate::read::reader::Reader;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 
-/// Bytes of records that one pull looks at when its filter lets nothing through.
+/// Maximum bytes of records that one pull reads when its filter matches nothing.
 const MAX_SCANNED_BYTES: usize = 8 << 20;
-/// Records of the largest chunk.
+/// Number of records in the largest chunk.
 const MAX_CHUNK: usize = 512;
-/// Bytes of a chunk, but for a single record that is larger.
+/// Bytes of a chunk, unless a single record is larger.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The messages that were chosen so far.
+/// The messages chosen so far.
 struct Chosen {
     body: Vec<u8>,
     count: usize,
@@ -28,7 +28,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Takes a record. False: it does not fit into the answer.
+    /// Adds a record. False: it does not fit into the answer.
     fn take(&mut self, record: &[u8]) -> bool {
         let is_full = self.count >= self.most || self.body.len() + record.len() > self.most_bytes;
         if is_full && self.count > 0 {
@@ -41,7 +41,7 @@ impl Chosen {
 }
 
 impl Reader {
-    /// Fills the answer of a pull with the messages that a filter on records chooses.
+    /// Fills the answer to a pull with the messages that a filter on records chooses.
     pub(super) fn scan_records(
         &self,
         mode: &ReadMode,
@@ -111,7 +111,7 @@ impl Reader {
     }
 }
 
-/// Takes the records that match. Returns the queue offset of the first that matches and does not fit.
+/// Adds the matching records. Returns the queue offset of the first that matches but does not fit.
 fn choose(units: &[CqUnit], records: &[u8], filter: &dyn RecordFilter, chosen: &mut Chosen) -> Option<i64> {
     let mut left = records;
     for unit in units {

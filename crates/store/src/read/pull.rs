@@ -1,4 +1,5 @@
-//! Pulls: the wanted units of a queue, then their records in one buffer (Apache `DefaultMessageStore.getMessage`).
+//! Pulls: reads the requested units of a queue, then their records into one buffer (Apache
+//! `DefaultMessageStore.getMessage`).
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
@@ -10,12 +11,13 @@ use crate::read::reader::Reader;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
-/// Most units that a pull looks at when its filter lets nothing through (Apache `maxFilterMessageSize`, in units).
+/// Maximum number of units that a pull checks when its filter matches nothing (Apache `maxFilterMessageSize`, in
+/// units).
 pub(super) const MAX_SCANNED: i64 = 800 * 4;
-/// Units read at once for a filter.
+/// Number of units read at once for a filter.
 const SCAN: i64 = 800;
 
-/// The units that a pull answers with.
+/// The units for the answer to a pull.
 pub(super) struct Picked {
     pub(super) units: Vec<CqUnit>,
     bytes: usize,
@@ -23,7 +25,7 @@ pub(super) struct Picked {
 }
 
 impl Reader {
-    /// Reads messages of a queue, from the disk if it must be.
+    /// Reads messages of a queue, from the disk if necessary.
     pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
         self.get_by(&ReadMode::waiting(), request)
     }
@@ -38,7 +40,7 @@ impl Reader {
         got.map(Some)
     }
 
-    /// The answer means nothing once `mode` has missed something.
+    /// The answer is meaningless once `mode` has missed something.
     fn get_by(&self, mode: &ReadMode, request: &Get<'_>) -> Result<Got, StoreError> {
         self.state.check_open()?;
         let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
@@ -58,7 +60,7 @@ impl Reader {
         Ok(got)
     }
 
-    /// Fills the answer of a pull from inside the queue's range.
+    /// Fills the answer to a pull inside the queue's range.
     fn read_from(
         &self,
         mode: &ReadMode,
@@ -102,7 +104,7 @@ impl Reader {
         got.body = body;
     }
 
-    /// Retention deleted some of the records meanwhile: the reader goes on at the first one that is still there.
+    /// Retention deleted some of the records meanwhile: the reader continues at the first remaining one.
     pub(super) fn skip_deleted(
         &self,
         queue: &ConsumeQueue,
@@ -129,7 +131,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The units of a queue from an index on, as they are.
+    /// The units of a queue from an index on.
     pub(crate) fn queue_entries(
         &self,
         topic: &str,
@@ -156,7 +158,7 @@ impl Reader {
         Ok(Some(units.map(entry).collect()))
     }
 
-    /// Chooses the units to answer with.
+    /// Chooses the units for the answer.
     pub(super) fn pick(
         &self,
         mode: &ReadMode,
@@ -209,7 +211,7 @@ impl Reader {
         Ok(picked)
     }
 
-    /// Asks the filter; one that knows only a place among the extended entries is looked up there.
+    /// Applies the filter; a code that is an address is looked up in the extended entries.
     fn is_wanted(
         &self,
         mode: &ReadMode,
@@ -227,7 +229,8 @@ impl Reader {
     }
 }
 
-/// What the range of a queue alone says about a pull: [`GetStatus::NoMatchedMessage`] if the offset lies inside.
+/// The part of a pull's answer that follows from the queue's range: [`GetStatus::NoMatchedMessage`] if the offset is
+/// inside.
 fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
     let (status, next_offset) = if max == 0 {
         (GetStatus::NoMessageInQueue, 0)

@@ -1,11 +1,11 @@
-//! What is asked of the store, and its answers.
+//! Requests to the store, and its answers.
 
 use bytes::Bytes;
 use std::fmt::Debug;
 
-/// Decides by its record whether a reader wants a message.
+/// Decides from its record whether a reader wants a message.
 pub trait RecordFilter: Debug {
-    /// True when the message of this record is wanted.
+    /// Whether the message of this record is wanted.
     fn matches(&self, record: &[u8]) -> bool;
 }
 
@@ -22,7 +22,7 @@ pub enum TagFilter<'a> {
 }
 
 impl TagFilter<'_> {
-    /// True when a message with this code in its consume queue entry may be wanted.
+    /// Whether a message with this code in its consume queue entry may be wanted.
     pub fn matches(&self, tags_code: i64) -> bool {
         match self {
             Self::All | Self::Records(_) => true,
@@ -40,20 +40,20 @@ pub struct Get<'a> {
     pub queue_id: i32,
     /// Index of the first message wanted.
     pub offset: i64,
-    /// Most messages to answer with.
+    /// Maximum number of messages in the answer.
     pub max_count: usize,
-    /// Most bytes to answer with; the first message is answered whatever its size.
+    /// Maximum bytes of the answer; the first message is included whatever its size.
     pub max_bytes: usize,
-    /// Which messages.
+    /// Which messages are wanted.
     pub tags: TagFilter<'a>,
 }
 
-/// How a pull went (Apache `GetMessageStatus`).
+/// The result of a pull (Apache `GetMessageStatus`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GetStatus {
     /// There are messages.
     Found,
-    /// There are messages but none that the filter lets through; `next_offset` is behind them.
+    /// There are messages, but none matches the filter; `next_offset` is the one after them.
     NoMatchedMessage,
     /// The messages at this offset were deleted from the log a moment ago.
     MessageWasRemoving,
@@ -76,13 +76,13 @@ pub enum GetStatus {
 pub struct Got {
     /// How it went.
     pub status: GetStatus,
-    /// Where to go on.
+    /// Offset at which to continue.
     pub next_offset: i64,
     /// Index of the oldest message.
     pub min_offset: i64,
     /// Index after the newest readable message.
     pub max_offset: i64,
-    /// Records back to back, as stored: the body of the answer as it is.
+    /// Records without gaps, as stored: the body of the answer.
     pub body: Bytes,
     /// Number of records in `body`.
     pub count: usize,
@@ -119,7 +119,7 @@ pub struct QueueEntry {
     pub tags_code: i64,
 }
 
-/// Which of two neighbours a time between them means.
+/// The meaning of a time between two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {
     /// The first message at or after the time.
@@ -132,7 +132,7 @@ pub enum Boundary {
 /// The answer to a search by key, newest message first.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// Records back to back.
+    /// Records without gaps.
     pub body: Bytes,
     /// Number of records in `body`.
     pub count: usize,
@@ -140,6 +140,6 @@ pub struct Found {
     pub index_last_update_ms: i64,
     /// Position of the newest message in the index.
     pub index_last_update_offset: i64,
-    /// False where messages may be missing: the index is off or still being made, or the key has too many entries.
+    /// False if messages may be missing: the index is off or still being built, or the key has too many entries.
     pub is_complete: bool,
 }

@@ -1,4 +1,4 @@
-//! What all kinds of reads need; `pull.rs`, `records.rs`, `times.rs` and `search.rs` have them.
+//! The basis of all reads; `pull.rs`, `records.rs`, `times.rs` and `search.rs` implement them.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -13,7 +13,7 @@ use crate::state::shared::Shared;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Reads what was stored.
+/// Reads stored messages.
 pub(crate) struct Reader {
     pub(crate) state: Arc<StoreState>,
     pub(crate) fs: Arc<dyn Fs>,
@@ -23,7 +23,7 @@ pub(crate) struct Reader {
     pub(crate) extended: Arc<ConsumeQueueExt>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) indexing: Arc<Indexing>,
-    /// What answers of pulls lie in.
+    /// The memory for answers to pulls.
     pub(crate) buffers: Arc<ReadBuffers>,
     pub(crate) got_messages: AtomicU64,
     pub(crate) got_bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! Records by their positions: those of a pull in one buffer, and single ones.
+//! Records by position: those of a pull into one buffer, and single ones.
 
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_usize};
@@ -10,11 +10,11 @@ use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::{Hop, hop};
 use std::sync::atomic::Ordering;
 
-/// Neighbours closer than this are read in one go and the gap thrown away.
+/// Neighbours with smaller gaps are read at once, and the gap is discarded.
 const SMALL_GAP: i64 = 4096;
 
 impl Reader {
-    /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.
+    /// Reads records into one buffer; `None` if the log has dropped one of them meanwhile.
     pub(super) fn read_records(
         &self,
         mode: &ReadMode,
@@ -69,7 +69,7 @@ impl Reader {
         }
     }
 
-    /// How many units from the first on are read in one go: their number, where the last one ends, and their bytes.
+    /// The units from the first on that are read at once: their number, where the last one ends, and their bytes.
     fn run_of(&self, units: &[CqUnit], start: i64) -> (usize, i64, i64) {
         let segment_end = self.log.next_segment(start);
         let (mut count, mut end, mut size) = (0, start, 0);
@@ -141,7 +141,7 @@ impl Reader {
         Ok(is_here.then(|| Bytes::from(bytes)))
     }
 
-    /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not
+    /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH`, only durable records are
     /// readable.
     pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
         let is_sync = self.live.flush() == FlushDiskType::Sync;
@@ -151,7 +151,7 @@ impl Reader {
     }
 }
 
-/// Every record must match its queue entry: a wrong queue must not send noise to a reader.
+/// Checks that every record matches its queue entry, since a wrong queue must not send garbage to a reader.
 fn check_records(units: &[CqUnit], bytes: &[u8]) -> Result<(), StoreError> {
     let mut left = bytes;
     for unit in units {

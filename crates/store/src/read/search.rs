@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
 
-/// Most records of a hash that a search by key looks at.
+/// Maximum number of records with a hash that a search by key reads.
 const MIN_SCANNED: usize = 1024;
 
 impl Reader {
@@ -25,7 +25,7 @@ impl Reader {
                 .note_failure("cannot fill the key index", self.indexing.round());
         }
         let most = query.max_count.clamp(1, self.live.max_query_count());
-        // Other keys may have the hash.
+        // Other keys may have the same hash.
         let positions = index.find(query, most.saturating_mul(4).max(MIN_SCANNED))?;
         let mut found = Found {
             index_last_update_ms: positions.last_update_ms,
@@ -52,7 +52,7 @@ impl Reader {
     }
 }
 
-/// The index only knows hashes and whole seconds.
+/// Checks the record itself, since the index has only hashes and whole seconds.
 fn has_key(record: &Record<'_>, query: &KeyQuery<'_>) -> bool {
     let [unique, keys, tag] = record
         .properties

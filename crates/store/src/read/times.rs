@@ -1,4 +1,4 @@
-//! When messages were stored, and which message a time means.
+//! When messages were stored, and which message belongs to a time.
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
@@ -44,7 +44,7 @@ impl Reader {
         }
     }
 
-    /// The index that a time means.
+    /// The index that belongs to a time.
     pub(crate) fn offset_by_time(
         &self,
         topic: &str,
@@ -58,7 +58,7 @@ impl Reader {
         let (min, max) = (queue.min(), queue.end());
         let first_behind = |limit: i64| {
             queue.first_where(self.fs.as_ref(), min, max, |unit| {
-                // A record that is gone is older than all that are there.
+                // A deleted record is older than all existing ones.
                 Ok(self.time_of(unit)?.is_some_and(|time| time >= limit))
             })
         };
@@ -66,7 +66,7 @@ impl Reader {
             Boundary::Lower => first_behind(timestamp_ms),
             Boundary::Upper => {
                 let behind = first_behind(timestamp_ms.saturating_add(1))?;
-                // Apache answers a time before everything with 0, one after everything with the end.
+                // Apache answers 0 for a time before all messages, and the end for one after them.
                 Ok(if behind == min { 0 } else { behind - 1 })
             }
         }

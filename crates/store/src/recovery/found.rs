@@ -14,22 +14,22 @@ use crate::queue::manifest::QueueManifest;
 use crate::queue::registry::Queues;
 use std::sync::Arc;
 
-/// Log and queues as they were found, and what earlier stores noted about them.
+/// Log and queues as a start found them, and what earlier stores recorded about them.
 pub(crate) struct Found {
     pub(crate) options: Arc<Options>,
     pub(crate) fs: Arc<dyn Fs>,
-    /// How the last store stopped; without its notes where another broker wrote since.
+    /// How the previous store stopped; without its notes if another broker wrote since.
     pub(crate) last_stop: LastStop,
     pub(crate) log: CommitLog,
     pub(crate) queues: Queues,
     /// The queues' files.
     pub(crate) discovered: DiscoveredQueues,
     pub(crate) checkpoint: Checkpoint,
-    /// What the checkpoint held.
+    /// The content of the checkpoint.
     pub(crate) times: Times,
-    /// No other broker wrote last.
+    /// Whether no other broker wrote last.
     pub(crate) was_ours: bool,
-    /// `deleted` has all deletions: no other broker worked here.
+    /// Whether `deleted` has all deletions, because no other broker worked here.
     pub(crate) knows_deletions: bool,
     /// Whole records that look torn.
     pub(crate) nul_records: NulRecords,
@@ -38,7 +38,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Looks at everything. Where that goes well the directory is marked as in use.
+    /// Inspects everything. If that succeeds, the directory is marked as in use.
     pub(crate) fn look(options: Options, fs: Arc<dyn Fs>, failure: Arc<Failure>) -> Result<Self, StoreError> {
         let root = &options.root;
         let mut last_stop = LastStop::look(fs.as_ref(), root)?;
@@ -47,15 +47,14 @@ impl Found {
         let (queues, discovered) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
         let checkpoint = Checkpoint::open(fs.as_ref(), root, crashed)?;
         let times = checkpoint.times();
-        // The lengths of all files are right: from here on something may change.
+        // All files have the right lengths, so from here on something may change.
         mark_open(fs.as_ref(), root, last_stop, options.queue_file_bytes)?;
         let nul_records = NulRecords::open(fs.as_ref(), root, crashed)?;
         let manifest = QueueManifest::open(fs.as_ref(), root)?;
         let (was_ours, knows_deletions) = (checkpoint.is_ours(), checkpoint.is_trusted(crashed));
         let deleted = DeletedTopics::open(fs.as_ref(), root, knows_deletions, crashed)?;
         if !was_ours && times != Times::default() {
-            // Another broker or an older version of ours wrote last. It made no notes, but may have left our abort
-            // file.
+            // Another broker or an older pyrmq wrote last. It made no notes, but may have left our abort file.
             last_stop = last_stop.without_notes();
         }
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What is known of log and queues before the replay: what of the log was durable, and where the replay begins.
+//! What is known of log and queues before the replay: which part of the log was durable, and where the replay begins.
 
 use crate::checkpoint::{Mark, SLACK_MS, Times};
 use crate::error::StoreError;
@@ -24,30 +24,30 @@ pub(super) fn beginning(found: &Found, must_rebuild: bool) -> Result<(i64, Mark,
     Ok((safe_segment(log, found.times)?, Mark::default(), 0))
 }
 
-/// What of the log was durable before the last stop.
+/// Which part of the log was durable before the last stop.
 pub(super) fn durable(found: &Found) -> Result<Durable, StoreError> {
     let (log, times) = (&found.log, found.times);
-    // Retention may have taken the mark's record.
+    // Retention may have deleted the mark's record.
     let is_past = times.log.is_some() && times.log.record < log.start();
     Ok(if !found.is_crash() {
         Durable::All
     } else if is_past || store_time_of(log, times.log)?.is_some() {
         Durable::InFrontOf(times.log.end)
     } else {
-        // A clock of ours that goes back by less is not noted. A Java broker's store has no mark, and stops the start
-        // rather than lose the good records after a damaged one.
+        // Smaller steps back of our clock are not noted. A Java broker's store has no mark; there, the start is refused
+        // rather than the good records after a damaged one lost.
         let slack_ms = if times.log.is_some() { SLACK_MS } else { 0 };
         Durable::OlderThan(times.physic_ms - slack_ms)
     })
 }
 
-/// From where on each whole record that looks torn was noted.
+/// Position from which on every whole record that looks torn was noted.
 pub(super) fn notes_from(found: &Found) -> i64 {
     let noted_from = found.last_stop.abort().notes_from;
     noted_from.map_or(i64::MAX, |from| from.max(found.nul_records.complete_from()))
 }
 
-/// The store time of a mark's record, if the log has it as the mark says.
+/// The store time of a mark's record, if the log has that record.
 fn store_time_of(log: &CommitLog, mark: Mark) -> Result<Option<i64>, StoreError> {
     if !mark.is_some() || mark.record < log.start() {
         return Ok(None);
@@ -70,8 +70,8 @@ pub(super) fn safe_segment(log: &CommitLog, times: Times) -> Result<i64, StoreEr
     Ok(log.start())
 }
 
-/// The position after the newest record that a queue knows, that record and its store time, if it is there; else the
-/// log's start.
+/// The position after the newest record that a queue knows, that record and its store time; if there is none, the log's
+/// start.
 fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<(i64, Mark, i64), StoreError> {
     let mut newest = None;
     for queue in queues.all() {

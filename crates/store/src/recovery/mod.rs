@@ -1,5 +1,5 @@
-//! What a start does, from top to bottom: `open.rs` looks at the directory (`found.rs`), `recover.rs` makes it whole,
-//! with what is known of it (`known.rs`) and a replay of the log (`replay.rs`), and `open.rs` puts the parts together.
+//! What a start does, in this order: `open.rs` inspects the directory (`found.rs`), `recover.rs` repairs it with what
+//! is known of it (`known.rs`) and a replay of the log (`replay.rs`), and `open.rs` puts the parts together.
 
 mod found;
 mod known;

@@ -1,4 +1,4 @@
-//! Opens a store: looks at its directory, makes it whole, and puts the parts together for service.
+//! Opens a store: inspects its directory, repairs it, and puts the parts together.
 
 use crate::append::appender::Appender;
 use crate::checkpoint::Mark;
@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
-/// Opens the store in a directory and locks that. Nothing runs by itself yet.
+/// Opens the store in a directory and locks the directory. No thread runs yet.
 pub(crate) fn open(
     options: Options,
     fs: Arc<dyn Fs>,
@@ -47,7 +47,7 @@ pub(crate) fn open(
     let mut found = Found::look(options, fs, failure)?;
     let recovered = recover(&mut found);
     if recovered.is_err() && !found.is_crash() {
-        // The stop before was a clean one, and this start changed nothing: the next one must see the same.
+        // The previous stop was clean and this start changed nothing: the next start must find the same.
         mark_closed(found.fs.as_ref(), &found.options.root)?;
     }
     let (recovered, is_wrong) = recovered?;
@@ -59,11 +59,11 @@ pub(crate) fn open(
     Ok((Arc::new(engine), guard))
 }
 
-/// Brings the notes of earlier stores in line with what recovery found.
+/// Adapts the notes of earlier stores to what recovery found.
 fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
     let crashed = found.is_crash();
     let fs = found.fs.as_ref();
-    // Where another broker stopped, a replay changed queues, or the file is missing, it is written anew.
+    // It is rewritten if another broker stopped last, a replay changed queues, or the file is missing.
     let says_all = !crashed && found.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
     found.manifest.settle(fs, says_all, is_wrong)?;
     found.manifest.is_undurable = crashed && found.queues.count() > 0;
@@ -72,7 +72,7 @@ fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<()
         .deleted
         .settle(fs, found.log.start(), found.log.appended())?;
     if !crashed {
-        // A clean stop left everything durable, whatever the other broker wrote here.
+        // A clean stop left everything durable, whatever other broker wrote here.
         found.checkpoint.update(|times| {
             times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
             times.log = recovered.last;
@@ -86,7 +86,7 @@ fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<()
     Ok(())
 }
 
-/// Notes in the abort file that the log is recovered.
+/// Records in the abort file that the log is recovered.
 fn mark_log_recovered(found: &Found) -> Result<(), StoreError> {
     let (options, fs, log) = (&found.options, found.fs.as_ref(), &found.log);
     found.nul_records.forget_found();
@@ -94,7 +94,7 @@ fn mark_log_recovered(found: &Found) -> Result<(), StoreError> {
     let noted = found.last_stop.abort();
     let is_read_durable = found.is_crash() && options.flush == FlushDiskType::Sync;
     if is_read_durable || noted.unsure_from.is_some() {
-        // What was written again is durable first, and with SYNC_FLUSH what is readable.
+        // First, rewritten data must be durable and, with SYNC_FLUSH, everything readable.
         found.nul_records.sync(fs)?;
         log.sync_to(end)?;
     }
@@ -167,12 +167,12 @@ fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError>
     })
 }
 
-/// Names that a killed process made may not be durable, and what follows trusts them: the segments in the log's
+/// Names that a killed process created may not be durable, and later steps rely on them: the segments in the log's
 /// directory, that directory, the root.
 fn sync_names(fs: &dyn Fs, root: &Path, log: &Path) -> Result<(), StoreError> {
     for directory in [log, parent(log), parent(root)] {
         match fs.sync_directory(directory) {
-            // A directory above ours that we may not read was not made by us.
+            // A parent directory that we may not read was not created by us.
             Err(error) if directory != log && error.kind() == io::ErrorKind::PermissionDenied => {}
             done => done.at("flush", directory)?,
         }

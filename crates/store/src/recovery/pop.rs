@@ -1,12 +1,12 @@
-//! Popped messages of a broker with `popConsumerKVServiceEnable`, found by name before anything is changed: it keeps
-//! what is in flight in RocksDB (`kvStore/`), which nobody here reads, so that opening such a store would lose the
-//! messages in silence. Check points in the log are served.
+//! Finds popped messages of a broker with `popConsumerKVServiceEnable` by name, before anything is changed. That broker
+//! keeps messages in flight in RocksDB (`kvStore/`), which pyrmq cannot read, so opening such a store would lose them
+//! silently. Check points in the log are served.
 
 use crate::error::StoreError;
 use crate::fs::{Context, Fs};
 use std::path::Path;
 
-/// What such a store holds.
+/// The content of such a store.
 const POPPED: &str = "POP messages in flight in RocksDB (popConsumerKVServiceEnable), which is not served: have the broker that wrote them move them to its log (mqadmin exportPopRecord)";
 
 /// Refuses a store with popped messages in RocksDB.

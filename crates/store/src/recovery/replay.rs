@@ -1,7 +1,8 @@
-//! The replay of the log at the start: finds where it ends, and puts its records into their queues.
+//! The replay of the log at the start: finds its end, and puts its records into their queues.
 //!
-//! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered
-//! meanwhile, forty bytes a record and at most [`MAX_COLLECTED`] records; what lies after those is read a second time.
+//! The log is read once, with checksums; nothing is changed before its end is known. The units for the queues are
+//! collected meanwhile, forty bytes per record and at most [`MAX_COLLECTED`] records; what follows those is read a
+//! second time.
 
 use crate::checkpoint::Mark;
 use crate::delay::delay_of;
@@ -21,27 +22,27 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Records whose units are kept in memory at most: 80 MiB.
+/// Maximum number of records whose units are kept in memory: 80 MiB.
 const MAX_COLLECTED: usize = 1 << 21;
-/// No record has fewer bytes.
+/// Minimum size of a record.
 const MIN_RECORD_BYTES: i64 = 91;
-/// From this many bytes on, all processors read. Below it, everything happens in order, so that a test can replay it.
+/// Number of bytes at which all processors read. Below it, everything happens in order, so that a test can replay it.
 const PARALLEL_FROM: i64 = 1 << 28;
 
-/// What recovery found.
+/// The result of a recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
     /// Store time of the newest record, ms.
     pub(crate) last_store_ms: i64,
     /// Records that were replayed.
     pub(crate) replayed: u64,
-    /// All queues were built from the log's start.
+    /// Whether all queues were built from the log's start.
     pub(crate) rebuilt: bool,
-    /// The newest record, if one was met.
+    /// The newest record, if any was read.
     pub(crate) last: Mark,
 }
 
-/// Added to the reason where only the process has ended, which damages nothing: something else lost unwritten pages.
+/// Added to the reason after a kill, which damages nothing: something else lost unwritten pages.
 const LOST_PAGES: &str = " (no fsync had made this part of the log durable; if its file system was unmounted by force \
                           or its disk was gone for a while, unwritten pages were lost with that: `pyrmq log repair` \
                           mends it)";
@@ -50,22 +51,22 @@ const LOST_PAGES: &str = " (no fsync had made this part of the log durable; if i
 #[derive(Debug)]
 struct ReplayedEntry {
     queue: Arc<ConsumeQueue>,
-    /// Its index there.
+    /// Its index in the queue.
     index: i64,
     unit: CqUnit,
 }
 
-/// What was read of one segment.
+/// The result of reading one segment.
 #[derive(Debug)]
 struct ReplayedSegment {
-    /// After its last sound record, or the next segment's begin.
+    /// Position after its last valid record, or the start of the next segment.
     end: i64,
-    /// Why it ends before the segment does, if something unsound is there.
+    /// Why it ends before the segment does, if something invalid is there.
     reason: Option<String>,
-    /// What queues get of the records before `collected_to`.
+    /// The units for the queues of the records before `collected_to`.
     entries: Vec<ReplayedEntry>,
     collected_to: i64,
-    /// How many records that were, the newest of them and its store time.
+    /// The number of these records, the newest of them and its store time.
     summary: Recovered,
 }
 
@@ -84,7 +85,8 @@ pub(crate) struct Replay<'w> {
     pub(crate) queues: &'w Queues,
     pub(crate) crashed: bool,
     pub(crate) trust: Trust<'w>,
-    /// The system ran on since the last write: only the newest record may be torn, by a write that was cut off.
+    /// Whether the system has run on since the last write: then only the newest record may be torn, by a write that was
+    /// cut off.
     pub(crate) is_kill: bool,
     pub(crate) deleted: &'w Positions,
     pub(crate) check_crc: bool,
@@ -92,10 +94,11 @@ pub(crate) struct Replay<'w> {
 }
 
 impl Replay<'_> {
-    /// Reads to the log's end and refuses a log that is damaged before what was durable. Changes nothing in queues.
+    /// Reads to the log's end, and refuses a log that is damaged before data that was durable. Changes nothing in
+    /// queues.
     pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
         let mut parts = self.read_segments(start)?;
-        // A segment in which the log ends makes those after it void.
+        // A segment in which the log ends invalidates later ones.
         let whole = parts
             .iter()
             .position(|(limit, part)| part.end < *limit)
@@ -126,7 +129,7 @@ impl Replay<'_> {
         self.refuse_newer(end)?;
         if let Some(reason) = reason {
             tracing::warn!(position = end, %reason, "the commit log ends here");
-            // Something unsound that no crash explains is kept from being read as a record later.
+            // Something invalid that no crash explains must not be read as a record later.
             if !self.crashed {
                 self.log.cut(end, false)?;
             }
@@ -134,7 +137,7 @@ impl Replay<'_> {
         Ok(ValidLog { start, end, parts })
     }
 
-    /// Refuses a log that goes on with records of a kind that this version does not know: cutting them would lose them.
+    /// Refuses a log that continues with records of an unknown kind: cutting them would lose them.
     fn refuse_newer(&self, end: i64) -> Result<(), StoreError> {
         let Some(segment) = self.log.segment_at(end) else {
             return Ok(());
@@ -154,8 +157,8 @@ impl Replay<'_> {
         })
     }
 
-    /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be
-    /// read by itself. Where there are several, all processors read.
+    /// Reads every segment from a position on, and finds its end. A segment begins with a record, so each can be read
+    /// by itself; if there are several, all processors read.
     fn read_segments(&self, start: i64) -> Result<Vec<(i64, ReplayedSegment)>, StoreError> {
         let length = self.log.segment_bytes();
         let ranges: Vec<(i64, i64)> = self
@@ -251,8 +254,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts the records of a range that was found valid into their queues; `None` when a queue has a gap and the replay
-    /// did not begin at the log's start.
+    /// Puts the records of a valid range into their queues; `None` if a queue has a gap and the replay did not begin at
+    /// the log's start.
     pub(crate) fn run(&self, valid_log: ValidLog, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
         let ValidLog { start, end, parts } = valid_log;
         if self.crashed || is_whole {
@@ -284,7 +287,7 @@ impl Replay<'_> {
         Ok(Some(recovered))
     }
 
-    /// What a queue gets of a record, if any does.
+    /// The unit of a record, if a queue gets it.
     fn entry_of(&self, record: &Record<'_>) -> Option<ReplayedEntry> {
         if sys_flag::is_hidden(record.sys_flag)
             || record.sys_flag & sys_flag::INNER_BATCH != 0
@@ -303,7 +306,7 @@ impl Replay<'_> {
         })
     }
 
-    /// What a queue keeps of a record besides its place.
+    /// The tags code of a record's unit.
     fn tags_code_of(&self, record: &Record<'_>) -> i64 {
         match delay_of(record.topic, record.properties, self.delay_levels_ms) {
             Some(delay_ms) => record.store_timestamp_ms + delay_ms,
@@ -311,18 +314,18 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts a record into its queue; false when the queue has a gap before it that a longer replay can fill.
+    /// Puts a record into its queue. False: the queue has a gap before it that a longer replay can fill.
     fn dispatch(&self, entry: &ReplayedEntry, is_whole: bool) -> Result<bool, StoreError> {
         let ReplayedEntry { queue, index, unit } = entry;
         let (index, next) = (*index, queue.next());
         if index == 0 && next > 0 {
-            // The topic was deleted and made again.
+            // The topic was deleted and created again.
             queue.reset(self.fs)?;
         } else if index != next && self.has_no_record(queue)? {
             if !is_whole {
                 return Ok(false);
             }
-            // Older records are gone: the queue begins here.
+            // Older records are gone, so the queue begins here.
             queue.begin_at(self.fs, index)?;
         } else if index < next {
             tracing::warn!(
@@ -336,7 +339,7 @@ impl Replay<'_> {
             if !is_whole {
                 return Ok(false);
             }
-            // What is missing stood between the queue's newest record and this one.
+            // The missing records were between the queue's newest record and this one.
             let newest = queue.last(self.fs)?.map_or(0, CqUnit::end).max(self.log.start());
             if index - next > (unit.position - newest) / MIN_RECORD_BYTES {
                 tracing::warn!(
@@ -365,7 +368,7 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    /// True for a queue without units, or whose newest unit is of a record before the log's start.
+    /// Whether a queue has no units, or its newest unit belongs to a record before the log's start.
     fn has_no_record(&self, queue: &ConsumeQueue) -> Result<bool, StoreError> {
         if queue.end() == queue.min() {
             return Ok(true);

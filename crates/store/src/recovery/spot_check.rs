@@ -1,12 +1,11 @@
-//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `manifest.rs`); where a
-//! Java broker stopped, only the log knows which queues there must be.
+//! Looks for queues that lost files since the last stop. `queueEnds` has what we recorded (see `manifest.rs`); after a
+//! Java broker's stop only the log shows which queues must exist.
 //!
-//! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log.
-//! A record whose queue is missing, or ends before it, shows that the queues must be rebuilt. It does not where its
-//! topic was deleted since: no queue of the topic is there and the broker's table does not have it, or the topic was
-//! made again, so that its queues begin after the record. That alone says so where a Java broker may have deleted
-//! topics; where only ours did, whose deletions are known, another record of the topic must stand before its own
-//! queue's first one.
+//! So records at the start of each segment are read, `compare_bytes` in all: the whole of a smaller log. A record whose
+//! queue is missing, or ends before it, shows that the queues must be rebuilt, unless its topic was deleted since. That
+//! is so if no queue of the topic exists and the broker's table does not have it, or if the topic was created again, so
+//! that its queues begin after the record. The latter alone counts if a Java broker may have deleted topics. If only we
+//! did, whose deletions are recorded, another record of the topic must also be before the start of its own queue.
 
 use crate::error::StoreError;
 use crate::format::to_i64;
@@ -21,7 +20,7 @@ use pyrmq_remoting::message::{Record, sys_flag};
 use std::cell::OnceCell;
 use std::path::Path;
 
-/// Bytes that are read of a segment at least: what a reader reads at once.
+/// Minimum number of bytes read of a segment: what a reader reads at once.
 const LEAST: i64 = 1 << 20;
 
 /// Looks for a queue that lacks units of records in the log.
@@ -32,25 +31,25 @@ pub(crate) struct SpotCheck<'c> {
     pub(crate) log: &'c CommitLog,
     pub(crate) queues: &'c Queues,
     pub(crate) deleted: &'c Positions,
-    /// `deleted` has all deletions: no other broker worked here.
+    /// Whether `deleted` has all deletions, because no other broker worked here.
     pub(crate) knows_deletions: bool,
-    /// Records from here on are not looked at.
+    /// Records from this position on are not checked.
     pub(crate) end: i64,
-    /// Bytes that are read at most.
+    /// Maximum number of bytes read.
     pub(crate) budget: i64,
 }
 
-/// The place of a record in its queue.
+/// The position of a record relative to its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Whole,
     Missing,
-    /// It is missing, unless the topic was deleted and made again.
+    /// It is missing, unless the topic was deleted and created again.
     Unsure,
 }
 
 impl SpotCheck<'_> {
-    /// The queue's topic and id, if there is one.
+    /// The topic and id of such a queue, if there is one.
     pub(crate) fn run(&self) -> Result<Option<(String, i32)>, StoreError> {
         let table = OnceCell::new();
         let mut missing = None;
@@ -79,7 +78,7 @@ impl SpotCheck<'_> {
         Ok(unsure.pop())
     }
 
-    /// Visits the inspected records that belong into a queue, until `take` returns false.
+    /// Visits the inspected records that belong to a queue, until `take` returns false.
     fn each(&self, mut take: impl FnMut(&Record<'_>) -> Result<bool, StoreError>) -> Result<(), StoreError> {
         let log = self.log;
         let bases: Vec<i64> = log.segments().iter().map(|segment| segment.base).collect();
@@ -152,7 +151,7 @@ impl SpotCheck<'_> {
     }
 }
 
-/// What is read: from the beginning of each segment, or of every n-th where there are very many.
+/// The ranges to read: at the start of each segment, or of every n-th if there are very many.
 fn samples(bases: &[i64], segment_bytes: i64, end: i64, budget: i64) -> Vec<(i64, i64)> {
     if budget < LEAST {
         return Vec::new();
@@ -165,7 +164,7 @@ fn samples(bases: &[i64], segment_bytes: i64, end: i64, budget: i64) -> Vec<(i64
     bases.into_iter().step_by(step).map(sample).collect()
 }
 
-/// Whether the broker's table has a topic; where it cannot be read it may.
+/// Whether the broker's table has a topic; true if the table cannot be read.
 pub(crate) fn knows(fs: &dyn Fs, root: &Path, table: &OnceCell<Option<Json>>, topic: &str) -> bool {
     let table = table.get_or_init(|| {
         let bytes = fs.read(&root.join("config").join("topics.json")).ok()?;

@@ -1,5 +1,5 @@
-//! Directories of kinds that this store does not write, found by name before anything is changed: a store that would
-//! work on half of what is there loses messages in silence.
+//! Finds directories of kinds that this store does not write by name, before anything is changed: a store that worked
+//! on half of the data would lose messages silently.
 
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
@@ -8,7 +8,7 @@ use crate::options::timer::TimerOptions;
 use std::io;
 use std::path::Path;
 
-/// Directories that must have no file in them.
+/// Directories that must not contain a file.
 const DIRECTORIES: &[(&str, &str)] = &[
     (
         "batchconsumequeue",
@@ -19,7 +19,7 @@ const DIRECTORIES: &[(&str, &str)] = &[
     ("tiered_index_file", TIERED),
 ];
 
-/// Files that must not be there (Apache `DefaultMetadataStore` of the tiered store).
+/// Files that must not exist (Apache `DefaultMetadataStore` of the tiered store).
 const FILES: &[(&str, &str)] = &[("config/tieredStoreMetadata.json", TIERED)];
 
 const TIERED: &str = "tiered storage (messageStorePlugIn)";
@@ -61,7 +61,7 @@ const SLOT: usize = 32;
 /// Bytes of a record in the timer's log (Apache `TimerLog`).
 const TIMER_RECORD: usize = 52;
 
-/// Finds what this store does not write.
+/// Refuses a directory that contains what this store does not write.
 pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(), StoreError> {
     for (name, what) in DIRECTORIES {
         let path = root.join(name);
@@ -115,9 +115,9 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
     refuse_timers(fs, root, timer.precision_ms)
 }
 
-/// Without a timer: a wheel with messages that are still to be delivered is not ours to drop. After a crash the wheel
-/// may lack what its log has after the position in `config/timercheck` (Apache `TimerCheckpoint`: time and log position
-/// up to which the wheel is done, both int64).
+/// Without a timer: refuses a wheel with messages that are still to be delivered. After a crash the wheel may lack what
+/// its log has after the position in `config/timercheck` (Apache `TimerCheckpoint`: time and log position up to which
+/// the wheel is done, both int64).
 fn refuse_timers(fs: &dyn Fs, root: &Path, precision_ms: i64) -> Result<(), StoreError> {
     let log = root.join("timerlog");
     if !has_files(fs, &log, 1)? {

@@ -1,4 +1,4 @@
-//! Which files a log has.
+//! The files of a log.
 
 use crate::error::StoreError;
 use crate::format::parse_file_name;
@@ -23,8 +23,8 @@ impl LogFile {
     }
 }
 
-/// The files of the log in a directory, in order: those named by the position of their first byte, twenty digits. One
-/// without a byte was being made when the broker stopped, and is left out.
+/// The files of the log in a directory, in order: those named by the position of their first byte, twenty digits. An
+/// empty one was being created when the broker stopped, and is skipped.
 pub fn log_files(fs: &dyn Fs, directory: &Path) -> Result<Vec<LogFile>, StoreError> {
     let entries = fs.list(directory).at("list", directory)?;
     let files = entries

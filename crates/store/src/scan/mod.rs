@@ -1,8 +1,7 @@
 //! Reads the files of a log without a store: those of any broker, stopped or running, and copies of them.
 //!
-//! What is found goes to a visitor; nothing here knows what it is read for. Nothing is changed and nothing is locked: a
-//! running broker may write behind the last record, and its retention may delete a file, which stays readable while it
-//! is open.
+//! Records go to a visitor; nothing here knows what they are read for. Nothing is changed or locked: a running broker
+//! may write after the last record, and its retention may delete a file, which stays readable while it is open.
 
 mod files;
 mod plan;
@@ -21,29 +20,29 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that tell a record's size and magic number.
+/// Bytes that contain a record's size and magic number.
 const HEAD: usize = 8;
-/// Read at once where whole records are wanted.
+/// Number of bytes read at once for whole records.
 const CHUNK: usize = 1 << 20;
-/// Read at once where only heads are wanted: large bodies are passed over.
+/// Number of bytes read at once for heads only: large bodies are skipped.
 const HEAD_CHUNK: usize = 1 << 16;
-/// A head as far as it tells the record's position and store time, with hosts of whatever kind.
+/// Bytes of a head that contain the record's position and store time, with any kind of hosts.
 const LONG_HEAD: usize = 72;
 
 /// Why reading stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// It came to the position where it was to stop, or to the end of the file.
+    /// The end of the requested range, or of the file, was reached.
     End,
-    /// The visitor wanted no more.
+    /// The visitor stopped it.
     Paused,
     /// Zeros: nothing was written here yet.
     Unused,
-    /// No record can be read at the position, and why.
+    /// No record can be read at the position, for this reason.
     Damaged(String),
 }
 
-/// Walks over the records of one file.
+/// Reads the records of one file.
 #[derive(Debug)]
 pub struct LogScan {
     file: Arc<dyn File>,
@@ -51,9 +50,9 @@ pub struct LogScan {
     base: i64,
     /// Position after the file's last byte.
     end: i64,
-    /// Where the next record is expected.
+    /// Position of the next record.
     position: i64,
-    /// Records from here on are left out.
+    /// Records from this position on are skipped.
     until: i64,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
@@ -62,7 +61,7 @@ pub struct LogScan {
 }
 
 impl LogScan {
-    /// Opens a file for its records that begin in `from..until`; `from` is where one begins.
+    /// Opens a file for its records that begin in `from..until`; a record must begin at `from`.
     pub fn open(fs: &dyn Fs, file: &LogFile, from: i64, until: i64) -> Result<Self, StoreError> {
         Ok(Self {
             file: fs.open_read(&file.path).at("open", &file.path)?,
@@ -77,7 +76,7 @@ impl LogScan {
         })
     }
 
-    /// Compares bodies with their checksums.
+    /// Makes the scan compare bodies with their checksums.
     #[must_use]
     pub fn checking_bodies(self) -> Self {
         Self {
@@ -86,12 +85,12 @@ impl LogScan {
         }
     }
 
-    /// Where the next record is expected.
+    /// Position of the next record.
     pub fn position(&self) -> i64 {
         self.position
     }
 
-    /// Gives each record and its bytes to the visitor until it breaks.
+    /// Passes each record and its bytes to the visitor until it breaks.
     pub fn visit(
         &mut self,
         mut visitor: impl FnMut(&Record<'_>, &[u8]) -> ControlFlow<()>,
@@ -116,7 +115,7 @@ impl LogScan {
         }
     }
 
-    /// The size of the record at the position, past the blank one that ends a file; or why there is none.
+    /// The size of the record at the position, after a blank one that ends a file; or why there is none.
     fn record_size(&mut self, chunk: usize) -> Result<Result<usize, Stop>, StoreError> {
         if self.position >= self.until || self.position >= self.end {
             return Ok(Err(Stop::End));
@@ -138,7 +137,7 @@ impl LogScan {
         Ok(Err(Stop::Damaged(reason)))
     }
 
-    /// `size` bytes at the position, fewer only at the end of the file; when they are not in memory, a chunk is read.
+    /// `size` bytes at the position, fewer only at the end of the file. If they are not in memory, a chunk is read.
     fn window(&mut self, size: usize, chunk: usize) -> Result<&[u8], StoreError> {
         let have = self.buffer_at + to_i64(self.buffer.len()) - self.position;
         if self.position < self.buffer_at || have < to_i64(size) {

@@ -7,7 +7,7 @@ use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::store_timestamp_of;
 use std::collections::BTreeSet;
 
-/// Records that lie together in one file.
+/// Consecutive records of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Position of the first.
@@ -16,28 +16,28 @@ pub struct Piece {
     pub until: i64,
     /// Position of the last.
     pub last: i64,
-    /// How many there are.
+    /// Number of records.
     pub records: u64,
-    /// The earliest time at which one was stored, ms.
+    /// The earliest store time of a record, ms.
     pub first_ms: i64,
-    /// The latest.
+    /// The latest store time, ms.
     pub last_ms: i64,
-    /// Their topics, where [`PlanLimits::with_topics`] asks for them.
+    /// Their topics, if [`PlanLimits::with_topics`] is set.
     pub topics: BTreeSet<String>,
 }
 
-/// How to cut.
+/// Limits of the pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanLimits {
-    /// A piece ends after so many bytes.
+    /// Number of bytes after which a piece ends.
     pub piece_bytes: i64,
-    /// So many records are taken at most.
+    /// Maximum number of records in all.
     pub records: u64,
-    /// Names the topics of each piece: then whole records are read.
+    /// Whether to list the topics of each piece, for which whole records are read.
     pub with_topics: bool,
 }
 
-/// The pieces from the scan's position on, and why they end; the scan then stands after the last one.
+/// The pieces from the scan's position on, and why they end. The scan is then after the last one.
 pub fn plan(scan: &mut LogScan, limits: PlanLimits) -> Result<(Vec<Piece>, Stop), StoreError> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut left = limits.records;

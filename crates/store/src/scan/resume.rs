@@ -1,7 +1,7 @@
-//! Finds the next sound record after a damage.
+//! Finds the next valid record after damage.
 //!
-//! Bodies hold whatever senders like, also bytes that look like a record. So a place only counts if it names its own
-//! position and if its body fits its checksum.
+//! Bodies contain whatever senders like, including bytes that look like a record. So bytes only count as one if they
+//! name their own position and their body matches its checksum.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
@@ -9,18 +9,18 @@ use crate::fs::Context;
 use crate::scan::{CHUNK, HEAD, LogScan, named_position, sound};
 use pyrmq_remoting::message::record::{Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
 
-/// Bytes of a head up to the position that it names, that included.
+/// Bytes of a head up to and including the position that it names.
 const NAMED: usize = PHYSICAL_OFFSET_AT + 8;
 /// Bytes before the magic number.
 const MAGIC_AT: usize = 4;
 
 impl LogScan {
-    /// Moves to the next sound record after the position; false, and no move, when the file has none.
+    /// Moves to the next valid record after the position. False, without moving: the file has none.
     pub fn skip_damage(&mut self) -> Result<bool, StoreError> {
         self.find_sound(self.position + 1)
     }
 
-    /// Moves to the next sound record from this position on; false, and no move, when the file has none.
+    /// Moves to the next valid record from this position on. False, without moving: the file has none.
     pub fn find_sound(&mut self, from: i64) -> Result<bool, StoreError> {
         let mut at = from.max(self.base);
         let mut chunk = Vec::new();
@@ -48,7 +48,7 @@ impl LogScan {
             if got < NAMED {
                 return Ok(false);
             }
-            // The next chunk begins with what may be the front of a head.
+            // The next chunk begins with bytes that may be the start of a head.
             at += to_i64(got - NAMED + 1);
         }
         Ok(false)

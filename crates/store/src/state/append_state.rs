@@ -1,4 +1,4 @@
-//! What the append lock guards: the end of the log, and what queues and index have not yet got of its newest records.
+//! What the append lock guards: the end of the log, and what queues and index have yet to get of its newest records.
 
 use crate::checkpoint::Mark;
 use crate::format::CqUnit;
@@ -15,7 +15,7 @@ pub(crate) struct AppendState {
     pub(crate) tail: Tail,
     /// Keys that wait for the index thread.
     pub(crate) index: PendingKeys,
-    /// False while the index thread still reads the log: it will meet the new records there.
+    /// False while the index thread still reads the log, where it will reach the new records.
     pub(crate) index_direct: bool,
     /// Units that become readable once they are durable (`SYNC_FLUSH`).
     pub(crate) deferred: VecDeque<Deferred>,
@@ -35,7 +35,7 @@ pub(crate) struct Deferred {
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) bytes: u64,
-    /// Entries that the index has not got.
+    /// Number of entries that wait for the index.
     pub(crate) keys_waiting: usize,
 }
 

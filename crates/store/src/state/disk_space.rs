@@ -1,7 +1,7 @@
-//! How full the disk is, and when that forbids to write (Apache `CleanCommitLogService.isSpaceFull`).
+//! How full the disk is, and when that forbids writing (Apache `CleanCommitLogService.isSpaceFull`).
 //!
-//! Above `diskSpaceWarningLevelRatio` writes are refused until space is back. That ratio does not count while
-//! `diskSpaceEnoughBytes` are free; below `diskSpaceMinFreeBytes` nothing is written.
+//! Above `diskSpaceWarningLevelRatio` writes are refused until space is free again, unless `diskSpaceEnoughBytes` are
+//! free. Below `diskSpaceMinFreeBytes` nothing is written.
 
 use crate::error::StoreError;
 use crate::fs::Space;
@@ -9,19 +9,19 @@ use crate::live::Live;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// The space of the file system, as last seen.
+/// The space of the file system, as last measured.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     is_full: AtomicBool,
-    /// The system refused a write for want of space since the last look.
+    /// Whether the system refused a write for lack of space since the last check.
     was_refused: AtomicBool,
     total: AtomicU64,
     free: AtomicU64,
-    /// Bytes that may still be written before the space is looked at again.
+    /// Bytes that may be written before the space is checked again.
     credit: AtomicI64,
 }
 
-/// The space is not looked at more often than this.
+/// Minimum number of written bytes between two checks.
 const MIN_CREDIT: u64 = 1 << 18;
 
 impl Disk {
@@ -39,14 +39,14 @@ impl Disk {
         }
     }
 
-    /// The system refused a write for want of space: nothing is written until the next look.
+    /// Records that the system refused a write for lack of space: nothing is written until the next check.
     pub(crate) fn refuse(&self) {
         self.was_refused.store(true, Ordering::Relaxed);
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Notes that bytes were written. True when it is time to look at the space: a fast writer fills a small disk
-    /// between two looks of the clock.
+    /// Counts written bytes. True: the space should be checked now, since a fast writer fills a small disk between two
+    /// periodic checks.
     pub(crate) fn spend(&self, bytes: u64) -> bool {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.credit.fetch_sub(bytes, Ordering::Relaxed) < bytes
@@ -56,7 +56,7 @@ impl Disk {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// What forbids writing, if anything does.
+    /// The limit that forbids writing, if any does.
     fn limit(&self, live: &Live) -> Option<String> {
         let free = self.free();
         if free < live.disk_min_free_bytes() {

@@ -1,4 +1,4 @@
-//! What the store calls back, besides the senders: each is set once, by the program that opened the store.
+//! Callbacks of the store other than those of sends. Each is set once, by the program that opened the store.
 
 use crate::message::{OnArrival, OnSlowFlush};
 use std::sync::{Arc, OnceLock};
@@ -11,14 +11,14 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Sets what is called when messages became readable.
+    /// Sets the listener for readable messages.
     pub(crate) fn set_arrival(&self, listener: Arc<OnArrival>) {
         if self.arrival.set(listener).is_err() {
             tracing::warn!("a second arrival listener was ignored");
         }
     }
 
-    /// Sets what is called while an inline fsync is slow.
+    /// Sets the callback that runs while an inline fsync is slow.
     pub(crate) fn set_slow_flush(&self, listener: Arc<OnSlowFlush>) {
         if self.slow_flush.set(listener).is_err() {
             tracing::warn!("a second listener for a disk that hangs was ignored");

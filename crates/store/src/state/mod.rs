@@ -1,4 +1,4 @@
-//! Whether the store takes messages, and what prevents it: all parts look here, and report their failures here.
+//! Whether the store accepts messages, and what prevents it. All parts check this, and report their failures here.
 //!
 //! A failed write or fsync is final: the store turns read-only, and the next start checks everything. A full disk, and
 //! consume queues that cannot be written, are temporary.
@@ -21,7 +21,7 @@ use crate::state::stall::Stall;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What all parts know of the store's state.
+/// The part of the store's state that all parts share.
 pub(crate) struct StoreState {
     options: Arc<Options>,
     live: Arc<Live>,
@@ -29,11 +29,12 @@ pub(crate) struct StoreState {
     log: Arc<CommitLog>,
     group_commit: Arc<GroupCommit<StoreError>>,
     closed: AtomicBool,
-    /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
+    /// Up to where everything is durable and readable; it lags behind `log.flushed()` while a round makes units
+    /// readable.
     pub(crate) readable: AtomicI64,
     pub(crate) disk: Disk,
     pub(crate) stall: Stall,
-    /// The failed fsync was noted for the next start.
+    /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
 }
 
@@ -59,7 +60,7 @@ impl StoreState {
         }
     }
 
-    /// No put begins from here on. Only under the append lock, so that none is under way.
+    /// Refuses all further puts. Only under the append lock, so that none is in progress.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -75,25 +76,25 @@ impl StoreState {
         Ok(())
     }
 
-    /// An error once the store is closed or has failed: what reads still goes on.
+    /// An error once the store is closed or has failed; reads continue.
     pub(crate) fn check_sound(&self) -> Result<(), StoreError> {
         self.check_open()?;
         self.log.failure.check()
     }
 
-    /// An error where no message can be stored.
+    /// An error if no message can be stored.
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         self.check_sound()?;
         self.check_space()
     }
 
-    /// An error where no message can be stored for now.
+    /// An error if no message can be stored for now.
     pub(crate) fn check_space(&self) -> Result<(), StoreError> {
         self.disk.check(&self.live, self.log.directory())?;
         self.stall.check()
     }
 
-    /// Looks how full the disk is.
+    /// Checks how full the disk is.
     pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let space = self.fs.space(directory).at("read the space of", directory)?;
@@ -116,7 +117,7 @@ impl StoreState {
     }
 
     /// Leaves a note for the next start that something failed to become durable: what the system still holds of it must
-    /// be written again.
+    /// be rewritten.
     pub(crate) fn note_unsure(&self) {
         if !self.noted_unsure.swap(true, Ordering::AcqRel) {
             let options = &self.options;
@@ -137,11 +138,11 @@ impl StoreState {
         }
     }
 
-    /// Handles a failure outside of the append path: readers would miss what cannot be written to queues or index.
+    /// Handles a failure outside of the append path: readers would miss units or keys that cannot be written.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {
-            // Nothing is lost: what could not be written is still in memory or in the log.
+            // Nothing is lost: the data is still in memory or in the log.
             tracing::warn!(%error, "{what}, will try again");
             return self.note_full(&error);
         }

@@ -1,4 +1,4 @@
-//! What the parts of a store share: each part keeps what it needs of it.
+//! What the parts of a store share: each keeps references to what it needs.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;

@@ -5,7 +5,7 @@ use crate::sync::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The reason why consume queues cannot be written for now, if there is one.
+/// Why consume queues cannot be written for now, if they cannot.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     is_set: AtomicBool,
@@ -23,7 +23,7 @@ impl Stall {
         self.is_set.store(true, Ordering::Release);
     }
 
-    /// All consume queues were written.
+    /// Ends the stall: all consume queues were written.
     pub(crate) fn end(&self) {
         if self.is_set.load(Ordering::Acquire) {
             let mut reason = lock(&self.reason);

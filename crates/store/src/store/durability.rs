@@ -1,17 +1,17 @@
-//! What of a store is durable.
+//! Which part of a store is durable.
 
 use crate::error::StoreError;
 use crate::store::Store;
 use pyrmq_remoting::message::Durability;
 
 impl Store {
-    /// Calls back when everything before `position` is durable, or with the error of the fsync or a timeout. The call
-    /// comes from another thread, or from this one when nothing is left to do.
+    /// Calls back when everything before `position` is durable, or with the fsync's error or a timeout. The callback
+    /// runs on another thread, or on this one if nothing is left to do.
     pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         self.engine.flusher.when_durable(position, Box::new(done));
     }
 
-    /// Calls back when everything before `position` has reached a level: at once for [`Durability::Memory`], as
+    /// Calls back when everything before `position` has reached a level: at once for [`Durability::Memory`], like
     /// [`Store::when_durable`] for [`Durability::Local`].
     pub fn when_reached(
         &self,
@@ -25,14 +25,14 @@ impl Store {
         }
     }
 
-    /// Makes everything durable that was stored before the call, and returns when it is. Call this before progress is
-    /// written elsewhere: a power loss must not keep the progress and lose the messages.
+    /// Makes everything durable that was stored before the call, and then returns. Call this before progress is written
+    /// elsewhere: a power loss must not leave the progress and take the messages.
     pub fn flush(&self) -> Result<(), StoreError> {
         self.engine.shared.state.check_sound()?;
         self.engine.flusher.flush_round()
     }
 
-    /// What everything before a position has reached.
+    /// The level that everything before a position has reached.
     pub fn durability(&self, position: i64) -> Durability {
         if position <= self.engine.shared.log.flushed() {
             Durability::Local

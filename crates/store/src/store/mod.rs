@@ -1,5 +1,5 @@
-//! The store as its users see it: its life, and what is stored. `durability.rs` has what is durable, `reads.rs` what is
-//! read.
+//! The store's public face: its life cycle, and storing messages. `durability.rs` has the durability of messages,
+//! `reads.rs` the reads.
 
 mod durability;
 mod reads;
@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 
 /// A message log in a directory. All methods may be called from any thread.
 ///
-/// Dropping it closes it; [`Store::close`] also returns whether that went well.
+/// Dropping it closes it; [`Store::close`] also returns whether that succeeded.
 #[derive(Debug)]
 pub struct Store {
     engine: Arc<Engine>,
@@ -42,8 +42,8 @@ impl Store {
         Ok(store)
     }
 
-    /// As [`Store::open`], without threads: nothing happens by itself; the caller does the work with [`Store::run`].
-    /// For tests that replay a run exactly.
+    /// Like [`Store::open`], without threads: the caller does the work with [`Store::run`]. For tests that replay a run
+    /// exactly.
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         let (engine, guard) = open(options, fs)?;
         let running = Running {
@@ -56,13 +56,13 @@ impl Store {
         }))
     }
 
-    /// Does one piece of the work that the store's threads do; for a store without threads.
+    /// Runs one task of the store's threads, for a store without threads.
     pub fn run(&self, task: MaintenanceTask) -> Result<(), StoreError> {
         maintenance::run(&self.engine, task)
     }
 
     /// Sets the listener for readable messages; once, before the first message. Later calls do nothing. The listener
-    /// runs on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
+    /// runs on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be fast.
     pub fn on_arrival(&self, listener: Arc<OnArrival>) {
         self.engine.shared.listeners.set_arrival(listener);
     }
@@ -78,8 +78,8 @@ impl Store {
         self.engine.appender.put(message)
     }
 
-    /// As [`Store::put`], for a message that this store has taken before and puts into another queue: the size was
-    /// allowed then, so today's `maxMessageSize` does not count.
+    /// Like [`Store::put`], for a message that this store accepted before and puts into another queue: its size was
+    /// allowed then, so a smaller `maxMessageSize` does not refuse it now.
     pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
         self.engine.appender.put_accepted(message)
     }
@@ -89,13 +89,13 @@ impl Store {
         self.engine.appender.put_batch(batch)
     }
 
-    /// An append batch of this store: puts that go into the log together.
+    /// Creates an append batch of this store: puts that enter the log together.
     pub fn append_batch(&self) -> AppendBatch {
         AppendBatch::new(&self.engine.appender)
     }
 
-    /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a
-    /// queue.
+    /// Removes a topic's queues and deletes their files, durably. Its records stay, without a queue, until their
+    /// segments are deleted.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.engine.queue_maintenance.delete_topic(topic)
     }
@@ -105,29 +105,30 @@ impl Store {
         self.engine.shared.queues.topics()
     }
 
-    /// Deletes segments that are old enough now, whatever the hour. Returns how many files went.
+    /// Deletes segments that are old enough now, at any hour. Returns how many files it deleted.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
         self.engine.shared.state.check_open()?;
         self.engine.retention.clean(true)
     }
 
-    /// Up to where of the log segments go once another tenth of `storeMaxBytes` is stored; `None` without that limit.
+    /// Position before which segments are deleted once another tenth of `storeMaxBytes` is stored; `None` without that
+    /// limit.
     pub fn goes_soon(&self) -> Option<i64> {
         self.engine.retention.goes_soon()
     }
 
-    /// The settings at the start; [`Store::live`] has the values of those that may have changed since.
+    /// The settings at the start; [`Store::live`] has those that may have changed since.
     pub fn options(&self) -> &Options {
         &self.engine.shared.options
     }
 
-    /// The values in force of the settings that may change.
+    /// The current values of the settings that may change.
     pub fn live(&self) -> &Live {
         &self.engine.shared.live
     }
 
-    /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from
-    /// `ASYNC_FLUSH` to `SYNC_FLUSH` everything that was stored before is durable when this returns.
+    /// Applies those of these settings that are in [`Live`]; all others are ignored. After a change from `ASYNC_FLUSH`
+    /// to `SYNC_FLUSH`, everything that was stored before is durable when this returns.
     pub fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
         options.validate()?;
         let _one_at_a_time = lock(&self.running);
@@ -139,18 +140,18 @@ impl Store {
         self.engine.stats()
     }
 
-    /// How long fsyncs took: those of the log, and those of all consume queues.
+    /// Durations of fsyncs: those of the log, and those of all consume queues.
     pub fn flush_times(&self) -> [Latency; 2] {
         self.engine.flush_times()
     }
 
-    /// Descriptors that the rest of the process must leave to the store: for what it keeps open but has not opened yet,
-    /// and for what it opens for a moment.
+    /// Number of descriptors that the rest of the process must leave to the store: for files that it keeps open but has
+    /// not opened yet, and for files that it opens for a moment.
     pub fn reserved_descriptors(&self) -> usize {
         self.engine.reserved_descriptors()
     }
 
-    /// True when a write or an fsync has failed: nothing more is taken until a restart.
+    /// Whether a write or an fsync has failed: nothing more is accepted until a restart.
     pub fn has_failed(&self) -> bool {
         self.engine.shared.log.failure.is_set()
     }
@@ -160,8 +161,8 @@ impl Store {
         self.engine.health()
     }
 
-    /// Flushes everything and marks the stop as clean. May be called again. After a failed write the stop is not clean,
-    /// so that the next start looks closely.
+    /// Flushes everything and marks the stop as clean. Further calls do nothing. After a failed write the stop is
+    /// unclean, so that the next start checks everything.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut running = lock(&self.running);
         let Some(guard) = running.lock.take() else {

@@ -1,4 +1,4 @@
-//! What a store answers to readers.
+//! The store's answers to readers.
 
 use crate::error::StoreError;
 use crate::index::query::KeyQuery;
@@ -12,13 +12,13 @@ impl Store {
         self.engine.reader.get(request)
     }
 
-    /// As [`Store::get`], but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false
-    /// it may wait all the same.
+    /// Like [`Store::get`], but only from memory: `None` if the disk is needed. If [`Store::knows_cached`] is false, it
+    /// may still wait for the disk.
     pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
         self.engine.reader.get_cached(request)
     }
 
-    /// Whether the file system can say what of a file is in memory.
+    /// Whether the file system can say which parts of a file are in memory.
     pub fn knows_cached(&self) -> bool {
         self.engine.shared.fs.knows_cached()
     }
@@ -28,13 +28,12 @@ impl Store {
         self.engine.reader.record_at(physical_offset)
     }
 
-    /// As [`Store::record_at`], but only what readers may see: with `SYNC_FLUSH` nothing that is not durable.
+    /// Like [`Store::record_at`], but only what readers may see: with `SYNC_FLUSH` only durable records.
     pub fn readable_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
         self.engine.reader.readable_at(physical_offset)
     }
 
-    /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not
-    /// there.
+    /// The records at these positions with these sizes, in this order; `None` if one of them does not exist.
     pub fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
         self.engine.reader.records_at(places)
     }
@@ -68,7 +67,7 @@ impl Store {
         self.engine.reader.queue_entries(topic, queue_id, index, count)
     }
 
-    /// The index of the message at a time; after the newest message for a time after it.
+    /// The index of the message at a time; the one after the newest message for a later time.
     pub fn offset_by_time(
         &self,
         topic: &str,

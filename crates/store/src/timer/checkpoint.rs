@@ -1,4 +1,4 @@
-//! How far the timer has come: `config/timercheck` (Apache `TimerCheckpoint`).
+//! The timer's progress: `config/timercheck` (Apache `TimerCheckpoint`).
 //!
 //! ```text
 //! 4096 bytes, int64 each   0 time up to which slots are delivered, ms   8 durable end of the timer's log
@@ -13,19 +13,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const LENGTH: u64 = 4096;
-/// Bytes of the numbers; also what request 60 answers.
+/// Bytes of the values; request 60 answers them, too.
 pub(crate) const WRITTEN: usize = 56;
 
-/// The numbers.
+/// The values of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Slots before this moment are delivered.
+    /// Slots before this time are delivered, in ms.
     pub(crate) read_ms: i64,
     /// Up to where the log is durable.
     pub(crate) log_end: i64,
-    /// How many messages of the timer's topic are in the log, or were delivered without.
+    /// Number of messages of the timer's topic that are in the log, or were delivered without it.
     pub(crate) queue_offset: i64,
-    /// Apache's version of the numbers: state, time, counter.
+    /// Apache's version of the values: state, time, counter.
     version: [i64; 3],
 }
 
@@ -56,13 +56,13 @@ impl Progress {
         Self {
             read_ms: number(0),
             log_end: number(8),
-            // A slave's own number runs ahead of what its master has delivered.
+            // A slave's own value runs ahead of what its master has delivered.
             queue_offset: number(16).min(number(24)),
             version: [number(32), number(40), number(48)],
         }
     }
 
-    /// When the file was written, ms; 0 for never.
+    /// When the file was written, in ms; 0 if never.
     pub(crate) fn written_ms(self) -> i64 {
         let [_, written_ms, _] = self.version;
         written_ms
@@ -104,12 +104,12 @@ impl TimerCheckpoint {
         })
     }
 
-    /// What the file holds.
+    /// The content of the file.
     pub(crate) fn saved(&self) -> Progress {
         self.saved
     }
 
-    /// Writes the file, durably.
+    /// Writes and fsyncs the file.
     pub(crate) fn save(&mut self, progress: &Progress, now_ms: i64) -> Result<(), StoreError> {
         let progress = Progress {
             version: self.saved.version,

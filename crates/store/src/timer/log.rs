@@ -31,9 +31,9 @@ pub(crate) struct TimerLog {
     fs: Arc<dyn Fs>,
     file_bytes: i64,
     files: BTreeMap<i64, Arc<dyn File>>,
-    /// After the newest unit, also of those that are not written.
+    /// Position after the newest unit, including unwritten ones.
     end: i64,
-    /// Units that are not written; they end at `end`.
+    /// Units that are not written yet; they end at `end`.
     unwritten: Vec<u8>,
     /// Files with bytes that were not fsynced.
     unsynced: BTreeMap<i64, Arc<dyn File>>,
@@ -49,7 +49,7 @@ impl TimerLog {
             };
             let path = directory.join(&entry.name);
             if entry.length == 0 {
-                // Half made when a process died; only the newest file can be.
+                // Left half-created when a process died; only the newest file can be.
                 continue;
             }
             if entry.length != file_bytes {
@@ -91,7 +91,7 @@ impl TimerLog {
         self.files.first_key_value().map_or(0, |(start, _)| *start)
     }
 
-    /// After the newest unit.
+    /// Position after the newest unit.
     pub(crate) fn end(&self) -> i64 {
         self.end
     }
@@ -104,8 +104,8 @@ impl TimerLog {
         self.directory.join(file_name(start))
     }
 
-    /// Calls with every unit from the beginning of a position's file on, until one is none or `take` wants no more.
-    /// Says where that was.
+    /// Calls `take` with every unit from the start of a position's file on, until there is no unit or `take` returns
+    /// false. Returns the position where it stopped.
     pub(crate) fn walk(
         &self,
         from: i64,
@@ -133,7 +133,7 @@ impl TimerLog {
         Ok(at)
     }
 
-    /// Calls with every unit from the beginning of a position's file on, and passes over places that hold none.
+    /// Calls `take` with every unit from the start of a position's file on, and skips positions without one.
     pub(crate) fn scan(&self, from: i64, mut take: impl FnMut(&TimerUnit)) -> Result<(), StoreError> {
         let first = self.files.range(..=from).next_back().map(|(start, _)| *start);
         let mut bytes = Vec::new();
@@ -153,13 +153,13 @@ impl TimerLog {
         Ok(())
     }
 
-    /// Drops what stands at and after a position.
+    /// Drops everything from a position on.
     pub(crate) fn cut(&mut self, end: i64) -> Result<(), StoreError> {
         self.end = end;
         let behind: Vec<i64> = self.files.range(end..).map(|(start, _)| *start).collect();
         let mut removed = false;
         for start in behind {
-            // A file that begins at the end is as good as a new one once it is clear.
+            // A file that begins at the end is as good as a new one once it is zeroed.
             if start > end {
                 let path = self.path(start);
                 self.files.remove(&start);
@@ -186,7 +186,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// Puts a unit after the others and says where; it is written with [`TimerLog::write_out`].
+    /// Adds a unit and returns its position. [`TimerLog::write_out`] writes it.
     pub(crate) fn append(&mut self, unit: &TimerUnit) -> Result<i64, StoreError> {
         let newest = self.files.last_key_value().map(|(start, _)| *start);
         let left = newest.map_or(0, |start| start + self.file_bytes - self.end);
@@ -217,7 +217,7 @@ impl TimerLog {
         make_directories(self.fs.as_ref(), &self.directory).at("create", &self.directory)?;
         let file = self.fs.create(&path).at("create", &path)?;
         file.set_length(to_u64(self.file_bytes)).at("extend", &path)?;
-        // Its name must not be there without its length when a later file is.
+        // Its name must not exist without its length once a later file exists.
         file.sync().at("flush", &path)?;
         self.fs
             .sync_directory(&self.directory)
@@ -235,7 +235,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// Writes what is not written. After a failure it is kept for the next time.
+    /// Writes the unwritten units. After a failure they are kept for the next attempt.
     pub(crate) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.unwritten.is_empty() {
             return Ok(());
@@ -250,7 +250,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// True when something was appended since the last fsync.
+    /// Whether units were added since the last fsync.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.unwritten.is_empty() || !self.unsynced.is_empty()
     }
@@ -265,7 +265,7 @@ impl TimerLog {
         Ok(())
     }
 
-    /// The units that lead back from a slot's newest one, oldest first. They must have been written.
+    /// The units of a slot, oldest first, followed back from its newest one. They must have been written.
     pub(crate) fn chain(&self, last: i64) -> Result<Vec<TimerUnit>, StoreError> {
         let mut units = Vec::new();
         let mut window = Window::default();
@@ -299,7 +299,7 @@ impl TimerLog {
         if at + UNIT_I64 > start + self.file_bytes {
             return Ok(Entry::None);
         }
-        // Units before it are the likely next ones.
+        // The units before it are the likely next ones.
         let from = (at + UNIT_I64 - window.next()).max(*start);
         window.start = from;
         window.bytes.resize(to_usize(at + UNIT_I64 - from), 0);
@@ -308,7 +308,7 @@ impl TimerLog {
         Ok(window.get(at).map_or(Entry::None, TimerUnit::from_bytes))
     }
 
-    /// The newest unit of a file that is full, if the log has a later file.
+    /// The newest unit of a full file, if the log has a later file.
     fn newest_of(&self, start: i64) -> Result<Entry, StoreError> {
         let inside = (self.file_bytes - BLANK) / UNIT_I64 * UNIT_I64 - UNIT_I64;
         self.unit_at(start + inside, &mut Window::default())
@@ -338,7 +338,7 @@ impl TimerLog {
     }
 }
 
-/// Bytes of the log that were read for one unit and may serve for the next.
+/// Bytes of the log that were read for one unit and may contain the next.
 #[derive(Debug, Default)]
 struct Window {
     start: i64,
@@ -352,7 +352,7 @@ impl Window {
         self.bytes.get(from..from + UNIT)
     }
 
-    /// How much to read: little for a slot of few units, more with each read.
+    /// How many bytes to read: few for a slot with few units, more with each read.
     fn next(&mut self) -> i64 {
         self.reads = (self.reads + 1).min(10);
         UNIT_I64 << self.reads

@@ -74,7 +74,7 @@ pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), Stor
     Ok(())
 }
 
-/// Whether a unit that may be torn is what was written: its last fields fit the message that it is about.
+/// Whether a unit that may be torn is intact: its last fields match its message.
 fn is_whole(store: &Store, unit: &TimerUnit) -> bool {
     let Ok(Some(bytes)) = store.record_at(unit.position) else {
         return false;
@@ -87,7 +87,7 @@ fn is_whole(store: &Store, unit: &TimerUnit) -> bool {
     })
 }
 
-/// A unit that the wheel may lack.
+/// Adds a unit that the wheel may lack.
 fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
     let time_ms = timers.options.floor_ms(unit.due_ms());
     let slot = timers.wheel.get(time_ms);
@@ -100,7 +100,7 @@ fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
 #[derive(Default)]
 struct Again {
     times: BTreeSet<i64>,
-    /// The oldest unit of any.
+    /// Position of the oldest unit of any of them.
     first: Option<i64>,
 }
 
@@ -138,7 +138,7 @@ fn queue_offset(
     Ok(offset.unwrap_or(min).clamp(min, max.max(min)))
 }
 
-/// The place in the topic's queue after the message of a unit.
+/// Offset in the topic's queue after the message of a unit.
 fn behind_message_of(store: &Store, unit: &TimerUnit) -> Result<Option<i64>, StoreError> {
     let Some(bytes) = store.record_at(unit.position)? else {
         return Ok(None);

@@ -8,16 +8,16 @@ pub(crate) const UNIT_I64: i64 = 52;
 /// Apache `TimerLog.BLANK_MAGIC_CODE`.
 pub(crate) const BLANK_MAGIC: i32 = (0xBBCC_DDEE_u32 ^ (1_880_681_586 + 8)).cast_signed();
 
-/// A unit of the log: that a message waits.
+/// A unit of the log: a waiting message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerUnit {
     /// The unit before it in its slot, or -1.
     pub previous: i64,
-    /// What it is: 1, more with [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
+    /// Its kind: 1, plus [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
     pub magic: i32,
     /// When it was written, ms.
     pub written_ms: i64,
-    /// Its slot's time less that, ms.
+    /// The time of its slot minus `written_ms`, in ms.
     pub delay_ms: i32,
     /// Position of the message in the commit log.
     pub position: i64,
@@ -40,12 +40,12 @@ impl TimerUnit {
         self.written_ms.saturating_add(i64::from(self.delay_ms))
     }
 
-    /// True for a message that goes back into the timer's topic.
+    /// Whether the message goes back into the timer's topic.
     pub fn rolls(&self) -> bool {
         self.magic & Self::ROLL != 0
     }
 
-    /// True for a message that recalls another one.
+    /// Whether the message recalls another one.
     pub fn deletes(&self) -> bool {
         self.magic & Self::DELETE != 0
     }
@@ -88,12 +88,12 @@ impl TimerUnit {
     }
 }
 
-/// What stands at a place of the log.
+/// The content of the log at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     Unit(TimerUnit),
     /// The file ends here.
     Blank,
-    /// Nothing, or no unit.
+    /// Nothing, or something that is not a unit.
     None,
 }

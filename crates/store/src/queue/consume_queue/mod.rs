@@ -1,14 +1,13 @@
 //! One consume queue: the positions of a queue's messages in the commit log (Apache `ConsumeQueue`).
 //!
-//! A put adds 20 bytes to `memory` and nothing else: readers of fresh messages need no system call, and the maintenance
-//! thread brings the units of many puts to the file in one write. Units that a kill takes away are rebuilt from the
-//! log.
+//! A put only adds 20 bytes to `memory`: readers of fresh messages need no system call, and the maintenance thread
+//! writes the units of many puts to the file at once. Units that a kill takes are rebuilt from the log.
 //!
 //! ```text
 //! index    min ........ memory.first ...... memory.written ...... end
 //!          on disk only | on disk and in memory | in memory only
 //! ```
-//! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
+//! Lock order: `files` before `memory`. Writing to a file never holds `memory`, so that a put never waits for a disk.
 
 mod start;
 mod units;
@@ -28,12 +27,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of units that are kept in memory after they were written.
+/// Bytes of units that stay in memory after they were written.
 const KEEP: usize = 8 * 1024;
-/// Unwritten bytes from which the putting thread writes itself.
+/// Unwritten bytes at which the putting thread writes them itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
-/// A queue of one topic. What a put touches comes first, so that it lies together.
+/// A queue of one topic. The fields that a put touches come first, so that they share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ConsumeQueue {
@@ -43,14 +42,14 @@ pub(crate) struct ConsumeQueue {
     pub(super) in_unwritten: InList,
     /// Whether the queue is in the list of those with files to be fsynced.
     pub(super) in_unsynced: InList,
-    /// True while its topic is being deleted: no put may go on; set behind the append lock.
+    /// True while its topic is being deleted, when no put may continue; set under the append lock.
     closing: AtomicBool,
-    /// Index that the next put gets; behind the append lock.
+    /// Index of the next put; under the append lock.
     assigned: AtomicI64,
     /// Index after the newest readable unit.
     end: AtomicI64,
     memory: Mutex<Memory>,
-    /// Index of the oldest unit whose record is still there.
+    /// Index of the oldest unit whose record still exists.
     min: AtomicI64,
     files: Mutex<QueueFiles>,
 }
@@ -61,15 +60,15 @@ struct Memory {
     first: i64,
     written: i64,
     units: Units,
-    /// Visits of maintenance without a put.
+    /// Number of maintenance visits without a put.
     idle: u8,
     deleted: bool,
-    /// Something stood after the end that no record explains.
+    /// Whether something after the end is explained by no record.
     is_strange: bool,
-    /// Units that a crash left in the newest file after the end, until the replay meets their records.
+    /// Units that a crash left after the end of the newest file, until the replay reaches their records.
     found: VecDeque<CqUnit>,
-    /// These are written again although they are there: an fsync may have failed, and the system may only believe that
-    /// the disk has them.
+    /// Whether these are rewritten although they exist: an fsync may have failed, and the system may only believe that
+    /// they are on the disk.
     writes_again: bool,
 }
 
@@ -101,7 +100,7 @@ impl ConsumeQueue {
         }
     }
 
-    /// Binary search over units of which a first part does not fulfil `matches` and the rest does.
+    /// Binary search over units, of which a first part does not satisfy `matches` and the rest does.
     pub(crate) fn first_where(
         &self,
         fs: &dyn Fs,
@@ -134,30 +133,29 @@ impl ConsumeQueue {
         index - index % per_file + per_file
     }
 
-    /// Gives out `count` indexes; only under the append lock.
+    /// Assigns `count` indexes; only under the append lock.
     pub(crate) fn assign(&self, count: i64) -> i64 {
         let first = self.assigned.load(Ordering::Relaxed);
         self.assigned.store(first + count, Ordering::Relaxed);
         first
     }
 
-    /// The next index to give out; only under the append lock.
+    /// The next index to assign; only under the append lock.
     pub(crate) fn next(&self) -> i64 {
         self.assigned.load(Ordering::Relaxed)
     }
 
-    /// Keeps puts out, or lets them in again; only under the append lock.
+    /// Blocks puts, or allows them again; only under the append lock.
     pub(crate) fn set_closing(&self, closing: bool) {
         self.closing.store(closing, Ordering::Relaxed);
     }
 
-    /// True when a put must wait for the end of the topic's deletion; only under the append lock.
+    /// Whether a put must wait for the end of the topic's deletion; only under the append lock.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Reads from the lines of memory that a put needs, so that it waits for all of them at once and not for one after
-    /// the other.
+    /// Reads from all cache lines that a put needs, so that it waits for them at once rather than one after the other.
     #[inline]
     pub(crate) fn warm(&self) {
         let seen = self.end.load(Ordering::Relaxed) ^ self.min.load(Ordering::Relaxed);
@@ -179,7 +177,8 @@ impl ConsumeQueue {
         to_usize((end - memory.written) * CQ_UNIT_SIZE_I64)
     }
 
-    /// Adds up to `count` units from `index` on to `out`: all from memory or all from one file, so it may be fewer.
+    /// Appends up to `count` units from `index` on to `out`. They come all from memory or all from one file, so there
+    /// may be fewer.
     pub(crate) fn read(
         &self,
         fs: &dyn Fs,
@@ -190,7 +189,7 @@ impl ConsumeQueue {
         self.read_by(&ReadMode::waiting(), fs, (index, count), out)
     }
 
-    /// The same, as it may be read: nothing is added where the units are not in memory and must be.
+    /// Like [`ConsumeQueue::read`], but adds nothing if the units are not in memory and the reader may not wait.
     pub(crate) fn read_by(
         &self,
         mode: &ReadMode,
@@ -208,7 +207,7 @@ impl ConsumeQueue {
             }
             memory.first
         };
-        // The read itself holds no lock.
+        // No lock is held during the read itself.
         let (file, base, per_file) = {
             let mut files = lock(&self.files);
             let Some((base, file)) = files.at(fs, index)? else {
@@ -221,7 +220,7 @@ impl ConsumeQueue {
             .map_err(|error| StoreError::io("read", lock(&self.files).directory(), &error))
     }
 
-    /// Writes what is only in memory.
+    /// Writes the units that are only in memory.
     pub(crate) fn write_out(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
         let (start, units) = {
@@ -257,8 +256,8 @@ impl ConsumeQueue {
         (!memory.deleted).then_some(unit.position)
     }
 
-    /// Fsyncs the files that were written; adds the directories that were changed. Returns how far they reach if some
-    /// are new.
+    /// Fsyncs the files that were written, and adds the directories that changed. Returns how far the files reach if
+    /// some are new.
     pub(crate) fn sync(
         &self,
         fs: &dyn Fs,
@@ -275,8 +274,8 @@ impl ConsumeQueue {
         Ok(made)
     }
 
-    /// Notes that everything is durable because the whole file system is fsynced now. Returns how far the files reach
-    /// if some are new.
+    /// Marks everything as durable because the whole file system is fsynced now. Returns how far the files reach if
+    /// some are new.
     pub(crate) fn forget_dirty(&self) -> Option<QueueRange> {
         let mut files = lock(&self.files);
         files.forget_dirty();
@@ -303,17 +302,17 @@ impl ConsumeQueue {
         })
     }
 
-    /// True when the files go from the one of an index to the one before another; a short newest one is none.
+    /// Whether the files cover a range of indexes; a short newest file does not count.
     pub(crate) fn covers(&self, range: (i64, i64), is_short: bool) -> bool {
         lock(&self.files).range(range, is_short)
     }
 
-    /// Takes back that anything is durable.
+    /// Marks everything as not durable.
     pub(crate) fn all_dirty(&self) {
         lock(&self.files).all_dirty();
     }
 
-    /// Counts a visit without a put; after `visits` of them, memory and open files are given back.
+    /// Counts a visit without a put. After `visits` of them, memory and open files are released.
     pub(crate) fn release_memory(&self, visits: u8) {
         let mut files = lock(&self.files);
         let mut memory = lock(&self.memory);
@@ -337,7 +336,7 @@ impl ConsumeQueue {
         Ok(CqUnit::from_bytes(&bytes))
     }
 
-    /// Follows the log's new start: the minimum moves. Returns whether there are files without any live unit.
+    /// Moves the minimum to the log's new start. Returns whether there are files without a live unit.
     pub(crate) fn follow(&self, fs: &dyn Fs, log_start: i64) -> Result<bool, StoreError> {
         let (min, end) = (self.min(), self.end());
         if log_start == 0 {
@@ -352,7 +351,7 @@ impl ConsumeQueue {
         Ok(files.has_old(live))
     }
 
-    /// Deletes files without any live unit. Returns how many went.
+    /// Deletes files without a live unit. Returns how many it deleted.
     pub(crate) fn trim(&self, fs: &dyn Fs) -> Result<u64, StoreError> {
         let mut files = lock(&self.files);
         let removed = files.trim(fs, self.min())?;
@@ -360,7 +359,7 @@ impl ConsumeQueue {
         Ok(removed)
     }
 
-    /// Deletes the files; a late write does not bring them back.
+    /// Deletes the files. A late write does not bring them back.
     pub(crate) fn delete(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
         {
@@ -371,7 +370,7 @@ impl ConsumeQueue {
     }
 }
 
-/// The first index in `from..to` for which `found` holds, `to` if none: it must hold for all after the first.
+/// The first index in `from..to` for which `found` holds; `to` if there is none. `found` must hold for all later ones.
 fn search(
     from: i64,
     to: i64,

@@ -1,4 +1,4 @@
-//! A consume queue before the store runs: finding its end, and making it fit the log after a crash.
+//! A consume queue before the store runs: finding its end, and matching it with the log after a crash.
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64};
@@ -13,18 +13,18 @@ use std::sync::atomic::Ordering;
 
 /// Units of a file that are read at once to find its end.
 const HEAD_UNITS: usize = 200;
-/// Units that are read at once when all are looked at.
+/// Number of units that are read at once when all are checked.
 const SCAN_UNITS: i64 = 8192;
-/// What a disk writes whole or not at all.
+/// Size of a sector, which a disk writes whole or not at all.
 const SECTOR: i64 = 512;
 
 impl ConsumeQueue {
-    /// Looks which files are there.
+    /// Lists the existing files.
     pub(crate) fn look(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
         lock(&self.files).load(fs, crashed)
     }
 
-    /// Mends what a crash left behind.
+    /// Repairs what a crash left behind.
     pub(crate) fn mend(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
         lock(&self.files).mend(fs, shape)
     }
@@ -50,7 +50,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Where the written part of a file ends. Most queues are short: their end is in the first page.
+    /// Where the written part of a file ends. Most queues are short, so their end is in the first page.
     fn end_in_file(&self, fs: &dyn Fs, base: i64, per_file: i64) -> Result<i64, StoreError> {
         let mut head = Vec::with_capacity(HEAD_UNITS * CQ_UNIT_SIZE);
         let count = to_i64(HEAD_UNITS).min(per_file);
@@ -63,7 +63,7 @@ impl ConsumeQueue {
         self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
     }
 
-    /// The first index after what fills the oldest file.
+    /// The first index after the filler of the oldest file.
     fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
         match self.unit_on_disk(fs, first)? {
             Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, |unit| !unit.is_filler()),
@@ -77,12 +77,12 @@ impl ConsumeQueue {
         Ok(CqUnit::from_bytes(&bytes))
     }
 
-    /// True for a queue whose oldest file is not its first.
+    /// Whether the oldest file is not the queue's first.
     pub(crate) fn begins_late(&self) -> bool {
         lock(&self.files).bases().is_some_and(|(first, _)| first > 0)
     }
 
-    /// True for a queue whose oldest unit is of a record at or after a position; false for one without units.
+    /// Whether the oldest unit belongs to a record at or after a position; false without units.
     pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             return Ok(false);
@@ -93,7 +93,7 @@ impl ConsumeQueue {
         Ok(unit.is_some_and(|unit| unit.is_written() && unit.position >= position))
     }
 
-    /// Makes damaged files such that the queue can be built again from the log.
+    /// Repairs damaged files, so that the queue can be rebuilt from the log.
     pub(crate) fn straighten(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         lock(&self.files).straighten(fs)
     }
@@ -109,8 +109,8 @@ impl ConsumeQueue {
         self.min.store(min, Ordering::Release);
     }
 
-    /// Binary search in the files alone, for the time before the store runs: a first part of the units does not fulfil
-    /// `matches`, the rest does.
+    /// Binary search in the files alone, before the store runs: a first part of the units does not satisfy `matches`,
+    /// the rest does.
     fn first_on_disk(
         &self,
         fs: &dyn Fs,
@@ -128,14 +128,14 @@ impl ConsumeQueue {
 
     /// Makes an empty queue begin at `index`. Only before the store runs.
     pub(crate) fn begin_at(&self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
-        // A file without any unit may be there; this one begins elsewhere and is filled.
+        // A file without units may exist; the new one begins elsewhere and is filled.
         lock(&self.files).remove_all(fs)?;
         self.continue_at(index, index);
         Ok(())
     }
 
-    /// Drops all units of records at or after `position`, on disk too. Returns whether a file changed. The units before
-    /// `position` are sound; what stands after them may be lost, torn or older. Only before the store runs.
+    /// Drops all units of records at or after `position`, also on disk. Returns whether a file changed. Units before
+    /// `position` are valid; later ones may be lost, torn or older. Only before the store runs.
     pub(crate) fn cut(
         &self,
         fs: &dyn Fs,
@@ -162,7 +162,7 @@ impl ConsumeQueue {
         drop(files);
         self.continue_at(keep, start);
         let mut memory = lock(&self.memory);
-        // Units of later files have their records in the replay.
+        // The records of later files' units are in the replay.
         memory.is_strange = cleared && is_newest;
         let changed = cleared || !found.is_empty();
         memory.found = found;
@@ -170,8 +170,8 @@ impl ConsumeQueue {
         Ok(changed)
     }
 
-    /// The units from an index on, if the newest file has them and nothing after them: most likely the replay finds
-    /// them right, so that nothing is cleared.
+    /// The units from an index on, if the newest file has them and nothing after them: most likely the replay confirms
+    /// them, and nothing need be cleared.
     fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();
@@ -204,8 +204,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Makes the unit of a record readable that the replay met: it may be in the file already. Returns how many bytes
-    /// wait to be written.
+    /// Makes the unit of a replayed record readable; the file may have it already. Returns how many bytes wait to be
+    /// written.
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: CqUnit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);
@@ -224,7 +224,8 @@ impl ConsumeQueue {
         Ok(self.push(unit))
     }
 
-    /// Clears units that the replay did not meet. True when there were any, now or before: lost in the log, or damaged.
+    /// Clears units that the replay did not reach. True: there were some, now or before; their records are lost, or the
+    /// file is damaged.
     pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
         let end = {
             let mut memory = lock(&self.memory);
@@ -238,14 +239,14 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Where the units end that are before `position` in the log, looked at one by one.
+    /// Where the units end that point before `position` in the log; each is checked.
     fn sound_end(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<i64, StoreError> {
         let Some((first, last)) = lock(&self.files).bases() else {
             return Ok(0);
         };
         let per_file = lock(&self.files).per_file();
         let is_sound = |unit: CqUnit| unit.is_written() && (unit.is_filler() || unit.position < position);
-        // A file's first unit lies in one sector: it is there or not, never torn.
+        // A file's first unit lies in one sector, so it is whole or missing, never torn.
         let mut base = last;
         while base > first && !self.unit_on_disk(fs, base)?.is_some_and(is_sound) {
             base -= per_file;
@@ -270,7 +271,7 @@ impl ConsumeQueue {
                 break;
             }
         }
-        // A last unit that lies in two sectors may be torn and look older than it is: the log knows.
+        // A last unit that spans two sectors may be torn and look older than it is: the log decides.
         while keep > base
             && (keep - base) * CQ_UNIT_SIZE_I64 / SECTOR != ((keep - 1 - base) * CQ_UNIT_SIZE_I64) / SECTOR
             && let Some(unit) = self.unit_on_disk(fs, keep - 1)?.filter(|unit| !unit.is_filler())
@@ -282,7 +283,7 @@ impl ConsumeQueue {
         Ok(keep)
     }
 
-    /// Starts over, without any unit. Only before the store runs.
+    /// Removes all units. Only before the store runs.
     pub(crate) fn reset(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         lock(&self.files).remove_all(fs)?;
         self.continue_at(0, 0);
@@ -290,7 +291,7 @@ impl ConsumeQueue {
     }
 }
 
-/// True for a unit that stands for the same record; one with an extended entry has more than the log.
+/// Whether a unit stands for the same record. One with an extended entry has more than the log.
 fn is_of(found: &CqUnit, unit: CqUnit) -> bool {
     *found == unit
         || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))

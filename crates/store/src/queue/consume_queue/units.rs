@@ -1,9 +1,9 @@
-//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a place
-//! of its own for them would be one more line that a put waits for.
+//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a
+//! separate allocation would be one more cache line that a put waits for.
 
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
 
-/// Units that need no memory of their own.
+/// Number of units that need no allocation.
 const FEW: usize = 3;
 
 /// Encoded units, one after the other.
@@ -11,7 +11,7 @@ const FEW: usize = 3;
 #[repr(C)]
 pub(super) struct Units {
     more: Vec<u8>,
-    /// How many of `few` count; none once there are more.
+    /// How many of `few` are used; 0 once there are more.
     used: u8,
     few: [[u8; CQ_UNIT_SIZE]; FEW],
 }

@@ -1,8 +1,8 @@
-//! How many files of queues may be open at once.
+//! Limits how many queue files are open at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many files the queues hold open. Above the most a file is opened for each use.
+/// How many files the queues hold open. Above the maximum, a file is opened for each use.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: AtomicUsize,
@@ -25,7 +25,7 @@ impl Handles {
         false
     }
 
-    /// How many more may be opened and kept.
+    /// How many more may be opened and kept open.
     pub(crate) fn spare(&self) -> usize {
         self.most.saturating_sub(self.open.load(Ordering::Relaxed))
     }

@@ -1,7 +1,7 @@
 //! The files of one consume queue: units of 20 bytes, files of equal length, one after the other.
 //!
-//! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was
-//! written; before a first unit that is not its file's first the file is filled.
+//! Invariants: files are contiguous; a file has its full length from the start and is zero where no unit was written;
+//! if a file's first unit is not its first index, the file is filled up to it.
 
 pub(crate) mod handles;
 pub(crate) mod start;
@@ -24,13 +24,13 @@ type BaseAndFile = (i64, Arc<dyn File>);
 #[derive(Debug)]
 pub(crate) struct QueueFiles {
     pub(super) directory: PathBuf,
-    /// Units of one file.
+    /// Number of units in a file.
     pub(super) per_file: i64,
     pub(super) list: Vec<QueueFile>,
     pub(super) handles: Arc<Handles>,
-    /// A file was made or removed since the directories were fsynced.
+    /// Whether a file was created or removed since the directories were fsynced.
     pub(super) moved: bool,
-    /// A file was made since it was last asked.
+    /// Whether a file was created since the last call of [`QueueFiles::take_made`].
     pub(super) made: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct QueueFile {
     pub(super) dirty: bool,
 }
 
-/// What an fsync of a queue has to do, so that it holds no lock.
+/// The work of an fsync of a queue, which needs no lock.
 #[derive(Debug)]
 pub(crate) struct ToSync {
     files: Vec<Arc<dyn File>>,
@@ -79,7 +79,7 @@ impl QueueFiles {
         self.per_file
     }
 
-    /// Closes all files; those that need an fsync are opened again for it.
+    /// Closes all files. Those that need an fsync will be opened again for it.
     pub(crate) fn close(&mut self) {
         for file in &mut self.list {
             if file.handle.take().is_some() {
@@ -88,7 +88,7 @@ impl QueueFiles {
         }
     }
 
-    /// The file that holds an index.
+    /// The file that contains an index.
     pub(crate) fn at(&mut self, fs: &dyn Fs, index: i64) -> Result<Option<BaseAndFile>, StoreError> {
         let base = index - index.rem_euclid(self.per_file);
         let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) else {
@@ -107,7 +107,7 @@ impl QueueFiles {
         Ok(Some((base, handle)))
     }
 
-    /// Writes units from an index on, into as many files as it takes.
+    /// Writes units from an index on, into as many files as needed.
     pub(crate) fn write(&mut self, fs: &dyn Fs, start: i64, units: &[u8]) -> Result<(), StoreError> {
         let (mut index, mut left) = (start, units);
         while !left.is_empty() {
@@ -135,7 +135,7 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Most of many queues have one file.
+    /// Most queues have one file, so capacity for one is reserved.
     pub(super) fn room_for_one(&mut self) {
         if self.list.capacity() == 0 {
             self.list.reserve_exact(1);
@@ -163,7 +163,7 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Adds up to `count` units from `index` on to `out`, from one file.
+    /// Appends up to `count` units from `index` on to `out`, from one file.
     pub(crate) fn read(
         &mut self,
         fs: &dyn Fs,
@@ -185,7 +185,7 @@ impl QueueFiles {
         .at("read", &self.directory)
     }
 
-    /// Takes the list of what is to be fsynced.
+    /// Takes the list of files to fsync.
     pub(crate) fn take_dirty(&mut self, fs: &dyn Fs) -> Result<ToSync, StoreError> {
         let mut files = Vec::new();
         let bases: Vec<i64> = self
@@ -207,25 +207,25 @@ impl QueueFiles {
         })
     }
 
-    /// Whether a file was made since it was last asked.
+    /// Whether a file was created since the previous call.
     pub(crate) fn take_made(&mut self) -> bool {
         std::mem::take(&mut self.made)
     }
 
-    /// True when files are there from the one of an index to the one before another; a short newest one is none.
+    /// Whether files cover a range of indexes; a short newest file does not count.
     pub(crate) fn range(&self, (from, to): (i64, i64), is_short: bool) -> bool {
         let last = if is_short { 0 } else { self.per_file };
         self.bases()
             .is_some_and(|(first, newest)| first <= from && to <= newest + last)
     }
 
-    /// True when files end before an index, besides the newest.
+    /// Whether files other than the newest end before an index.
     pub(crate) fn has_old(&self, live: i64) -> bool {
         let oldest = self.list.first().filter(|_| self.list.len() > 1);
         oldest.is_some_and(|oldest| oldest.base + self.per_file <= live)
     }
 
-    /// True when nothing is written from an index on.
+    /// Whether nothing is written from an index on.
     pub(crate) fn is_clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
         let path = self.path(index);
         if self
@@ -246,7 +246,7 @@ impl QueueFiles {
         .at("read", &path)
     }
 
-    /// The newest file and its name need an fsync.
+    /// Marks the newest file and its name for an fsync.
     pub(crate) fn note_changed(&mut self) {
         self.moved = true;
         if let Some(last) = self.list.last_mut() {
@@ -254,7 +254,7 @@ impl QueueFiles {
         }
     }
 
-    /// Nothing needs an fsync any more.
+    /// Marks everything as durable.
     pub(crate) fn forget_dirty(&mut self) {
         self.moved = false;
         for file in &mut self.list {
@@ -262,7 +262,7 @@ impl QueueFiles {
         }
     }
 
-    /// Everything needs an fsync.
+    /// Marks everything for an fsync.
     pub(crate) fn all_dirty(&mut self) {
         self.moved = true;
         for file in &mut self.list {
@@ -291,7 +291,7 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Deletes files that end before an index, never the newest. Returns how many.
+    /// Deletes files that end before an index, never the newest. Returns how many it deleted.
     pub(crate) fn trim(&mut self, fs: &dyn Fs, live: i64) -> Result<u64, StoreError> {
         let mut removed = 0;
         while self.list.len() > 1
@@ -307,8 +307,8 @@ impl QueueFiles {
         Ok(removed)
     }
 
-    /// Makes the newest file durable unless it is known to be: without it nothing tells where the queue goes on, once
-    /// older ones are gone.
+    /// Makes the newest file durable, unless it is known to be: once older files are deleted, only this one shows where
+    /// the queue continues.
     fn keep_newest(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let Some(newest) = self.list.last().filter(|newest| self.moved || newest.dirty) else {
             return Ok(());
@@ -331,8 +331,8 @@ impl QueueFiles {
         let count = files.len();
         for (number, entry) in files.into_iter().enumerate() {
             if number > 0 && number + 1 == count {
-                // The newest goes last, durably so: a stop in between must not leave a queue that ends too early,
-                // because indexes of records that the log has would be given out again.
+                // The newest file is deleted last, after the others durably: a stop in between must not leave a queue
+                // that ends too early, because indexes of existing records would be assigned again.
                 fs.sync_directory(directory).at("flush", directory)?;
             }
             let path = directory.join(&entry.name);
@@ -346,7 +346,7 @@ impl QueueFiles {
     }
 }
 
-/// Adds up to `count` units from `index` on to `out`, not reading past the end of the file.
+/// Appends up to `count` units from `index` on to `out`, not past the end of the file.
 pub(crate) fn read_units(
     mode: &ReadMode,
     file: &dyn File,
@@ -366,8 +366,8 @@ pub(crate) fn read_units(
 }
 
 impl ToSync {
-    /// Fsyncs the files, and adds the directories that need an fsync: the queue's, its topic's, the one of all topics,
-    /// and the one that holds that.
+    /// Fsyncs the files, and adds the directories that need an fsync: those of the queue, its topic and all topics, and
+    /// the one above.
     pub(crate) fn run(self, directories: &mut BTreeSet<PathBuf>) -> Result<(), StoreError> {
         for file in self.files {
             file.sync().at("flush", &self.directory)?;

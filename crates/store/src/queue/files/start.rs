@@ -1,4 +1,4 @@
-//! What a start does with the files of one consume queue: it looks at them, and makes usable what a crash left.
+//! What a start does with the files of one consume queue: it inspects them, and repairs what a crash left.
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, parse_file_name, to_u64};
@@ -7,25 +7,25 @@ use crate::log::cut::is_clear;
 use crate::queue::files::{QueueFile, QueueFiles};
 use std::path::{Path, PathBuf};
 
-/// What [`QueueFiles::load`] saw.
+/// The findings of [`QueueFiles::load`].
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
     /// Newest files without any byte.
     half_made: Vec<PathBuf>,
-    /// A newest file that a crash left short.
+    /// Whether a crash left the newest file short.
     pub(crate) is_short: bool,
-    /// Files that do not follow one another: the queue must be built again.
+    /// Whether files do not follow one another, so that the queue must be rebuilt.
     pub(crate) has_gap: bool,
-    /// The names of two files say that the first was made with the configured length.
+    /// Whether the names of two files show that the first was created with the configured length.
     pub(crate) has_neighbours: bool,
-    /// The lengths of all files but half-made ones.
+    /// The lengths of all files except half-created ones.
     pub(crate) lengths: Vec<u64>,
-    /// A file of another length, and that.
+    /// A file of another length, and that length.
     pub(crate) wrong: Option<(PathBuf, u64)>,
 }
 
 impl Shape {
-    /// True for a queue whose files must be made again.
+    /// Whether the queue's files must be rebuilt.
     pub(crate) fn is_damaged(&self) -> bool {
         self.has_gap || self.wrong.is_some()
     }
@@ -36,7 +36,7 @@ fn offset_of(path: &Path) -> Option<i64> {
 }
 
 impl QueueFiles {
-    /// Looks which files are there and changes nothing. After a crash a newest file may be short.
+    /// Lists the files without changing anything. After a crash the newest file may be short.
     pub(crate) fn load(&mut self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
         let mut found: Vec<_> = fs
             .list(&self.directory)
@@ -46,7 +46,7 @@ impl QueueFiles {
             .filter_map(|entry| parse_file_name(&entry.name).map(|offset| (offset, entry)))
             .collect();
         let mut shape = Shape::default();
-        // Stops between making a file and giving it its length.
+        // Left by a stop between creating a file and setting its length.
         while let Some((_, last)) = found.pop_if(|(_, last)| last.length == 0) {
             shape.half_made.push(self.directory.join(last.name));
         }
@@ -65,7 +65,7 @@ impl QueueFiles {
                     .get_or_insert((self.directory.join(&entry.name), entry.length));
             }
             if offset % (self.per_file * CQ_UNIT_SIZE_I64) != 0 {
-                // No file of ours has such a name: it is left alone.
+                // pyrmq names no file like this, so it is left alone.
                 shape.has_gap = true;
                 continue;
             }
@@ -81,12 +81,12 @@ impl QueueFiles {
                 dirty: false,
             });
         }
-        // A killed process may have made the newest one a moment before.
+        // A killed process may have created the newest file a moment before.
         self.moved |= crashed && self.list.len() > 1;
         Ok(shape)
     }
 
-    /// True where these names of files, which follow one another, are such as the configured length makes.
+    /// Whether the names of consecutive files fit the configured length.
     fn are_neighbours(&self, names: &[i64]) -> bool {
         let length = self.per_file * CQ_UNIT_SIZE_I64;
         names.iter().all(|name| name % length == 0)
@@ -95,7 +95,7 @@ impl QueueFiles {
                 .any(|pair| matches!(pair, [one, next] if one + length == *next))
     }
 
-    /// Makes what a crash left behind usable: a half-made newest file goes, a short one gets its length.
+    /// Repairs what a crash left behind: removes half-created newest files, and gives a short one its length.
     pub(crate) fn mend(&mut self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
         for path in &shape.half_made {
             fs.remove(path).at("remove", path)?;
@@ -107,7 +107,7 @@ impl QueueFiles {
             let path = self.path(base);
             let file = fs.open(&path).at("open", &path)?;
             let length = file.length().at("read", &path)?;
-            // What is left of a unit that was cut through is none.
+            // The rest of a unit that was cut off is removed.
             file.set_length(length - length % CQ_UNIT_SIZE as u64)
                 .at("cut", &path)?;
             file.set_length(self.length()).at("extend", &path)?;
@@ -118,8 +118,8 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is
-    /// what tells where the queue goes on. True if anything had to change.
+    /// Deletes or zeroes everything from an index on. The oldest file stays unless it begins at 0: its name shows where
+    /// the queue continues. True: something had to change.
     pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
         let mut changed = false;
         while let Some(last) = self.list.last()
@@ -149,8 +149,8 @@ impl QueueFiles {
         Ok(changed)
     }
 
-    /// Makes damaged files such that the queue can be built again: those before a gap go, the others get their length.
-    /// The newest stays in any case: its name is what tells where the queue goes on.
+    /// Repairs damaged files, so that the queue can be rebuilt: those before a gap are deleted, the others get their
+    /// length. The newest always stays: its name shows where the queue continues.
     pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let follows = |pair: &[QueueFile]| match pair {
             [one, next] => one.base + self.per_file == next.base,
@@ -172,7 +172,7 @@ impl QueueFiles {
             let file = fs.open(&path).at("open", &path)?;
             let length = file.length().at("read", &path)?;
             if length != self.length() {
-                // What is left of a unit that was cut through is none.
+                // The rest of a unit that was cut off is removed.
                 file.set_length(length - length % CQ_UNIT_SIZE as u64)
                     .at("cut", &path)?;
                 file.set_length(self.length()).at("extend", &path)?;
