@@ -1,5 +1,5 @@
-//! What may come in: names, sizes and permissions, each with the response code that Apache gives (`TopicValidator`,
-//! `AbstractSendMessageProcessor`, `HookUtils`).
+//! Checks that admit a request: names, sizes and permissions, each with the response code that Apache sends
+//! (`TopicValidator`, `AbstractSendMessageProcessor`, `HookUtils`).
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
@@ -8,11 +8,11 @@ use pyrmq_remoting::names::{
     TIMER_TOPIC, TOPIC_LIMIT, TRANSACTION_GROUP, is_legal, is_retry,
 };
 
-/// Longest name of a retry or dead-letter topic.
+/// Maximum length of the name of a retry or dead-letter topic.
 pub const RETRY_NAME_LIMIT: usize = 255;
-/// Longest name of a new group (Apache `TopicValidator.GROUP_MAX_LENGTH`).
+/// Maximum length of a new group's name (Apache `TopicValidator.GROUP_MAX_LENGTH`).
 pub const GROUP_LIMIT: usize = 120;
-/// Longest text of properties: a record has 16 signed bits for it.
+/// Maximum length of the encoded properties: a record stores it in 16 signed bits.
 pub const PROPERTIES_LIMIT: usize = 32_767;
 
 /// Groups that always exist (Apache `SubscriptionGroupManager.init`).
@@ -42,7 +42,7 @@ pub fn dead_letter_topic(group: &str) -> String {
     [DLQ_PREFIX, group].concat()
 }
 
-/// Refuses a topic name that cannot be.
+/// Refuses an invalid topic name.
 pub fn topic_name(topic: &str) -> Result<(), Refusal> {
     let limit = if is_retry(topic) || topic.starts_with(DLQ_PREFIX) {
         RETRY_NAME_LIMIT
@@ -68,7 +68,7 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
     Err(Refusal::new(response::INVALID_PARAMETER, reason))
 }
 
-/// Refuses a group name that cannot be.
+/// Refuses an invalid group name.
 pub fn group_name(group: &str) -> Result<(), Refusal> {
     if is_legal(group) && group.len() <= GROUP_LIMIT {
         return Ok(());
@@ -82,7 +82,7 @@ pub fn group_name(group: &str) -> Result<(), Refusal> {
     ))
 }
 
-/// Refuses a send to a topic that only the broker writes.
+/// Refuses a send to a topic that only the broker may write.
 pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     if NOT_ALLOWED_SEND_TOPICS.contains(&topic) || topic == TIMER_TOPIC || topic.starts_with(REVIVE_TOPIC) {
         return Err(Refusal::new(
@@ -93,7 +93,7 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a commit for a group that is the broker's own: its offsets say which transactions or check points are done.
+/// Refuses a commit for one of the broker's own groups: its offsets say which transactions or check points are done.
 pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
     if matches!(group, TRANSACTION_GROUP | REVIVE_GROUP) {
         return Err(Refusal::new(
@@ -104,7 +104,7 @@ pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a topic whose name is too long for a message that is no retry (Apache `HookUtils.checkBeforePutMessage`).
+/// Refuses a topic name that is too long for a message that is not a retry (Apache `HookUtils.checkBeforePutMessage`).
 pub fn storable(topic: &str) -> Result<(), Refusal> {
     if topic.len() <= TOPIC_LIMIT || is_retry(topic) {
         return Ok(());
@@ -130,17 +130,17 @@ pub fn sizes(body: usize, body_limit: usize, properties: usize) -> Result<(), Re
     Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
 }
 
-/// True when the bits allow reading.
+/// Whether the permission bits allow reading.
 pub fn is_readable(perm: i32) -> bool {
     perm & PERM_READ != 0
 }
 
-/// True when the bits allow writing.
+/// Whether the permission bits allow writing.
 pub fn is_writeable(perm: i32) -> bool {
     perm & PERM_WRITE != 0
 }
 
-/// A name of a readable length for a remark.
+/// Shortens a name for a remark.
 fn shorten(name: &str) -> String {
     name.chars().take(200).collect()
 }

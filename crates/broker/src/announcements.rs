@@ -1,4 +1,4 @@
-//! What name servers are to know: the topics, what has changed since they last heard, and how to wait until they have.
+//! What name servers must learn: the topics, what has changed since they last heard, and how to wait until they know.
 
 use crate::tables::topics::Topic;
 use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// What has changed, and which name server knows.
+/// What has changed, and which name servers know it.
 #[derive(Debug)]
 pub struct Announcements {
-    /// Number of the last change.
+    /// The number of the last change.
     pub(super) changes: watch::Sender<u64>,
-    /// By name server: the last change that it knows; `None` while it is away.
+    /// For each name server the last change that it knows; `None` while it cannot be reached.
     pub(super) acknowledged: watch::Sender<Vec<Option<u64>>>,
-    /// How many name servers have answered the first registration, or could not be reached for it.
+    /// How many name servers have answered the first registration or could not be reached for it.
     pub(super) attempted: watch::Sender<usize>,
-    /// Woken when a connection to a name server was lost.
+    /// Changes when a connection to a name server was lost.
     pub(super) lost: watch::Sender<u64>,
 }
 
 impl Announcements {
-    /// For this many name servers, none of which knows us yet.
+    /// State for `name_servers` name servers, none of which knows this broker yet.
     pub fn new(name_servers: usize) -> Self {
         Self {
             changes: watch::Sender::new(1),
@@ -31,18 +31,18 @@ impl Announcements {
         }
     }
 
-    /// Topics changed: every name server is told at once.
+    /// Notes that topics changed, which makes every registration task announce them at once.
     pub fn changed(&self) {
         self.changes.send_modify(|change| *change += 1);
     }
 
-    /// Name servers that know us now, of all.
+    /// How many name servers know this broker, and how many there are.
     pub fn known_by(&self) -> (usize, usize) {
         let acknowledged = self.acknowledged.borrow();
         (acknowledged.iter().flatten().count(), acknowledged.len())
     }
 
-    /// Waits until every name server that answers knows of all changes so far, at most `limit`.
+    /// Waits until every reachable name server knows all changes so far, for at most `limit`.
     pub async fn settle(&self, limit: Duration) {
         let change = *self.changes.borrow();
         let mut acknowledged = self.acknowledged.subscribe();
@@ -51,7 +51,7 @@ impl Announcements {
         drop(timeout(limit, known).await);
     }
 
-    /// Waits until the first registration has ended at every name server, well or not, at most `limit`.
+    /// Waits until the first registration has succeeded or failed at every name server, for at most `limit`.
     pub async fn first_round(&self, limit: Duration) {
         let all = self.acknowledged.borrow().len();
         let mut attempted = self.attempted.subscribe();
@@ -70,7 +70,8 @@ impl Announcements {
     }
 }
 
-/// Topics with their version, as 103 and the answer to 21 have them. `perm_mask` limits what each topic permits.
+/// The topics with their version, as request 103 and the response to 21 carry them. `perm_mask` limits each topic's
+/// permissions.
 pub(crate) fn announced(
     topics: &[Arc<Topic>],
     data_version: DataVersion,

@@ -1,7 +1,8 @@
-//! What the metrics port reads: all counters and states of the broker at one moment, by topic and by consumer group.
+//! The values for the metrics port: all counters and states of the broker at one moment, by topic and by consumer
+//! group.
 //!
-//! Nothing is read from the disk here but the store times of the oldest messages that wait, and only for the groups
-//! that are asked for: a scrape must not cost more than what it shows.
+//! Only the store times of the oldest waiting messages are read from the disk, and only for the requested groups: a
+//! scrape must not cost more than what it shows.
 
 use crate::context::State;
 use crate::processor::topic::ends;
@@ -12,22 +13,22 @@ use pyrmq_remoting::names::{SCHEDULE_TOPIC, TRANSACTION_GROUP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-/// A topic.
+/// The values of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicFigures {
     /// Its name.
     pub topic: String,
-    /// True for a topic of the broker's own.
+    /// Whether it is one of the broker's own topics.
     pub is_system: bool,
     /// Messages stored since the start.
     pub messages_in: u64,
-    /// Their bytes.
+    /// Bytes of those messages.
     pub bytes_in: u64,
     /// First and next offset of each queue.
     pub queues: Vec<(i64, i64)>,
 }
 
-/// A consumer group on a topic.
+/// The values of a consumer group on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFigures {
     /// Its name.
@@ -36,9 +37,9 @@ pub struct GroupFigures {
     pub topic: String,
     /// What was counted since the start.
     pub totals: GroupTotals,
-    /// Messages stored and not consumed, by queue.
+    /// Messages stored but not consumed, by queue.
     pub lag: Vec<i64>,
-    /// Messages sent to consumers and not consumed, of all queues.
+    /// Messages sent to consumers but not consumed, over all queues.
     pub in_flight: i64,
 }
 
@@ -61,7 +62,7 @@ pub fn topics(state: &State) -> Vec<TopicFigures> {
     figures.collect()
 }
 
-/// Reads every group on every topic that it has committed offsets for, or has pulled from since the start.
+/// Reads every group on every topic for which it has committed offsets or from which it has pulled since the start.
 pub fn groups(state: &State) -> Vec<GroupFigures> {
     let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for key in state.offsets.rows().into_keys() {
@@ -90,7 +91,7 @@ fn on_topic(state: &State, group: String, topic: &Topic) -> GroupFigures {
     for queue_id in 0..topic.queue_nums() {
         let (min, max) = ends(state, name, queue_id);
         let consumed = committed.get(&queue_id).copied();
-        // Without a commit, everything there is waits.
+        // Without a commit, all messages of the queue wait.
         lag.push((max - consumed.unwrap_or(min).max(min)).max(0));
         let pulled = traffic.as_ref().and_then(|traffic| traffic.pulled_to(queue_id));
         if let (Some(pulled), Some(consumed)) = (pulled, consumed) {
@@ -106,7 +107,7 @@ fn on_topic(state: &State, group: String, topic: &Topic) -> GroupFigures {
     }
 }
 
-/// For how long the oldest message that waits for a group on a topic has been stored, ms; 0 when none waits.
+/// The age in ms of the oldest message that waits for a group on a topic; 0 if none waits.
 pub fn lag_ms(state: &State, group: &str, topic: &str) -> i64 {
     let Some(topic) = state.topics.get(topic) else {
         return 0;
@@ -116,7 +117,7 @@ pub fn lag_ms(state: &State, group: &str, topic: &str) -> i64 {
     let waits = (0..topic.queue_nums()).filter_map(|queue_id| {
         let (min, max) = ends(state, name, queue_id);
         let next = committed.get(&queue_id).copied().unwrap_or(min).max(min);
-        // A message whose file retention deletes this moment waits for nobody.
+        // Retention may be deleting the message right now; then it does not count.
         let stored = (next < max).then(|| state.store.store_time(name, queue_id, next).ok().flatten());
         stored.flatten()
     });
@@ -160,7 +161,7 @@ pub fn counters(state: &State) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Messages that the broker itself holds, by name: what a drained broker has none of.
+/// Messages that the broker itself still holds, by name: a drained broker has none.
 pub fn held(state: &State) -> Vec<(&'static str, i64)> {
     let delivered = state.delays.offsets();
     let delayed = (1..=state.delays.levels().count()).map(|level| {

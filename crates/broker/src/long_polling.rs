@@ -6,9 +6,9 @@
 //!                                 the client's time is up         -+     answered, or no message matches -> insert
 //!                                 connection closed -> dropped
 //! ```
-//! Invariants: a request is held in one place; after its time it is answered; never more than the limit wait at once;
-//! an arrival costs one atomic load while nobody waits. The dispatch thread only moves requests to the `ready` queue,
-//! it reads no message.
+//! Invariants: a request is held in one place and answered after its deadline; never more than the limit wait at once;
+//! an arrival costs one atomic load while no pull waits. The dispatch thread only moves requests to the `ready` queue;
+//! it reads no messages.
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Answers the end of a queue: one past its newest message.
+/// Returns the end of a queue: one past its newest message.
 pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
 
 /// A pull that waits.
@@ -28,31 +28,31 @@ pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
 pub struct Held {
     /// The request as it came.
     pub request: Command,
-    /// The right to answer it.
+    /// The permit to answer it.
     pub reply: Reply,
     /// The first offset that it wants.
     pub from_offset: i64,
-    /// What wakes it.
+    /// Which messages wake it.
     pub filter: MessageFilter,
-    /// When it must be answered.
+    /// When it must be answered, in ms.
     pub deadline_ms: i64,
 }
 
 type WaitingPulls = HashMap<String, HashMap<i32, Vec<Held>>>;
 
-/// Every pull that waits.
+/// All pulls that wait.
 #[derive(Debug)]
 pub struct LongPolling {
     limit: usize,
     closed: AtomicBool,
     count: AtomicUsize,
-    // Guards topic -> queue -> waiting pulls. Held for moves only.
+    // Guards topic -> queue -> waiting pulls; held only to move pulls.
     queues: Mutex<WaitingPulls>,
     ready: UnboundedSender<Held>,
 }
 
 impl LongPolling {
-    /// Room for `limit` pulls, and where those that are to be answered come out.
+    /// Creates a table for `limit` pulls, and the receiver of those to be answered.
     pub fn new(limit: usize) -> (Self, UnboundedReceiver<Held>) {
         let (ready, out) = unbounded_channel();
         let long_polling = Self {
@@ -65,30 +65,31 @@ impl LongPolling {
         (long_polling, out)
     }
 
-    /// Pulls that wait.
+    /// The number of waiting pulls.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// True when no pull waits.
+    /// Whether no pull waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Wakes every pull and lets none wait any more: the broker stops.
+    /// Wakes every pull and holds no more of them: the broker is stopping.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.release_all(None);
     }
 
-    /// True once closed.
+    /// Whether [`Self::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Lets a pull wait, or gives it back when too many do or the broker stops.
+    /// Holds a pull. Returns it if too many wait or the broker is stopping.
     ///
-    /// The caller looks for newer messages once more afterwards: one may have arrived between its look and this.
+    /// The caller must then check once more for newer messages: one may have arrived between its last check and this
+    /// call.
     pub fn insert(&self, topic: &str, queue: i32, held: Held) -> Result<(), Box<Held>> {
         let mut queues = self.queues();
         if self.is_closed() || self.len() >= self.limit {
@@ -103,7 +104,7 @@ impl LongPolling {
         Ok(())
     }
 
-    /// Messages arrived: wakes the pulls that may want them. Several with different codes wake everybody.
+    /// Wakes the pulls that may want the messages that arrived. Messages with different tag codes wake all.
     pub fn arrived(&self, arrival: &Arrival<'_>) {
         self.release(arrival.topic, arrival.queue_id, |held| {
             held.from_offset < arrival.next_offset
@@ -111,13 +112,13 @@ impl LongPolling {
         });
     }
 
-    /// The queue ends at `max_offset`: wakes every pull that is behind it, whatever it filters.
+    /// Wakes every pull that is behind the queue's end `max_offset`, whatever its filter.
     pub fn caught_up(&self, topic: &str, queue: i32, max_offset: i64) {
         self.release(topic, queue, |held| held.from_offset < max_offset);
     }
 
-    /// Drops pulls whose connection is gone and wakes those whose time is up. With `max_offset`, also wakes those
-    /// that a newer message waits for.
+    /// Drops pulls whose connection is gone, and wakes those whose deadline has passed. With `max_offset`, also wakes
+    /// those behind the end of their queue.
     pub fn sweep(&self, now_ms: i64, max_offset: Option<&EndOf<'_>>) {
         if self.is_empty() {
             return;
@@ -141,7 +142,7 @@ impl LongPolling {
         self.count.fetch_sub(taken, Ordering::AcqRel);
     }
 
-    /// Wakes every pull of a topic, or of all topics: the topic is gone, or the broker stops.
+    /// Wakes every pull of a topic, or all pulls: the topic was deleted, or the broker is stopping.
     pub fn release_all(&self, topic: Option<&str>) {
         let mut queues = self.queues();
         let out: Vec<Held> = match topic {
@@ -194,7 +195,7 @@ impl LongPolling {
             held.reply.silence();
             return;
         }
-        // Without a receiver the broker has stopped: the reply then says so by being dropped.
+        // Without a receiver the broker has stopped; dropping the reply answers that.
         drop(self.ready.send(held));
     }
 

@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A group and a topic of which messages go before they are consumed.
+/// A group and a topic whose messages will be deleted before they are consumed.
 type Endangered = BTreeSet<(String, String)>;
 
-/// Looks as often as the store deletes, and logs each group and topic once until it has caught up.
+/// Checks as often as the store deletes. Logs each group and topic once, until it has caught up.
 pub(crate) async fn watch(state: Arc<State>, shutdown: Shutdown) {
     let mut warned = Endangered::new();
     let period = || Duration::from_millis(state.store.live().clean_interval_ms());
     while !shutdown.sleep_or_stop(period()).await {
         let looking = state.clone();
-        // Places in the log are read from queue files, which may block.
+        // Finding positions in the log reads queue files, which may block.
         let found = tokio::task::spawn_blocking(move || endangered(&looking)).await;
         let found = found.unwrap_or_default();
         for (group, topic) in found.difference(&warned) {
@@ -31,7 +31,7 @@ pub(crate) async fn watch(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-/// The groups whose next message lies in a segment that goes soon.
+/// The groups whose next message lies in a segment that will be deleted soon.
 pub(crate) fn endangered(state: &State) -> Endangered {
     let Some(goes_to) = state.store.goes_soon() else {
         return Endangered::new();
@@ -44,7 +44,7 @@ pub(crate) fn endangered(state: &State) -> Endangered {
         queues.filter(|(_, lag)| **lag > 0).any(|(queue_id, lag)| {
             let next = state.store.max_offset(&of.topic, queue_id) - lag;
             let entries = state.store.queue_entries(&of.topic, queue_id, next, 1);
-            // A queue that cannot be read has its own error when its consumers pull.
+            // A queue that cannot be read fails when its consumers pull.
             let entry = entries
                 .ok()
                 .flatten()

@@ -1,48 +1,48 @@
-//! How a broker is, as operators see it.
+//! The state of a broker, as operators see it.
 
-/// How a broker is.
+/// The state of a broker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Health {
     /// The message log.
     pub store: pyrmq_store::Health,
-    /// Name servers that know this broker.
+    /// Number of name servers that know this broker.
     pub registered: usize,
-    /// Name servers in all.
+    /// Number of configured name servers.
     pub name_servers: usize,
-    /// Connected consumers.
+    /// Number of connected consumers.
     pub consumers: usize,
-    /// Connected producers.
+    /// Number of connected producers.
     pub producers: usize,
-    /// Pulls that wait for messages.
+    /// Number of pulls that wait for messages.
     pub waiting_pulls: usize,
     /// Open files and connections.
     pub descriptors: Descriptors,
-    /// Memory of requests of which the rest has not come yet.
+    /// Memory held by requests that have not arrived completely.
     pub unfinished: Unfinished,
-    /// False once it stops.
+    /// False once the broker is stopping.
     pub running: bool,
 }
 
-/// The descriptors of the broker's process: each open file and each connection takes one.
+/// The file descriptors of the broker's process: each open file and each connection takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many the process may have.
+    /// How many the process may open.
     pub limit: usize,
-    /// How many of them connections leave free, for the store.
+    /// How many of them connections must leave free, for the store.
     pub reserved: usize,
-    /// Connections that live now.
+    /// Number of open connections.
     pub connections: u64,
-    /// Connections refused so far because only reserved descriptors were left.
+    /// Connections refused since the start because only reserved descriptors were left.
     pub refused: u64,
 }
 
-/// The memory of requests of which the rest has not come yet, on all ports.
+/// The memory held by requests that have not arrived completely, on all ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfinished {
-    /// Bytes that they take now.
+    /// Bytes held now.
     pub bytes: usize,
-    /// Bytes that they may take before connections wait for each other.
+    /// Bytes at which connections wait for each other.
     pub limit: usize,
-    /// Connections closed so far because the rest did not come while these bytes were taken.
+    /// Connections closed since the start because their request did not arrive while the memory was used up.
     pub closed: u64,
 }

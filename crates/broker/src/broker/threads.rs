@@ -1,4 +1,4 @@
-//! The threads of a broker, and what answers pops that waited.
+//! The threads of a broker, and the task that answers pops that waited.
 
 use super::Broker;
 use super::tasks::{answer_pops, wake_pops};

@@ -1,4 +1,4 @@
-//! Which sends are taken, and the topics and groups that are made for them.
+//! Which sends are accepted, and the topics and groups that they create.
 
 use crate::admission;
 use crate::context::State;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl State {
-    /// Refuses a send that cannot be, and makes the topic where that is allowed (Apache `msgCheck`).
+    /// Refuses an invalid send, and creates its topic where that is allowed (Apache `msgCheck`).
     pub(crate) fn admit(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -26,7 +26,7 @@ impl State {
             self.store.live().max_message_bytes(),
             header.properties.map_or(0, str::len),
         )?;
-        // A name in the table is legal: only an unknown one has to be looked at.
+        // A name in the table is valid, so only unknown names are checked.
         let topic = match self.topics.get(header.topic) {
             Some(topic) => topic,
             None => self.make_topic(header, peer)?,
@@ -76,7 +76,7 @@ impl State {
         Ok(topic)
     }
 
-    /// The broker itself may be written.
+    /// Refuses if the broker's own permission excludes writing.
     pub(crate) fn check_writeable(&self) -> Result<(), Refusal> {
         if admission::is_writeable(self.live.broker_permission()) {
             return Ok(());
@@ -87,7 +87,7 @@ impl State {
         ))
     }
 
-    /// The queue that a send asks for, or the next one when it asks for none.
+    /// The queue that a send names, or the next one if it names none.
     pub(crate) fn choose_queue(&self, topic: &TopicConfig, asked: i32) -> Result<i32, Refusal> {
         if asked >= 0 {
             return Ok(asked);
@@ -102,7 +102,7 @@ impl State {
         Ok(i32::try_from(next).unwrap_or(0) % topic.write_queue_nums)
     }
 
-    /// A consumer group; made with the defaults where `autoCreateSubscriptionGroup` allows.
+    /// Finds a consumer group, or creates it with the defaults if `autoCreateSubscriptionGroup` is on.
     pub(crate) fn group(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         if let Some(known) = self.groups.get(name) {
             return Ok(known);
@@ -121,8 +121,8 @@ impl State {
         self.groups.get_or_make(name)
     }
 
-    /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat
-    /// brings costs no write for each group.
+    /// Creates those of these groups that may be created, and their retry topics, with one write for all: a heartbeat
+    /// with many groups must not cost one write each.
     pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
@@ -146,18 +146,18 @@ impl State {
         Ok(())
     }
 
-    /// A group's retry topic, made when it is missing.
+    /// Finds a group's retry topic, or creates it.
     pub(crate) fn retry_topic(&self, group: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
         self.group_topic(&admission::retry_topic(group), queues, unit)
     }
 
-    /// A group's dead-letter topic, made when it is missing.
+    /// Finds a group's dead-letter topic, or creates it.
     pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<Topic>, Refusal> {
         self.group_topic(&admission::dead_letter_topic(group), 1, 0)
     }
 
-    /// The retry topic of pops, made when it is missing. Names of `enableRetryTopicV2` have a `+`, which no client may
-    /// use.
+    /// Finds the retry topic of pops, or creates it. With `enableRetryTopicV2` its name contains a `+`, which clients
+    /// may not use.
     pub(crate) fn pop_retry_topic(&self, name: &str, group: &str) -> Result<Arc<Topic>, Refusal> {
         let (topic, made) = self.topics.get_or_put(name, || both_ways(name, 1, 0))?;
         if made {
@@ -180,7 +180,7 @@ impl State {
     }
 }
 
-/// Whether there are as many as are made without being asked for.
+/// Whether the limit for automatic creation is reached.
 fn is_reached(limit: i32, count: usize) -> bool {
     usize::try_from(limit).is_ok_and(|limit| count >= limit)
 }

@@ -36,19 +36,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
+/// Apache compares with 40 % of the machine's memory. A fixed share of an ordinary machine makes the result the same
 /// everywhere.
 const YOUNG_BYTES: i64 = 4 << 30;
 
-/// Tells the broker's unique ids from those of a producer in the same process.
+/// Distinguishes the broker's unique ids from those of a producer in the same process.
 const BROKER_LOADER: u32 = 0xB20C_E200;
 
-/// Everything that a processor may need.
+/// Everything that processors share.
 #[derive(Debug)]
 pub struct State {
-    /// The settings as they were at the start.
+    /// The settings at the start.
     pub options: Options,
-    /// Those of them that may have changed since.
+    /// Those settings that may have changed since.
     pub live: LiveOptions,
     /// The message log.
     pub store: Arc<Store>,
@@ -56,13 +56,13 @@ pub struct State {
     pub topics: Topics,
     /// The consumer groups.
     pub groups: Groups,
-    /// Their offsets.
+    /// The groups' offsets.
     pub offsets: Offsets,
-    /// Who is connected.
+    /// The connected clients.
     pub clients: Clients,
     /// Queue locks of orderly consumers.
     pub locks: Locks,
-    /// Pulls that wait.
+    /// Pulls that wait for messages.
     pub long_polling: LongPolling,
     /// Messages that groups pop.
     pub pops: Pops,
@@ -74,32 +74,32 @@ pub struct State {
     pub(crate) transactions: Transactions,
     /// Counters.
     pub stats: Stats,
-    /// What name servers are told.
+    /// What name servers must learn.
     pub announcements: Announcements,
-    /// Whether each request's user and rights are checked; known before the ports open.
+    /// Whether the user and rights of each request are checked; set before the ports open.
     checks_rights: AtomicBool,
-    /// Known once the port is open.
+    /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
-    /// Distance from the log's end within which a queue counts as young.
+    /// Distance from the log's end in bytes within which a queue counts as young.
     pub(crate) young_bytes: i64,
-    /// What is said of tracing, with `traceOn` and without.
+    /// What messages and send responses say with `traceOn`; `untraced` applies without it.
     traced: Said,
     untraced: Said,
-    /// How name servers are asked; known once the ports are open.
+    /// The client and the name servers that it asks; set once the ports are open.
     asks: OnceLock<(WeakClient, Vec<String>)>,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
-    // Guards that an older text is not written over a newer one.
+    // Guards the file, so that an older version never overwrites a newer one.
     offsets_file: Mutex<ConfigFile>,
     unknown_offset_fields: ConsumerOffsetSerializeWrapper,
 }
 
-/// What this broker says of itself to every message and sender, made once.
+/// What this broker adds to each message and each response to a send, encoded once.
 #[derive(Debug)]
 pub(crate) struct Said {
     /// The properties that every stored message gets.
     pub(crate) properties: String,
-    /// What every answer to a send says besides where the message went.
+    /// The fields that every response to a send has besides the message's position.
     pub(crate) answer: SharedFields,
 }
 
@@ -122,7 +122,7 @@ impl Said {
     }
 }
 
-/// What the files below `config/` hold.
+/// The content of the files below `config/`.
 struct Tables {
     topics: Topics,
     groups: Groups,
@@ -162,7 +162,7 @@ impl State {
         (long_polling, held): (LongPolling, HeldPops),
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
-        // Part of made ids only: any address tells the makers of ids apart well enough.
+        // Only generated ids contain it, and any address distinguishes their makers well enough.
         let ip = options
             .broker_ip1
             .parse()
@@ -171,7 +171,8 @@ impl State {
         let (traced, untraced) = (Said::new(&options, true)?, Said::new(&options, false)?);
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
-        // The store first: its lock says whether the directory is ours. Where a later step fails, its drop closes it.
+        // The store comes first: its lock proves that the directory is ours. If a later step fails, dropping it closes
+        // it.
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
@@ -209,13 +210,13 @@ impl State {
         })
     }
 
-    /// The address that clients are told and that records carry.
+    /// The address that clients get and that records contain.
     pub fn store_host(&self) -> SocketAddr {
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
         self.address.get().map_or(unknown, |(host, _)| *host)
     }
 
-    /// The address that clients are told, as `host:port`.
+    /// The address that clients get, `host:port`.
     pub fn address(&self) -> String {
         self.address
             .get()
@@ -223,7 +224,7 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// What messages and senders are told, by the `traceOn` in force.
+    /// What messages and senders get, according to the current `traceOn`.
     pub(crate) fn said(&self) -> &Said {
         if self.live.trace_on() {
             &self.traced
@@ -232,17 +233,17 @@ impl State {
         }
     }
 
-    /// Sends are answered after the disk has them.
+    /// Whether sends are answered only once the disk has their messages.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.store.live().flush() == FlushDiskType::Sync
     }
 
-    /// A unique id for a message whose sender gave none.
+    /// A unique id for a message that was sent without one.
     pub(crate) fn unique_key(&self) -> String {
         self.unique_ids.next(clock::now_ms()).to_string()
     }
 
-    /// Set once, when the port is open, before anything is served.
+    /// Called once, when the port is open, before any request is served.
     pub(crate) fn check_rights(&self) {
         self.checks_rights.store(true, Ordering::Relaxed);
     }
@@ -257,7 +258,7 @@ impl State {
         }
     }
 
-    /// Set once, before anything is served.
+    /// Called once, before any request is served.
     pub(crate) fn set_name_servers(&self, client: &Client, addresses: &[String]) {
         let asks = (client.downgrade(), addresses.to_vec());
         if self.asks.set(asks).is_err() {
@@ -265,7 +266,7 @@ impl State {
         }
     }
 
-    /// A client and the name server to ask, one after the other; `None` for a broker that stands alone.
+    /// A client and the name server to ask next, in turn; `None` if no name server is configured.
     pub(crate) fn name_server(&self) -> Option<(Client, String)> {
         let (client, addresses) = self.asks.get()?;
         let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
@@ -273,18 +274,18 @@ impl State {
         Some((client.join(Arc::new(Table::new()))?, address.clone()))
     }
 
-    /// Commits an offset, unless its topic was deleted since the caller looked: a topic of the same name must not begin
-    /// with offsets of this one.
+    /// Commits an offset, unless the topic was deleted since the caller looked it up: a new topic of the same name must
+    /// not begin with the old one's offsets.
     pub fn commit(&self, group: &str, topic: &Topic, queue_id: i32, offset: i64) {
         let name = &topic.topic_name;
         self.offsets.commit(group, name, queue_id, offset);
-        // A deletion takes the topic out before its offsets, so one of the two sees the other.
+        // A deletion removes the topic before its offsets, so either it removes this commit or the check below fails.
         if !self.topics.get(name).is_some_and(|now| now.is_same(topic)) {
             self.offsets.remove(group, name, queue_id);
         }
     }
 
-    /// Samples the counters of every topic for the spans whose time has come.
+    /// Samples the counters of every topic for the spans that are due.
     pub(crate) fn sample_traffic(&self, now_ms: i64, due: &[Span]) {
         if due.is_empty() {
             return;
@@ -296,7 +297,7 @@ impl State {
         }
     }
 
-    /// All offsets of groups, as the file and the answer to 43 have them.
+    /// All offsets of groups, as the file and the response to 43 have them.
     pub(crate) fn offsets_body(&self) -> ConsumerOffsetSerializeWrapper {
         let rows = self.offsets.rows();
         let mut topics_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -315,22 +316,22 @@ impl State {
                 rows,
                 ..rest.offset_table
             },
-            // A running 5.x broker does not read it again.
+            // Empty, since a running 5.x broker never reads it back.
             pull_offset_table: None,
             unknown_members: rest.unknown_members,
         }
     }
 
-    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable. Else offsets
-    /// could point behind messages that a power loss took: groups would pass the messages that take their places, and a
-    /// transaction whose half was stored again would never be asked about.
+    /// Writes the consumer offsets if any changed, after the messages that they refer to are durable. Otherwise offsets
+    /// could point past messages that a power loss took: groups would skip the messages that take their places, and a
+    /// transaction whose half was stored again would never be checked.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
         let file = lock(&self.offsets_file);
         if !self.offsets.take_changed() {
             return Ok(());
         }
         let body = self.offsets_body();
-        // A log that has failed cannot be made durable any more, and what readers still pass is kept all the same.
+        // A failed log cannot become durable any more, but the offsets that readers still commit are worth keeping.
         let flushed = if self.store.has_failed() {
             Ok(())
         } else {
@@ -343,12 +344,12 @@ impl State {
         written
     }
 
-    /// When the consumer offsets were last written, ms; 0 if they never were.
+    /// When the consumer offsets were last written, in ms; 0 if never.
     pub(crate) fn offsets_written_ms(&self) -> i64 {
         lock(&self.offsets_file).modified_ms()
     }
 
-    /// When the oldest message in the log was stored; -1 without any (Apache `getEarliestMessageTime`).
+    /// When the oldest message in the log was stored, in ms; -1 without messages (Apache `getEarliestMessageTime`).
     pub fn earliest_ms(&self) -> i64 {
         let health = self.store.health();
         let min = health.min_physical_offset;
@@ -361,7 +362,7 @@ impl State {
             .unwrap_or(-1)
     }
 
-    /// Writes what ordered groups have, if any of it changed.
+    /// Writes the state of ordered groups if any of it changed.
     pub(crate) fn persist_orders(&self) -> Result<(), StoreError> {
         let exists =
             |topic: &str, group: &str| self.topics.get(topic).is_some() && self.groups.get(group).is_some();
@@ -392,7 +393,7 @@ impl State {
     }
 }
 
-/// Where a message was born. An IPv4 peer of a port that speaks IPv6 too keeps its IPv4 form.
+/// The address that sent a message. An IPv4 peer of a port that also speaks IPv6 keeps its IPv4 form.
 pub(crate) fn born_host(peer: &Peer) -> SocketAddr {
     let remote = peer.remote();
     SocketAddr::new(remote.ip().to_canonical(), remote.port())

@@ -1,13 +1,14 @@
-//! How far each delay level was delivered, noted with every message: `config/delayProgress` (ours; Apache ignores it).
+//! How far each delay level was delivered, recorded with every message in `config/delayProgress` (ours; Apache ignores
+//! it).
 //!
 //! ```text
 //! 32 bytes for each level, from level 1 on
 //! offset int64   position of the delivered copy int64   its store time int64   CRC-32 of level and these int32   0 int32
 //! ```
-//! `delayOffset.json` is written every 10 s behind an fsync. What was delivered since then would be delivered again
-//! after every kill. This note is never fsynced, so it costs one small write a message. It may reach the disk before
-//! the messages do, so an entry counts only where the recovered log has the copy that it speaks of: the log is whole up
-//! to there, so it has all copies before that one as well.
+//! `delayOffset.json` is written every 10 s after an fsync, so after each kill the messages of up to 10 s would be
+//! delivered again. This file is written after every message and never fsynced, so it costs one small write. It may
+//! reach the disk before the messages do, so an entry counts only if the recovered log contains its copy: then the log
+//! is whole up to there and contains all earlier copies, too.
 
 use pyrmq_remoting::message::record::{self, body_crc};
 use pyrmq_remoting::sync::lock;
@@ -24,25 +25,25 @@ const ENTRY: usize = 32;
 /// A message that was delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// Offset behind the delayed message in its level.
+    /// Offset after the delayed message in its level's queue.
     pub(crate) offset: i64,
-    /// Where the delivered copy begins in the log.
+    /// Position of the delivered copy in the log.
     pub(crate) position: i64,
-    /// When the copy was stored, ms.
+    /// When the copy was stored, in ms.
     pub(crate) store_ms: i64,
 }
 
-/// The file.
+/// The open file `config/delayProgress`.
 #[derive(Debug)]
 pub(crate) struct Delivered {
     fs: Arc<dyn Fs>,
     path: PathBuf,
-    // Guards the file once it is there.
+    // Guards the file, which is created on first use.
     file: Mutex<Option<Arc<dyn File>>>,
 }
 
 impl Delivered {
-    /// Reads the file below `config`. Says how far each level was delivered, by copies that the log still has.
+    /// Reads the file below `config`. Returns how far each level was delivered, for copies that the log still contains.
     pub(crate) fn open(
         fs: Arc<dyn Fs>,
         config: &Path,
@@ -67,7 +68,7 @@ impl Delivered {
         Ok((delivered, offsets))
     }
 
-    /// Notes the last message of a level that was delivered. Where that fails, more is delivered again after a kill.
+    /// Records the last delivered message of a level. If that fails, more is delivered again after a kill.
     pub(crate) fn note(&self, level: i32, copied: Copied) {
         if let Err(error) = self.try_note(level, copied) {
             tracing::debug!(%error, path = %self.path.display(), "the progress of a delay level was not noted");
@@ -90,7 +91,7 @@ impl Delivered {
     }
 }
 
-/// True where the log has the copy: a record of its time at its position.
+/// Whether the log contains the copy: a record at its position with its time.
 fn is_there(store: &Store, copied: Copied) -> Result<bool, StoreError> {
     let Some(bytes) = store.record_at(copied.position)? else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Looking through a queue of the store.
+//! Searching a queue of the store.
 
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_store::{Get, Store, StoreError, TagFilter};
@@ -6,8 +6,7 @@ use pyrmq_store::{Get, Store, StoreError, TagFilter};
 const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 4 << 20;
 
-/// Whether a queue has a wanted record between an offset and the end that the queue has now. Reading stops at the
-/// first.
+/// Whether a queue contains a wanted record between an offset and the queue's current end. Stops at the first.
 pub(crate) fn has_record(
     store: &Store,
     (topic, queue_id): (&str, i32),

@@ -8,10 +8,10 @@
 //! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: places of ended halves in their queue, each with a comma
 //! check    a half without an end is written again behind the others, and its producer group is asked (39)
 //! ```
-//! Group `CID_RMQ_SYS_TRANS` keeps how far both queues are done, as Apache's brokers do: a store may move between
-//! them. An op message is written with its commit, not seconds later; the table of open transactions is made again
-//! from the two queues at start, and an open half whose message is in the log already (the broker died between
-//! commit and op) is only closed. So a message appears once or never, whoever dies when.
+//! Group `CID_RMQ_SYS_TRANS` stores how far both queues are done, as Apache's brokers do, so a store may move between
+//! them. An op message is written with its commit, not seconds later. At start the table of open transactions is
+//! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
+//! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
 use crate::delivery::scan::has_record;
 use crate::message::properties;
@@ -25,42 +25,42 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 
-/// Apache writes to one queue only.
+/// The queue for halves and op messages: Apache writes to one queue only.
 pub(crate) const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
 const REMOVE_TAG: &str = "d";
 const READ_BYTES: usize = 4 << 20;
-/// A clock that goes back by less is not noted by the store.
+/// The store does not note a clock that goes back by less than this.
 const CLOCK_SLACK_MS: i64 = 3000;
 
-/// Keys that the half adds and the committed message does not have.
+/// Properties that a half adds and the committed message does not have.
 pub(crate) const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenTransaction {
-    /// Its half's place in the half queue; a check moves it on.
+    /// Offset of its half in the half queue; a check changes it.
     pub(crate) half_offset: i64,
-    /// Its end is being written.
+    /// Whether its end is being written.
     pub(crate) ending: bool,
-    /// It was found at start: its message may be in the log already.
+    /// Whether it was found at start: its message may be in the log already.
     pub(crate) found: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// By unique id. A half that is not here under its place has ended, or another stands for it.
+    /// By unique id. A half that is not listed with its offset has ended, or a later half replaced it.
     pub(crate) open: HashMap<Box<str>, OpenTransaction>,
-    /// Places of halves that have ended and are not passed yet.
+    /// Offsets of halves that have ended but lie after the first open one.
     pub(crate) ended: BTreeSet<i64>,
-    /// Op messages that are not passed yet: place in the op queue, highest half that it ends.
+    /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
 }
 
 /// The open transactions of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
-    // Guards what is open and what has ended.
+    // Guards the tables of open and ended transactions.
     tables: Mutex<Tables>,
 }
 
@@ -69,12 +69,12 @@ impl Transactions {
         lock(&self.tables)
     }
 
-    /// How many are open.
+    /// The number of open transactions.
     pub(crate) fn open(&self) -> usize {
         self.tables().open.len()
     }
 
-    /// Reads both queues from where they are not done.
+    /// Reads both queues from their first unfinished message on.
     pub(crate) fn load(
         store: &Store,
         half_from: Option<i64>,
@@ -117,7 +117,7 @@ impl Transactions {
         })
     }
 
-    /// A half was stored.
+    /// Records that a half was stored.
     pub(crate) fn began(&self, id: &str, half_offset: i64) {
         let open = OpenTransaction {
             half_offset,
@@ -127,7 +127,7 @@ impl Transactions {
         self.tables().open.insert(id.into(), open);
     }
 
-    /// Writes that a half has ended.
+    /// Writes the op message for a half that has ended.
     pub(crate) fn write_op(
         &self,
         store: &Store,
@@ -162,7 +162,7 @@ impl Transactions {
     }
 }
 
-/// Calls with each record of a queue from an offset on.
+/// Calls a function with each record of a queue from an offset on.
 fn each(
     store: &Store,
     topic: &str,
@@ -192,7 +192,7 @@ pub(crate) fn read(
     })
 }
 
-/// Turns the properties of a send into those of a half (Apache `parseHalfMessageInner`).
+/// Turns a send's properties into those of a half (Apache `parseHalfMessageInner`).
 pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id: i32) {
     properties::append(text, "__transactionId__", id);
     properties::append(text, "REAL_TOPIC", topic);
@@ -213,13 +213,13 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, Sto
             .get(name)
             .and_then(|text| text.parse::<i32>().ok())
     };
-    // A delayed one waits elsewhere.
+    // A delayed message is in a queue of the schedule or timer topic.
     let places = [
         (topic, number("REAL_QID").unwrap_or(0)),
         (TIMER_TOPIC, 0),
         (SCHEDULE_TOPIC, number("DELAY").unwrap_or(1) - 1),
     ];
-    // The message is older than its half by no more than a clock may have gone back unnoticed.
+    // The message can seem older than its half only by as much as a clock goes back unnoticed.
     let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;
     for (topic, queue_id) in places {
         let found = store.query(&KeyQuery {
@@ -234,7 +234,7 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, Sto
         if records.any(|record| committed(&record)) {
             return Ok(true);
         }
-        // Without an index, or while it is made, only the queue itself tells.
+        // If the index is missing or incomplete, the queue itself is searched.
         if !found.is_complete {
             let from = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
             if has_record(store, (topic, queue_id), from, committed)? {

@@ -1,8 +1,8 @@
-//! Base64, in the form for URLs (recall handles) and in the standard one (acknowledgements).
+//! Base64: the URL-safe form (recall handles) and the standard one (acknowledgements).
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The URL-safe form with padding.
+/// Encodes in the URL-safe form with padding.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
@@ -17,7 +17,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// Reads both forms, with or without padding; `None` for what is neither.
+/// Decodes both forms, with or without padding; `None` for invalid text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();

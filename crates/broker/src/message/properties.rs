@@ -1,12 +1,12 @@
-//! The properties of a message on its way into the log: one look for what the broker needs, one copy with what it adds.
+//! The properties of a message to be stored: one pass for what the broker needs, one copy with what it adds.
 //!
 //! ```text
 //! as sent    KEYS 0x01 order-42 0x02 UNIQ_KEY 0x01 0A00.. 0x02
 //! as stored  the same bytes, then MSG_REGION, TRACE_ON and CLUSTER; UNIQ_KEY too when the sender left it out
 //! ```
-//! Apache parses them into a map and writes the map back (`SendMessageProcessor`), in the order of its hashes. Here
-//! they stay bytes in the sender's order, unless a key has to go, stands twice, or there is text that is no pair: what
-//! is stored has the same pairs. Later pairs hide earlier ones, as in a map.
+//! Apache parses them into a map and writes the map back in hash order (`SendMessageProcessor`). Here the bytes keep
+//! the sender's order, unless a key must be removed, occurs twice, or some text is not a pair. The stored pairs are the
+//! same as Apache's. A later pair hides an earlier one, as in a map.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ pub(crate) const NAME_END: char = '\u{1}';
 /// After each pair (Apache `MessageDecoder.PROPERTY_SEPARATOR`).
 pub(crate) const PAIR_END: char = '\u{2}';
 
-/// What the broker wants to know of a message's properties.
+/// What the broker needs to know of a message's properties.
 #[expect(clippy::struct_excessive_bools, reason = "one flag for each property")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ParsedProperties<'a> {
@@ -27,24 +27,24 @@ pub(crate) struct ParsedProperties<'a> {
     pub(crate) tags: Option<&'a str>,
     /// `DELAY`, the delay level.
     pub(crate) delay_level: i32,
-    /// `DELAY` is no number.
+    /// `DELAY` is not a number.
     pub(crate) is_bad_delay: bool,
     /// `WAIT` is `false`: the sender does not wait for the disk.
     pub(crate) no_wait: bool,
     /// `TRAN_MSG` is `true`.
     pub(crate) is_transaction: bool,
-    /// A key of the timer wheel.
+    /// Some key is one of the timer's.
     pub(crate) is_timer: bool,
     /// `INNER_NUM`: claims to be an inner batch.
     pub(crate) is_inner_batch: bool,
     /// `MSG_TYPE` is `reply`.
     pub(crate) is_reply: bool,
-    /// A key that the broker writes itself or must not store, a key that stands twice or text that is no pair: it
-    /// cannot be copied as it is.
+    /// The text cannot be copied as it is: it contains a key that the broker writes itself or must not store, a key
+    /// that occurs twice, or text that is not a pair.
     pub(crate) needs_rewrite: bool,
 }
 
-/// The pairs of the wire form; what is no pair is passed over as Apache does.
+/// The pairs in the encoded text. Text that is not a pair is skipped, as Apache does.
 pub(crate) fn pairs(properties: &str) -> impl Iterator<Item = (&str, &str)> {
     properties
         .split(PAIR_END)
@@ -60,7 +60,7 @@ pub(crate) fn find<'a>(properties: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// One pass over the text.
+/// Parses the encoded text in one pass.
 pub(crate) fn parse(properties: &str) -> ParsedProperties<'_> {
     let mut parsed = ParsedProperties::default();
     let (mut names, mut size) = (PropertyNames::default(), 0);
@@ -90,7 +90,7 @@ pub(crate) fn parse(properties: &str) -> ParsedProperties<'_> {
     parsed
 }
 
-/// Says which names were there before; most messages have few.
+/// The names seen so far; most messages have few.
 #[derive(Default)]
 struct PropertyNames<'a> {
     few: [&'a str; FEW],
@@ -115,13 +115,13 @@ impl<'a> PropertyNames<'a> {
     }
 }
 
-/// Keys that the broker writes itself (first three) or never stores.
+/// Whether the broker writes this key itself (the first three) or never stores it.
 fn is_brokers(name: &str) -> bool {
     matches!(name, "MSG_REGION" | "TRACE_ON" | "CLUSTER" | "POP_CK")
 }
 
-/// Copies the text, without the pairs that `drop` names, into a buffer with room for `extra` more bytes. The result
-/// is empty or ends with a separator.
+/// Copies the pairs, except those that `drop` names, into a buffer with capacity for `extra` more bytes. The result is
+/// empty or ends with a separator.
 pub(crate) fn copy(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(properties.len() + 1 + extra);
     for (name, value) in pairs(properties) {
@@ -132,7 +132,7 @@ pub(crate) fn copy(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) 
     out
 }
 
-/// `copy` with each name once, with its last value.
+/// Like `copy`, but each name occurs once, with its last value.
 fn copy_once(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> String {
     let last: HashMap<&str, usize> = pairs(properties)
         .enumerate()
@@ -147,7 +147,7 @@ fn copy_once(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> Str
     out
 }
 
-/// Copies the text for storing: as it is where that will do.
+/// Copies the text for storing, unchanged where possible.
 pub(crate) fn copy_for_store(
     properties: &str,
     parsed: &ParsedProperties<'_>,
@@ -167,7 +167,7 @@ pub(crate) fn copy_for_store(
     out
 }
 
-/// Keys of the timer wheel, which a delay level overrides (Apache `HookUtils.checkIfTimerMessage`).
+/// Whether a key is one of the timer's, which a delay level overrides (Apache `HookUtils.checkIfTimerMessage`).
 pub(crate) fn is_timer(name: &str) -> bool {
     matches!(name, "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS")
 }
@@ -180,7 +180,7 @@ pub(crate) fn append(out: &mut String, name: &str, value: &str) {
     out.push(PAIR_END);
 }
 
-/// What every stored message carries besides its own (Apache `AbstractSendMessageProcessor.buildMsgContext`).
+/// The properties that the broker adds to every message (Apache `AbstractSendMessageProcessor.buildMsgContext`).
 pub(crate) fn brokers_own(region: &str, trace_on: bool, cluster: &str) -> String {
     let mut out = String::new();
     append(&mut out, "MSG_REGION", region);

@@ -1,5 +1,5 @@
-//! Questions that the broker passes on to a consumer: 307 what it does, 309 consume this message now (Apache
-//! `AdminBrokerProcessor.callConsumer`).
+//! Requests that the broker forwards to a consumer: 307 asks for its running state, 309 makes it consume a message now
+//! (Apache `AdminBrokerProcessor.callConsumer`).
 
 use crate::context::State;
 use crate::error::Refusal;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How long a consumer may take (Apache `Broker2Client.callClient`).
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Older consumers do not know these questions (Apache `MQVersion.V3_1_8_SNAPSHOT`).
+/// Older consumers do not know these requests (Apache `MQVersion.V3_1_8_SNAPSHOT`).
 const OLDEST: i32 = 62;
 
 /// Answers 307 and 309.
@@ -29,7 +29,7 @@ impl Call {
         Self { state }
     }
 
-    /// The consumer's connection, and the request with the message that it is about.
+    /// The consumer's connection, and the request to forward, with the message for 309.
     fn prepare(&self, mut request: Command) -> Result<(Peer, Command), Refusal> {
         let message = if request.code == request::CONSUME_MESSAGE_DIRECTLY {
             let header = ConsumeMessageDirectlyResultRequestHeader::decode(&request.fields)?;
@@ -38,7 +38,7 @@ impl Call {
         } else {
             None
         };
-        // Both requests name the group and the client, and no more is needed of this one.
+        // Both requests name the group and the client, so this header reads both.
         let header = GetConsumerRunningInfoRequestHeader::decode(&request.fields)?;
         let (group, client) = (header.consumer_group, header.client_id);
         let member = self.state.clients.consumers(group, |consumers| {

@@ -20,7 +20,7 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
-/// 34.
+/// Serves a heartbeat (34).
 pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     let missing = || Refusal::new(response::INVALID_PARAMETER, "the body has no clientID");
@@ -68,7 +68,7 @@ fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {
     !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
-/// One consumer group of a heartbeat. True when the broker needs the subscriptions in full.
+/// Processes one consumer group of a heartbeat. True: the broker needs its subscriptions in full.
 fn consumer_beat(
     state: &State,
     consumer: &ConsumerData,
@@ -80,7 +80,7 @@ fn consumer_beat(
     if group.is_empty() || !is_welcome(state, consumer) {
         return Ok(false);
     }
-    // An unknown group that may not be made is passed over in silence, as Apache does.
+    // Skipped silently, as in Apache: an unknown group that may not be created.
     let Ok(config) = state.group(group) else {
         return Ok(false);
     };
@@ -107,7 +107,7 @@ fn consumer_beat(
     Ok(change.wants_subscriptions)
 }
 
-/// The codes are made of the tags, which also serves clients that send none.
+/// Builds a subscription. Its codes are computed from the tags, since some clients send none.
 fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
     let mut subscription = Subscription::parse(
         Some(data.topic.as_str()).filter(|topic| !topic.is_empty())?,
@@ -122,7 +122,7 @@ fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
     Some(subscription)
 }
 
-/// 35.
+/// Unregisters a client from its groups (35).
 pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = UnregisterClientRequestHeader::decode(&request.fields)?;
     if let Some(group) = header.producer_group {
@@ -135,7 +135,7 @@ pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answe
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 46: checks a subscription before a consumer starts with it.
+/// Checks a subscription before a consumer starts with it (46).
 pub(crate) fn check_config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body: CheckClientRequestBody = read_body(request)?;
     let Some(data) = body.subscription_data else {
@@ -154,7 +154,7 @@ pub(crate) fn check_config(state: &State, request: &Command, _peer: &Peer) -> An
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 38.
+/// Lists the client ids of a consumer group (38).
 pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::decode(&request.fields)?;
     let ids = state.clients.consumers(
@@ -169,11 +169,11 @@ pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer 
     }))
 }
 
-/// 41.
+/// Locks queues for an orderly consumer (41).
 pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body: LockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
-    // What is kept of other names would never be given up, and nothing would bound it.
+    // A lock on a queue that does not exist would never be released, and their number would be unbounded.
     let asked = body
         .mq_set
         .into_iter()
@@ -190,14 +190,14 @@ pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
     }))
 }
 
-/// Whether this broker has the queue.
+/// Whether the queue exists on this broker.
 fn is_here(state: &State, queue: &MessageQueue) -> bool {
     let topic = state.topics.get(&queue.topic);
     queue.broker_name == state.options.broker_name
         && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.queue_id))
 }
 
-/// 42.
+/// Unlocks queues of an orderly consumer (42).
 pub(crate) fn unlock(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body: UnlockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
@@ -214,7 +214,7 @@ fn require_names(group: &str, client: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// 203.
+/// Lists the connections of a consumer group (203).
 pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::decode(&request.fields)?;
     let body = state.clients.consumers(header.consumer_group, |group| {
@@ -240,7 +240,7 @@ pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Pee
     })
 }
 
-/// 204.
+/// Lists the connections of a producer group (204).
 pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetProducerConnectionListRequestHeader::decode(&request.fields)?;
     let members = state.clients.producers(header.producer_group);
@@ -255,7 +255,7 @@ pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Pee
     }))
 }
 
-/// 328.
+/// Lists the connections of all producer groups (328).
 pub(crate) fn all_producers(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let info = |client: &Client| ProducerInfo {
         client_id: client.id.clone(),
@@ -281,7 +281,7 @@ fn connection(client: &Client) -> Connection {
     }
 }
 
-/// A subscription as clients know it.
+/// A subscription in its wire form.
 pub(crate) fn subscription_data(subscription: &Subscription) -> SubscriptionData {
     SubscriptionData {
         class_filter_mode: subscription.class_filter,

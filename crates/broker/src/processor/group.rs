@@ -1,5 +1,5 @@
-//! Consumer groups: 200, 225, the whole table 201, 207, 352; what they may read 353, what they read 343, 345, 303
-//! (Apache `AdminBrokerProcessor`).
+//! Consumer groups: create 200, 225, delete 207, the whole table 201, one group 352; what they may read 353, what they
+//! read 343, 345, 303 (Apache `AdminBrokerProcessor`).
 
 use crate::context::State;
 use crate::error::Refusal;
@@ -20,7 +20,7 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
-/// 200.
+/// Creates or changes a consumer group (200).
 pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
     let group: SubscriptionGroupConfig = read_body(request)?;
     check(&group)?;
@@ -29,7 +29,7 @@ pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 225.
+/// Creates or changes several consumer groups (225).
 pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let groups = read_body::<SubscriptionGroupList>(request)?.group_config_list;
     groups.iter().try_for_each(check)?;
@@ -37,7 +37,7 @@ pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer
     Ok(Command::response(response::SUCCESS))
 }
 
-/// A group's retry topic has so many queues at its first use: what no topic may have, no group may ask for.
+/// Refuses too many retry queues: a group's retry topic is created with that many queues, and a topic has a limit.
 fn check(group: &SubscriptionGroupConfig) -> Result<(), Refusal> {
     if group.retry_queue_nums <= QUEUES_LIMIT {
         return Ok(());
@@ -49,12 +49,12 @@ fn check(group: &SubscriptionGroupConfig) -> Result<(), Refusal> {
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
-/// 201.
+/// Returns all consumer groups (201).
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.groups.to_body()))
 }
 
-/// 207.
+/// Deletes a consumer group (207).
 pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields)?;
     let name = header.group_name;
@@ -72,7 +72,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 352.
+/// Returns one consumer group (352).
 pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetSubscriptionGroupConfigRequestHeader::decode(&request.fields)?;
     let group = state
@@ -82,7 +82,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&*group))
 }
 
-/// 353: says whether a group may read a topic, after a change where one is asked for.
+/// Returns whether a group may read a topic, after changing that if asked to (353).
 pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = UpdateGroupForbiddenRequestHeader::decode(&request.fields)?;
     let (group, topic) = (header.group, header.topic);
@@ -104,7 +104,7 @@ pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
     }))
 }
 
-/// 303: between which times the messages of each queue lie, and how old the next one of the group is.
+/// For each queue returns the store times of its first and last message, and of the group's next one (303).
 pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeTimeSpanRequestHeader::decode(&request.fields)?;
     let topic = state
@@ -148,13 +148,13 @@ pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answe
     }))
 }
 
-/// 343.
+/// Lists the topics that a group reads (343).
 pub(crate) fn topics(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicsByConsumerRequestHeader::decode(&request.fields)?;
     Ok(topic_list(state.offsets.topics_of(header.group)))
 }
 
-/// 345.
+/// Returns a group's subscription to a topic (345).
 pub(crate) fn subscription(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QuerySubscriptionByConsumerRequestHeader::decode(&request.fields)?;
     let topic = header.topic.unwrap_or_default();

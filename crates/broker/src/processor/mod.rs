@@ -1,4 +1,4 @@
-//! Which request code is answered by what, and the glue between a plain function and a row of the table.
+//! The handlers of request codes, and what turns a plain function into a row of the table.
 #![allow(
     clippy::unnecessary_wraps,
     reason = "the functions of the table share one signature"
@@ -40,24 +40,24 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-/// What most requests come to: an answer, or a refusal.
+/// The result of most requests: a response, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
 
-/// Reads the body that a request must have.
+/// Reads a body that the request must have.
 pub(crate) fn read_body<T: Body>(request: &Command) -> Result<T, Refusal> {
     let missing = || Refusal::new(response::INVALID_PARAMETER, "the request has no body");
     Ok(T::decode(request.body.as_deref().ok_or_else(missing)?)?)
 }
 
-/// A successful answer with this body.
+/// A successful response with this body.
 pub(crate) fn answer(body: &impl Body) -> Command {
     Command::response(response::SUCCESS).with_body(body.encode())
 }
 
-/// A function that answers at once.
+/// A function that serves a request at once.
 pub(crate) type Function = fn(&State, &Command, &Peer) -> Answer;
 
-/// A row made of a function.
+/// A row that calls a function.
 pub(crate) struct Handler {
     state: Arc<State>,
     function: Function,
@@ -79,11 +79,11 @@ impl Processor for Handler {
     }
 }
 
-/// Searches of one port that run at the same time.
+/// Maximum number of searches that run on one port at a time.
 const SEARCHES: usize = 2;
 
-/// A row whose function may read much from the disk: it runs on a thread that may wait, so that nobody else's requests
-/// do.
+/// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
+/// for it.
 pub(crate) struct Search {
     state: Arc<State>,
     tasks: Tracker,
@@ -126,11 +126,11 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// How long an answer waits for the name servers to hear of a change.
+/// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A row whose answer waits until the name servers have heard of the change: who makes a topic and asks for its route
-/// next must find it.
+/// A row whose response waits until the name servers know the change: a client that creates a topic and then asks for
+/// its route must find it.
 pub(crate) struct Deferred {
     state: Arc<State>,
     tasks: Tracker,

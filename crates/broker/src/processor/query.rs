@@ -1,4 +1,4 @@
-//! Questions about stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and the ends of
+//! Requests for stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and for the ends of
 //! queues: 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
 
 use crate::context::State;
@@ -18,7 +18,7 @@ use pyrmq_store::{Boundary, KeyKind, KeyQuery, StoreError};
 /// Marks a search by unique key (Apache `MixAll.UNIQUE_MSG_QUERY_FLAG`).
 const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 
-/// 12.
+/// Finds messages by key (12).
 pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryMessageRequestHeader::decode(&request.fields)?;
     let is_unique = request
@@ -65,7 +65,7 @@ pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Ok(response)
 }
 
-/// 33.
+/// Returns the message at a log offset (33).
 pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewMessageRequestHeader::decode(&request.fields)?;
     match state
@@ -81,21 +81,21 @@ pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
     }
 }
 
-/// 30.
+/// Returns a queue's maximum offset (30).
 pub(crate) fn max_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMaxOffsetRequestHeader::decode(&request.fields)?;
     let offset = state.store.max_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMaxOffsetResponseHeader { offset }))
 }
 
-/// 31.
+/// Returns a queue's minimum offset (31).
 pub(crate) fn min_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMinOffsetRequestHeader::decode(&request.fields)?;
     let offset = state.store.min_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMinOffsetResponseHeader { offset }))
 }
 
-/// 29.
+/// Finds a queue's offset by store time (29).
 pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = SearchOffsetRequestHeader::decode(&request.fields)?;
     let boundary = match header.boundary_type {
@@ -109,7 +109,7 @@ pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer 
     Ok(Command::response(response::SUCCESS).with_header(&SearchOffsetResponseHeader { offset }))
 }
 
-/// 32.
+/// Returns when a queue's first message was stored (32).
 pub(crate) fn earliest_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::decode(&request.fields)?;
     let time = state
@@ -123,7 +123,7 @@ pub(crate) fn earliest_time(state: &State, request: &Command, _peer: &Peer) -> A
     )
 }
 
-/// A read that the disk or the caller made impossible.
+/// A read that failed because of the disk or the request.
 pub(crate) fn internal(error: &StoreError) -> Refusal {
     Refusal::internal(error.to_string())
 }

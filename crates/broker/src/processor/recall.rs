@@ -1,6 +1,7 @@
-//! Takes a timer message back: 370 (Apache `RecallMessageProcessor`); and how far the timer is: 60.
+//! Recalls a timer message: 370 (Apache `RecallMessageProcessor`); and returns the timer's checkpoint: 60.
 //!
-//! A message that says so is stored for the same step; when the step is delivered, the one that it names is not.
+//! A recall is itself a message, stored for the same step as the one that it names. When the step is delivered, the
+//! named message is not.
 
 use crate::admission;
 use crate::context::{State, born_host};
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 const TAG: &str = "_RECALL_TAG_";
 
-/// Answers 370.
+/// Serves 370.
 #[derive(Debug)]
 pub(crate) struct Recall {
     state: Arc<State>,
@@ -33,7 +34,7 @@ impl Recall {
 impl Processor for Recall {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         match recall(&self.state, &request, peer) {
-            // What the disk does makes no difference to the answer, as in Apache.
+            // As in Apache, the result of the fsync does not change the response.
             Ok((answer, Some(position))) => {
                 self.state
                     .store
@@ -48,7 +49,7 @@ impl Processor for Recall {
     }
 }
 
-/// The answer, and what must be durable before it.
+/// The response, and the log position that must be durable before it is sent.
 fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Option<i64>), Refusal> {
     let header = RecallMessageRequestHeader::decode(&request.fields)?;
     let handle = check(state, &header)?;
@@ -141,7 +142,7 @@ fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handl
     Ok(handle)
 }
 
-/// 60.
+/// Returns the timer's checkpoint (60).
 pub(crate) fn checkpoint(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let numbers = state
         .timers

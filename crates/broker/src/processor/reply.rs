@@ -1,7 +1,7 @@
-//! Replies on their way back to who asked: 324, 325 (Apache `ReplyMessageProcessor`).
+//! Replies to requests (request-reply): 324, 325 (Apache `ReplyMessageProcessor`).
 //!
-//! The requester is a producer with a heartbeat on this broker; it gets 326 on its own connection, and the answer to
-//! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
+//! The requester is a producer with a heartbeat at this broker. It gets 326 on its own connection, and the replier's
+//! response waits for the requester's. With `storeReplyMessageEnable` the reply is stored, too.
 
 use crate::context::{State, born_host};
 use crate::error::Refusal;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long a requester may take (Apache `Broker2Client.callClient`).
 const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers 324 and 325.
+/// Serves 324 and 325.
 #[derive(Debug)]
 pub(crate) struct SendReply {
     state: Arc<State>,
@@ -45,7 +45,7 @@ impl SendReply {
         if state.options.store_reply_message_enable
             && let Err(refusal) = store(state, &header, &topic.topic_name, queue_id, body, peer)
         {
-            // The requester waits for the reply, not for the copy.
+            // Only a warning: the requester needs the reply, not the stored copy.
             tracing::warn!(
                 topic = topic.topic_name,
                 reason = refusal.remark,

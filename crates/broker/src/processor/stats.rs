@@ -1,4 +1,4 @@
-//! What tools ask about rates and lag: one counter 315, how far a group has come 208, how far all have 317 (Apache
+//! Rates and lag for tools: one counter 315, the progress of one group 208, of all groups 317 (Apache
 //! `AdminBrokerProcessor`).
 
 use crate::context::State;
@@ -18,14 +18,14 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What of a counter is asked for.
+/// The part of a counter that is requested.
 #[derive(Clone, Copy)]
 enum Measure {
     Messages,
     Bytes,
 }
 
-/// 315.
+/// Returns one counter (315).
 pub(crate) fn counter(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewBrokerStatsDataRequestHeader::decode(&request.fields)?;
     let (name, key) = (header.stats_name, header.stats_key);
@@ -48,7 +48,7 @@ pub(crate) fn counter(state: &State, request: &Command, _peer: &Peer) -> Answer 
     }))
 }
 
-/// What was counted under a name and key of Apache's (`BrokerStatsManager`); `None` for a counter that never counted.
+/// The counts of a counter with Apache's name and key (`BrokerStatsManager`); `None` if it never counted.
 fn grown(state: &State, name: &str, key: &str, span: Span) -> Option<Growth> {
     let now_ms = clock::now_ms();
     let [put, sent] = state.stats.growth(span, now_ms);
@@ -88,7 +88,7 @@ fn item(growth: Growth, measure: Measure) -> BrokerStatsItem {
     }
 }
 
-/// 208.
+/// Returns a group's progress (208).
 pub(crate) fn of_group(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsRequestHeader::decode(&request.fields)?;
     let group = header.consumer_group;
@@ -113,7 +113,7 @@ pub(crate) fn of_group(state: &State, request: &Command, _peer: &Peer) -> Answer
     Ok(answer(&body))
 }
 
-/// Those of the topics that the group reads: while members are connected, what they subscribe to.
+/// The topics that the group reads: while members are connected, only those that they subscribe to.
 fn subscribed(state: &State, group: &str, topics: Vec<String>) -> impl Iterator<Item = String> {
     let subscribed = state.clients.consumers(group, |members| {
         members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
@@ -126,7 +126,7 @@ fn subscribed(state: &State, group: &str, topics: Vec<String>) -> impl Iterator<
     })
 }
 
-/// 317.
+/// Returns the progress of all groups (317).
 pub(crate) fn of_all_groups(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsInBrokerHeader::decode(&request.fields)?;
     let mut body = ConsumeStatsList {
@@ -154,7 +154,7 @@ pub(crate) fn of_all_groups(state: &State, request: &Command, _peer: &Peer) -> A
     Ok(answer(&body))
 }
 
-/// How far a group has come on a topic.
+/// A group's progress on a topic.
 fn on_topic(state: &State, group: &str, topic: &Topic, queues: i32) -> Result<ConsumeStats, Refusal> {
     let name = &topic.topic_name;
     let committed = state.offsets.of_topic(group, name);
@@ -182,7 +182,7 @@ fn on_topic(state: &State, group: &str, topic: &Topic, queues: i32) -> Result<Co
     Ok(stats)
 }
 
-/// When the last consumed message was stored, ms; 0 without one.
+/// When the last consumed message was stored, in ms; 0 if there is none.
 fn last_consumed(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<i64, Refusal> {
     if consumed <= 0 {
         return Ok(0);

@@ -1,5 +1,5 @@
-//! What operators ask of the store: entries of a consume queue 321, deletion of what is old 306, 316 and 329, and the
-//! state of replication 907 (Apache `AdminBrokerProcessor`).
+//! Store administration: entries of a consume queue 321, deletion of old files 306, 316 and 329, and the state of
+//! replication 907 (Apache `AdminBrokerProcessor`).
 
 use crate::context::State;
 use crate::error::Refusal;
@@ -14,10 +14,10 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_store::{MaintenanceTask, QueueEntry};
 use std::sync::Arc;
 
-/// Entries of a consume queue that one answer has at most.
+/// Maximum number of consume queue entries in a response.
 const MOST_ENTRIES: i32 = 4096;
 
-/// 321.
+/// Returns entries of a consume queue (321).
 pub(crate) fn queue_entries(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeQueueRequestHeader::decode(&request.fields)?;
     let (topic, queue_id) = (header.topic.unwrap_or_default(), header.queue_id.unwrap_or(0));
@@ -41,7 +41,7 @@ pub(crate) fn queue_entries(state: &State, request: &Command, _peer: &Peer) -> A
             .flatten();
         body.filter_data = Some(match &subscription {
             None => format!("{group}@{topic} is not online!"),
-            // Apache's data of its Bloom filter, which is not used here.
+            // Apache's Bloom filter data, which is not used here.
             Some(_) => "null".to_owned(),
         });
         body.subscription_data = subscription.as_deref().map(subscription_data);
@@ -62,7 +62,7 @@ fn queue_data(entry: &QueueEntry) -> ConsumeQueueData {
     }
 }
 
-/// 306: consume queues lose their oldest files with the log's; a round of that now.
+/// Deletes the oldest files of consume queues together with the log's: runs one round of retention now (306).
 pub(crate) fn clean_expired_queues(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     state
         .store
@@ -71,8 +71,8 @@ pub(crate) fn clean_expired_queues(state: &State, _request: &Command, _peer: &Pe
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 316: deletes the consume queues of topics that are not in the table: a topic may have been deleted right before a
-/// crash.
+/// Deletes the consume queues of topics that are not in the table (316): a crash right after a topic's deletion leaves
+/// them.
 pub(crate) fn clean_unused_topics(state: &State, _request: &Command, peer: &Peer) -> Answer {
     for (topic, _) in state.store.topics() {
         let is_used = state.topics.get(&topic).is_some() || state.topics.is_system(&topic);
@@ -87,8 +87,8 @@ pub(crate) fn clean_unused_topics(state: &State, _request: &Command, peer: &Peer
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 329: deletes what is older than `fileReservedTime`, whatever the hour. Answered before it is done, as Apache does:
-/// it may take longer than the caller waits.
+/// Deletes segments older than `fileReservedTime` at any hour (329). Responds before it is done, as Apache does,
+/// because it may take longer than the caller waits.
 pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let store = Arc::clone(&state.store);
     std::thread::Builder::new()
@@ -101,7 +101,7 @@ pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) ->
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 907: a master without slaves.
+/// Returns the state of replication (907): a master without slaves.
 pub(crate) fn replication(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&HARuntimeInfo {
         master: true,

@@ -21,10 +21,10 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
-/// Most queues of a topic: queue ids are stored in 32 bits, but each queue has files of its own.
+/// Maximum number of queues of a topic: ids have 32 bits, but each queue has its own files.
 pub(crate) const QUEUES_LIMIT: i32 = 65_536;
 
-/// 17.
+/// Creates or changes a topic (17).
 pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = CreateTopicRequestHeader::decode(&request.fields)?;
     let old = state.topics.get(header.topic);
@@ -51,7 +51,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 18.
+/// Creates or changes several topics (18).
 pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let mut topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
     for topic in &mut topics {
@@ -113,7 +113,7 @@ fn filter_type(name: &str) -> Result<TopicFilterType, Refusal> {
     })
 }
 
-/// 215.
+/// Deletes a topic (215).
 pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteTopicRequestHeader::decode(&request.fields)?;
     let name = header.topic;
@@ -133,7 +133,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
         tracing::info!(topic = name, peer = %peer.remote(), "deleted a topic");
     }
     state.offsets.remove_topic(name);
-    // Before the messages go: a crash must not leave offsets that pass what a topic of the same name will hold.
+    // Before the messages: a crash must not leave offsets that lie past the messages of a new topic with this name.
     state.persist_offsets().map_err(|error| internal(&error))?;
     state.store.delete_topic(name).map_err(|error| internal(&error))?;
     state.long_polling.release_all(Some(name));
@@ -142,7 +142,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 351.
+/// Returns one topic's configuration (351).
 pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicConfigRequestHeader::decode(&request.fields)?;
     let topic = state
@@ -152,7 +152,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&**topic))
 }
 
-/// 21.
+/// Returns all topics (21).
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let (topics, version) = state.topics.all();
     Ok(
@@ -162,7 +162,7 @@ pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     )
 }
 
-/// 202.
+/// Returns the offsets and times of a topic's queues (202).
 pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
     let topic = state
@@ -197,7 +197,7 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&body))
 }
 
-/// Smallest and largest offset of a queue, never negative.
+/// The smallest and largest offset of a queue, never negative.
 pub(crate) fn ends(state: &State, topic: &str, queue_id: i32) -> (i64, i64) {
     (
         state.store.min_offset(topic, queue_id).max(0),
@@ -205,7 +205,7 @@ pub(crate) fn ends(state: &State, topic: &str, queue_id: i32) -> (i64, i64) {
     )
 }
 
-/// 300.
+/// Lists the groups that consume a topic (300).
 pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicConsumeByWhoRequestHeader::decode(&request.fields)?;
     let mut groups = state.offsets.groups_of(header.topic);
@@ -215,12 +215,12 @@ pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Ans
     }))
 }
 
-/// 305.
+/// Lists the system topics (305).
 pub(crate) fn system(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     Ok(topic_list(state.topics.system().map(str::to_owned).collect()))
 }
 
-/// An answer that lists topics.
+/// A response that lists topics.
 pub(crate) fn topic_list(topic_list: Vec<String>) -> Command {
     answer(&TopicList {
         topic_list,

@@ -1,8 +1,8 @@
-//! Telling the name servers (Apache `BrokerOuterAPI.registerBrokerAll`).
+//! Registering with the name servers (Apache `BrokerOuterAPI.registerBrokerAll`).
 //!
-//! Each name server has a task of its own, so that one that is away delays no other: it registers at start, every
-//! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
-//! changes a topic can wait until every name server that answers has heard of it.
+//! Each name server has its own task, so an unreachable one does not delay the others. A task registers at start, every
+//! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. After changing
+//! a topic, a caller can wait until every reachable name server knows it.
 
 use crate::announcements::announced;
 use crate::context::State;
@@ -17,14 +17,14 @@ use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// First pause after a registration that failed; doubles up to [`MAX_PAUSE`].
+/// The pause doubles after each failed registration, from twice this up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// A name server that comes back knows its brokers well within a second.
+/// Maximum pause: a name server that comes back knows its brokers well within a second.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// How long a stop waits for a name server (Apache `unregisterBroker`).
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A lost connection to a name server is a reason to register again.
+/// Registers again when a connection to a name server was lost.
 #[derive(Debug)]
 pub struct LostConnection(pub Arc<State>);
 
@@ -78,7 +78,7 @@ pub(crate) async fn keep_registered(
         tokio::select! {
             () = shutdown.stopped() => return,
             () = tokio::time::sleep(period) => {}
-            // While it is away, changes do not make it come back sooner.
+            // A change does not help to reach a name server that is away.
             Ok(()) = changes.changed(), if !away => {}
             Ok(()) = lost.changed(), if !away => {}
         }
@@ -100,15 +100,14 @@ async fn register(state: &State, client: &Client, address: &str) -> Result<(), S
     ))
 }
 
-/// 103.
+/// The registration request (103).
 pub(crate) fn register_command(state: &State) -> Command {
     let options = &state.options;
     let (topics, version) = state.topics.all();
     let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
     let mut version = version;
     if state.store.has_failed() {
-        // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is
-        // another one.
+        // A failed log accepts nothing more, so producers must go elsewhere. Name servers notice only a new version.
         broker_bits &= !PERM_WRITE;
         version = version.next(clock::now_ms(), version.state_version);
     }
@@ -131,7 +130,7 @@ pub(crate) fn register_command(state: &State) -> Command {
         .with_body(body)
 }
 
-/// 104 to every name server that knows us; those that do not answer find out by the lost connection.
+/// Sends 104 to every name server that knows this broker. One that does not respond notices the lost connection.
 pub(crate) async fn unregister(state: &State, client: &Client, name_servers: &[String]) {
     let options = &state.options;
     let address = state.address();

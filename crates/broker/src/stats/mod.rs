@@ -1,5 +1,5 @@
-//! What the broker counts: plain atomics on the hot path, sampled once a second for rates (Apache
-//! `StoreStatsService`, `BrokerStats`).
+//! The broker's counters: plain atomics on the hot path, sampled once a second for rates (Apache `StoreStatsService`,
+//! `BrokerStats`).
 
 pub mod traffic;
 pub mod windows;
@@ -23,7 +23,7 @@ pub struct Stats {
     pub put_bytes: AtomicU64,
     /// Sends that the store refused.
     pub put_failed: AtomicU64,
-    /// Slowest put, in microseconds.
+    /// Duration of the slowest put, in microseconds.
     pub put_slowest_us: AtomicU64,
     /// Pulls that found messages.
     pub pull_found: AtomicU64,
@@ -33,18 +33,18 @@ pub struct Stats {
     pub sent: AtomicU64,
     /// Bytes sent to consumers.
     pub sent_bytes: AtomicU64,
-    /// Messages that consumers sent back for another try.
+    /// Messages that consumers sent back for a retry.
     pub sent_back: AtomicU64,
     /// Messages that ended in a dead-letter topic.
     pub dead: AtomicU64,
     started_ms: AtomicI64,
-    // Guards the windows of what was stored and of what was sent. Taken by the sampler and by tools.
+    // Guards the windows of puts and of gets; used by the sampler and by tools.
     windows: Mutex<[Windows; 2]>,
-    // Guards the samples and the marks of the day.
+    // Guards the samples and the counts at the start of each day.
     history: Mutex<History>,
 }
 
-/// One look at the counters.
+/// The counters at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Second {
     at_ms: i64,
@@ -76,7 +76,7 @@ pub struct Rates {
 }
 
 impl Stats {
-    /// Counters that start now.
+    /// Counters that start at this time.
     pub fn new(now_ms: i64) -> Self {
         let stats = Self::default();
         stats.started_ms.store(now_ms, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Stats {
         self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes the sample of this second; marks the first one of each day (UTC).
+    /// Takes this second's sample; the first of each day (UTC) is kept.
     pub fn sample(&self, now_ms: i64) {
         let sample = Second {
             at_ms: now_ms,
@@ -135,7 +135,7 @@ impl Stats {
         }
     }
 
-    /// What was stored and what was sent in a span that ends now.
+    /// What was stored and what was sent in the span that ends now.
     pub fn growth(&self, span: Span, now_ms: i64) -> [Growth; 2] {
         let [put, sent] = self.totals(now_ms);
         let windows = lock(&self.windows);
@@ -177,7 +177,7 @@ impl Stats {
         rates
     }
 
-    /// Messages stored and sent, at the start of yesterday and of today.
+    /// Messages stored and sent up to the start of yesterday, and up to the start of today.
     pub fn mornings(&self) -> ([u64; 2], [u64; 2]) {
         let history = lock(&self.history);
         (history.put_mornings, history.get_mornings)

@@ -1,7 +1,7 @@
-//! What goes into and out of one topic (Apache `BrokerStatsManager`): puts by topic, gets and send-backs by consumer
-//! group, gets and the last pull by queue.
+//! The traffic of one topic (Apache `BrokerStatsManager`): puts by topic, gets and send-backs by consumer group, gets
+//! and the last pull by queue.
 //!
-//! A put costs three atomic additions. A pull with messages costs one look-up of its group and one short lock.
+//! A put costs three atomic additions; a pull with messages costs one look-up of its group and one short lock.
 
 use crate::stats::windows::{Growth, Sample, Span, Windows, unsampled};
 use pyrmq_remoting::hash::NameMap;
@@ -15,7 +15,7 @@ struct Counter {
     messages: u64,
     bytes: u64,
     calls: u64,
-    /// Made with the first sample, as most counters of most brokers never count.
+    /// Created with the first sample, since most counters never count.
     windows: Option<Box<Windows>>,
 }
 
@@ -55,7 +55,7 @@ fn sample(windows: &mut Option<Box<Windows>>, now: Sample, due: &[Span]) {
     }
 }
 
-/// `None` for a counter that never counted.
+/// The growth of a counter; `None` if it never counted.
 fn growth(windows: Option<&Windows>, span: Span, now: Sample) -> Option<Growth> {
     (now.calls > 0).then(|| windows.map_or_else(|| unsampled(span, now), |windows| windows.growth(span, now)))
 }
@@ -66,9 +66,9 @@ pub struct TopicTraffic {
     messages: AtomicU64,
     bytes: AtomicU64,
     calls: AtomicU64,
-    // Guards the windows of the puts. Taken by the sampler and by tools.
+    // Guards the windows of puts; used by the sampler and by tools.
     windows: Mutex<Option<Box<Windows>>>,
-    // Guards which groups have counters. Pulls read it.
+    // Guards which groups have counters; pulls read it.
     groups: RwLock<NameMap<String, Arc<GroupTraffic>>>,
 }
 
@@ -86,7 +86,7 @@ impl TopicTraffic {
         groups.get(group).cloned()
     }
 
-    /// The counters of a consumer group, made when they are missing.
+    /// The counters of a consumer group, created if they are missing.
     pub fn group_or_new(&self, group: &str) -> Arc<GroupTraffic> {
         if let Some(known) = self.group(group) {
             return known;
@@ -95,13 +95,13 @@ impl TopicTraffic {
         groups.entry(group.to_owned()).or_default().clone()
     }
 
-    /// Forgets a group that was deleted.
+    /// Removes the counters of a deleted group.
     pub fn remove_group(&self, group: &str) {
         let mut groups = write(&self.groups);
         groups.remove(group);
     }
 
-    /// Messages and bytes put since the start.
+    /// Messages and bytes stored since the start.
     pub fn put_totals(&self) -> (u64, u64) {
         (
             self.messages.load(Ordering::Relaxed),
@@ -115,7 +115,7 @@ impl TopicTraffic {
         groups.keys().cloned().collect()
     }
 
-    /// What was put in a span that ends now; `None` where nothing ever was.
+    /// What was stored in the span that ends now; `None` if nothing ever was.
     pub fn puts(&self, span: Span, now_ms: i64) -> Option<Growth> {
         growth(lock(&self.windows).as_deref(), span, self.put_sample(now_ms))
     }
@@ -142,18 +142,18 @@ impl TopicTraffic {
 /// The counters of a consumer group on a topic.
 #[derive(Debug, Default)]
 pub struct GroupTraffic {
-    // Guards the counters. Held for additions.
+    // Guards the counters; held only for additions.
     counters: Mutex<GroupCounters>,
 }
 
-/// What was counted of a group on a topic since the start.
+/// What was counted for a group on a topic since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GroupTotals {
     /// Messages sent to its consumers.
     pub messages_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Messages that came back to be tried again.
+    /// Messages that its consumers sent back for a retry.
     pub sent_back: u64,
     /// Messages that went to the dead-letter topic.
     pub dead_letters: u64,
@@ -170,12 +170,12 @@ struct GroupCounters {
 #[derive(Debug, Default, Clone)]
 struct QueueCounters {
     gets: Counter,
-    /// Behind the last message that was pulled; `None` before the first.
+    /// Offset after the last pulled message; `None` before the first.
     pulled_to: Option<i64>,
 }
 
 impl GroupTraffic {
-    /// Counts a pull with messages. `next_offset` is behind the last of them.
+    /// Counts a pull with messages. `next_offset` is the one after the last of them.
     pub fn count_get(&self, queue_id: i32, messages: u64, bytes: u64, next_offset: i64) {
         let mut counters = lock(&self.counters);
         counters.gets.add(messages, bytes);
@@ -191,7 +191,7 @@ impl GroupTraffic {
         }
     }
 
-    /// Counts a message that came back, to be tried again or, when `dead`, for the dead-letter topic.
+    /// Counts a message that was sent back, for a retry or, with `dead`, for the dead-letter topic.
     pub fn count_send_back(&self, dead: bool, bytes: u64) {
         let mut counters = lock(&self.counters);
         if dead {
@@ -212,13 +212,13 @@ impl GroupTraffic {
         }
     }
 
-    /// Behind the last message that the group has pulled from a queue since the broker started.
+    /// Offset after the last message that the group has pulled from a queue since the broker started.
     pub fn pulled_to(&self, queue_id: i32) -> Option<i64> {
         let at = usize::try_from(queue_id).ok()?;
         lock(&self.counters).queues.get(at)?.pulled_to
     }
 
-    /// What was got in a span that ends now; of one queue, or of all.
+    /// What was pulled in the span that ends now, from one queue or from all.
     pub fn gets(&self, queue_id: Option<i32>, span: Span, now_ms: i64) -> Option<Growth> {
         let counters = lock(&self.counters);
         match queue_id {
@@ -230,12 +230,12 @@ impl GroupTraffic {
         }
     }
 
-    /// What came back to be tried again in a span that ends now.
+    /// What was sent back for a retry in the span that ends now.
     pub fn send_backs(&self, span: Span, now_ms: i64) -> Option<Growth> {
         lock(&self.counters).send_backs.growth(span, now_ms)
     }
 
-    /// What went to the dead-letter topic in a span that ends now.
+    /// What went to the dead-letter topic in the span that ends now.
     pub fn dead_letters(&self, span: Span, now_ms: i64) -> Option<Growth> {
         lock(&self.counters).dead_letters.growth(span, now_ms)
     }

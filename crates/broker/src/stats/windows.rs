@@ -1,7 +1,7 @@
 //! Sums over the last minute, hour and day (Apache `StatsItem`).
 //!
-//! A window keeps samples of a growing counter; its sum is the counter's value now, less that of its oldest sample. A
-//! counter that was first sampled later than a window begins counts as 0 one step before its first sample.
+//! A window keeps samples of a growing counter. Its sum is the counter's current value minus that of the oldest sample.
+//! A counter whose first sample is younger than the window counts as 0 one step before that sample.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ pub struct Sample {
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
-    /// Requests that brought or took them.
+    /// Requests that stored or fetched them.
     pub calls: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Growth {
     pub bytes: u64,
     /// Requests.
     pub calls: u64,
-    /// Milliseconds in which that happened; at least 1.
+    /// Length of the measured time in milliseconds; at least 1.
     pub elapsed_ms: i64,
 }
 
@@ -76,7 +76,7 @@ impl Growth {
 pub struct Windows([VecDeque<Sample>; 3]);
 
 impl Windows {
-    /// Keeps a sample for a span.
+    /// Adds a sample for a span.
     pub fn push(&mut self, span: Span, now: Sample) {
         let Some(samples) = self.0.get_mut(span as usize) else {
             return;
@@ -90,14 +90,14 @@ impl Windows {
         }
     }
 
-    /// What was counted in a span that ends now.
+    /// What was counted in the span that ends now.
     pub fn growth(&self, span: Span, now: Sample) -> Growth {
         let first = self.0.get(span as usize).and_then(VecDeque::front).copied();
         growth(first.unwrap_or_else(|| before(span, now.at_ms)), now)
     }
 }
 
-/// What a counter without samples has counted in a span that ends now.
+/// What a counter without samples has counted in the span that ends now.
 pub(super) fn unsampled(span: Span, now: Sample) -> Growth {
     growth(before(span, now.at_ms), now)
 }
@@ -118,7 +118,7 @@ fn growth(first: Sample, now: Sample) -> Growth {
     }
 }
 
-/// Says which spans are to be sampled.
+/// Decides which spans are to be sampled.
 #[derive(Debug, Default)]
 pub struct Schedule {
     last_ms: [i64; 3],
@@ -129,7 +129,7 @@ impl Schedule {
     pub fn due(&mut self, now_ms: i64) -> Vec<Span> {
         let mut due = Vec::new();
         for (span, last_ms) in Span::ALL.into_iter().zip(&mut self.last_ms) {
-            // A clock that was set back must not stop the samples.
+            // The clock may have been set back, which must not stop the samples.
             if now_ms - *last_ms >= span.step_ms() || now_ms < *last_ms {
                 *last_ms = now_ms;
                 due.push(span);

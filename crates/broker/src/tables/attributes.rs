@@ -1,7 +1,7 @@
-//! Attributes of topics and groups: which there are, and how a request changes them (Apache `TopicAttributes`,
+//! Attributes of topics and groups: which exist, and how a request changes them (Apache `TopicAttributes`,
 //! `SubscriptionGroupAttributes`, `AttributeParser`, `AttributeUtil`).
 //!
-//! A request has changes only: `+key` with a value sets an attribute, `-key` deletes it.
+//! A request lists changes: `+key` with a value sets an attribute, `-key` deletes it.
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
@@ -14,18 +14,18 @@ pub(crate) type Attributes = BTreeMap<String, String>;
 #[derive(Debug)]
 pub(crate) struct Attribute {
     name: &'static str,
-    /// It can be changed after its topic or group was made.
+    /// Whether it can be changed after its topic or group was created.
     changeable: bool,
     values: Values,
 }
 
-/// What an attribute may be set to.
+/// The values that an attribute may have.
 #[derive(Debug)]
 enum Values {
     /// One of these.
     OneOf(&'static [&'static str]),
-    /// One of the first, of which the others need code that is not built: a topic that silently behaves otherwise loses
-    /// messages.
+    /// One of the first list. Values of the second need code that is not built; they are refused, since a topic that
+    /// silently behaves differently loses messages.
     Built(&'static [&'static str], &'static [&'static str]),
     /// A whole number in a range.
     Number(i64, i64),
@@ -115,7 +115,7 @@ impl Attribute {
     }
 }
 
-/// Reads `+key=value,-key`, as a request for one topic has it.
+/// Parses `+key=value,-key`, as a request for one topic has it.
 pub(crate) fn parse(text: &str) -> Result<Attributes, Refusal> {
     let mut changes = Attributes::new();
     for change in text.split(',').filter(|change| !change.is_empty()) {
@@ -136,7 +136,7 @@ fn wrong(words: &str, key: &str) -> Refusal {
     Refusal::internal(format!("{words}: {key}; attributes are written +key=value,-key"))
 }
 
-/// The attributes after a change. `current` is `None` for a topic or group that is made now.
+/// The attributes after a change. `current` is `None` for a topic or group that is being created.
 pub(crate) fn altered(
     known: &'static [Attribute],
     current: Option<&Attributes>,

@@ -1,4 +1,4 @@
-//! Who is connected: producers and consumers by group, with their subscriptions (Apache `ConsumerManager`,
+//! The connected clients: producers and consumers by group, with their subscriptions (Apache `ConsumerManager`,
 //! `ConsumerGroupInfo`, `ProducerManager`).
 //!
 //! Invariant: a group is in the table only while it has a member. A member is one connection; a client with several
@@ -12,21 +12,21 @@ use pyrmq_remoting::sync::{read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Groups of producers that are kept: their names are whatever heartbeats say.
+/// Maximum number of producer groups, whose names clients choose freely.
 pub const PRODUCER_GROUPS: usize = 65_536;
 
 /// One connected client.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// What it calls itself.
+    /// Its client id.
     pub id: String,
     /// Its connection.
     pub peer: Peer,
-    /// What it is written in.
+    /// The language that it is written in.
     pub language: Language,
     /// Its version ordinal.
     pub version: i32,
-    /// When it last said that it lives.
+    /// When it last sent a heartbeat, in ms.
     pub seen_ms: i64,
 }
 
@@ -35,23 +35,23 @@ pub struct Client {
 pub struct ConsumeMode {
     /// Push, pull or pop.
     pub consume_type: ConsumeType,
-    /// One member gets each message, or every member.
+    /// Whether each message goes to one member or to every member.
     pub message_model: MessageModel,
-    /// Where a new group begins.
+    /// Where a new group begins to consume.
     pub consume_from_where: ConsumeFromWhere,
 }
 
 impl ConsumeMode {
-    /// Every member reads every queue.
+    /// Whether every member reads every queue.
     pub fn is_broadcasting(&self) -> bool {
         self.message_model == MessageModel::Broadcasting
     }
 }
 
-/// The members of a consumer group and what they ask for.
+/// The members of a consumer group and their subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Consumers {
-    /// How they consume, as the last heartbeat said.
+    /// How they consume, according to the last heartbeat.
     pub consume_mode: ConsumeMode,
     /// By connection.
     pub members: HashMap<u64, Client>,
@@ -60,27 +60,27 @@ pub struct Consumers {
     fingerprint: i32,
 }
 
-/// What a heartbeat says about one consumer group.
+/// The part of a heartbeat about one consumer group.
 #[derive(Debug)]
 pub struct ConsumerBeat {
     /// The group.
     pub group: String,
     /// How it consumes.
     pub consume_mode: ConsumeMode,
-    /// What it asks for; `None` when the short form left it out.
+    /// Its subscriptions; `None` in the short form, which omits them.
     pub subscriptions: Option<Vec<Subscription>>,
-    /// Hash of the subscriptions; 0 from clients without it.
+    /// Hash of the subscriptions; 0 from clients that send none.
     pub fingerprint: i32,
 }
 
-/// What a change asks for.
+/// What a heartbeat makes necessary.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// The short form cannot be understood: the whole is needed.
+    /// The short form cannot be resolved, so the client must send the full form.
     pub wants_subscriptions: bool,
-    /// Members or topics changed.
+    /// Whether members or topics changed.
     pub changed: bool,
-    /// Members to tell that the membership changed.
+    /// Members to notify that the membership changed.
     pub notify: Vec<Peer>,
 }
 
@@ -98,7 +98,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Takes in a consumer's heartbeat.
+    /// Applies a consumer's heartbeat.
     pub fn beat_consumer(&self, beat: ConsumerBeat, client: &Client) -> Change {
         let mut tables = self.write();
         let group = tables.consumers.entry(beat.group).or_default();
@@ -117,7 +117,7 @@ impl Clients {
         change
     }
 
-    /// Takes in a producer's heartbeat. False: there are too many groups for one more.
+    /// Applies a producer's heartbeat. False: there are too many groups for another.
     pub fn beat_producer(&self, group: &str, client: &Client) -> bool {
         let mut tables = self.write();
         if tables.producers.len() >= PRODUCER_GROUPS && !tables.producers.contains_key(group) {
@@ -128,7 +128,7 @@ impl Clients {
         true
     }
 
-    /// A client leaves a consumer group. Answers the members to tell.
+    /// Removes a client from a consumer group. Returns the members to notify.
     pub fn leave_consumers(&self, group: &str, peer: u64) -> Vec<Peer> {
         let mut tables = self.write();
         let Some(consumers) = tables.consumers.get_mut(group) else {
@@ -144,7 +144,7 @@ impl Clients {
         notify
     }
 
-    /// A client leaves a producer group.
+    /// Removes a client from a producer group.
     pub fn leave_producers(&self, group: &str, peer: u64) {
         let mut tables = self.write();
         if let Some(members) = tables.producers.get_mut(group) {
@@ -155,7 +155,7 @@ impl Clients {
         }
     }
 
-    /// Takes out every member that `gone` names. Answers, by group, the members to tell.
+    /// Removes every member for which `gone` returns true. Returns the members to notify, by group.
     pub fn sweep(&self, gone: impl Fn(&Client) -> bool) -> Vec<(String, Vec<Peer>)> {
         let mut tables = self.write();
         let mut notices = Vec::new();
@@ -174,12 +174,12 @@ impl Clients {
         notices
     }
 
-    /// Reads one consumer group; `None` when nobody of it is connected.
+    /// Reads one consumer group; `None` if no member is connected.
     pub fn consumers<T>(&self, group: &str, read: impl FnOnce(&Consumers) -> T) -> Option<T> {
         self.read().consumers.get(group).map(read)
     }
 
-    /// True while a consumer of the group with this client id is connected.
+    /// Whether a consumer of the group with this client id is connected.
     pub fn has_consumer(&self, group: &str, client_id: &str) -> bool {
         let has = |consumers: &Consumers| consumers.members.values().any(|client| client.id == client_id);
         self.consumers(group, has).unwrap_or(false)
@@ -223,7 +223,7 @@ impl Clients {
         subscribed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Connected consumers and producers.
+    /// The numbers of connected consumers and producers.
     pub fn counts(&self) -> (usize, usize) {
         let tables = self.read();
         (
@@ -250,8 +250,8 @@ impl Consumers {
         ids
     }
 
-    /// Takes the newer of each subscription and forgets topics that are no longer named. True when topics came or
-    /// went: a new expression on a known topic moves no queues.
+    /// Keeps the newer version of each subscription and removes topics that are no longer named. True: topics were
+    /// added or removed. A new expression for a known topic does not count, since it moves no queues.
     fn subscribe(&mut self, subscriptions: Vec<Subscription>) -> bool {
         let before: Vec<String> = self.subscriptions.keys().cloned().collect();
         let mut former = std::mem::take(&mut self.subscriptions);

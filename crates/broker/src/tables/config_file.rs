@@ -8,8 +8,8 @@
 //!                                                          offsetTable: {"topic@group": {queue: offset}}}
 //! delayOffset.json        DelayOffsetSerializeWrapper     {dataVersion, offsetTable: {level: offset}}
 //! ```
-//! Written as fastjson writes: members sorted, tabs, whole numbers as keys without quotes. Read leniently: files of 4.9
-//! lack many members, which then have Apache's defaults; members that are not known are kept.
+//! Written like fastjson: members sorted, tabs, whole numbers as keys without quotes. Read leniently: members that
+//! files of 4.9 lack get Apache's defaults, and unknown members are kept.
 
 use crate::error::{BrokerError, Refusal};
 use pyrmq_remoting::WireError;
@@ -18,7 +18,7 @@ use pyrmq_store::{Fs, StoreError, config_file};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Values that references in a file may bring in.
+/// Maximum number of values that references in a file may expand to.
 const REFERENCED: usize = 100_000;
 
 /// One file below `config/`, with its backup.
@@ -29,13 +29,13 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// This file on this file system.
+    /// The file at this path of this file system.
     pub fn new(fs: Arc<dyn Fs>, path: PathBuf) -> Self {
         Self { fs, path }
     }
 
-    /// Reads the file, or its backup when the file itself is missing or not whole: a whole one has the member `table`.
-    /// `None`: there is neither.
+    /// Reads the file, or its backup if the file is missing or incomplete: a complete one has the member `table`.
+    /// `None`: neither exists.
     pub fn read<T: Body>(&self, table: &'static str) -> Result<Option<T>, BrokerError> {
         let check = |text: &str| {
             parse::<T>(text, table)
@@ -50,11 +50,11 @@ impl ConfigFile {
             let file = self.path.display();
             tracing::warn!(%file, row, "a row of {table} is null: it is left out, its messages are kept");
         }
-        // Checked a moment ago.
+        // It was parsed successfully above.
         Ok(parse(text, table).ok())
     }
 
-    /// When the file was last written, ms; 0 where that cannot be read.
+    /// When the file was last written, in ms; 0 if that cannot be read.
     pub fn modified_ms(&self) -> i64 {
         let (Some(directory), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return 0;
@@ -64,21 +64,21 @@ impl ConfigFile {
         file.map_or(0, |file| file.modified_ms)
     }
 
-    /// Writes the file; the old one becomes the backup. On the disk when it returns.
+    /// Writes the file and syncs it; the old one becomes the backup.
     pub fn save(&self, body: &impl Body) -> Result<(), StoreError> {
         let text = body.encode_as(Style::PRETTY);
-        // The writer is given text only, so what it writes is text.
+        // The writer gets only valid text, so its output is valid text.
         config_file::save(&*self.fs, &self.path, &String::from_utf8_lossy(&text))
     }
 
-    /// As [`Self::save`], for a change that a caller waits for.
+    /// Like [`Self::save`], for a change that a client waits for.
     pub fn write(&self, body: &impl Body) -> Result<(), Refusal> {
         self.save(body)
             .map_err(|error| Refusal::internal(format!("the change could not be written: {error}")))
     }
 }
 
-/// The names of the rows of a table that have no value.
+/// The names of the rows of a table whose value is null.
 fn null_rows(text: &str, table: &str) -> Vec<String> {
     let tree = Json::parse(text.as_bytes()).unwrap_or_default();
     let Some(Json::Object(rows)) = tree.get(table) else {

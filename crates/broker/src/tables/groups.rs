@@ -1,6 +1,6 @@
 //! The consumer groups (Apache `SubscriptionGroupManager`, `config/subscriptionGroup.json`).
 //!
-//! Invariant as with topics: in the file, synced, before anybody is answered.
+//! Invariant, as for topics: a change is in the file, and synced, before any request is answered with it.
 
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
@@ -19,19 +19,19 @@ pub type Table = HashMap<String, Arc<SubscriptionGroupConfig>>;
 /// Every consumer group of this broker.
 #[derive(Debug)]
 pub struct Groups {
-    // Guards the table. Pulls read it.
+    // Guards the table; pulls read it.
     table: RwLock<Table>,
-    // Guards the version, and makes changes one after the other.
+    // Guards the version, and serializes changes.
     version: Mutex<DataVersion>,
-    // Guards what groups may not do. Pulls read it while there is any.
+    // Guards what groups may not do; pulls read it while it is not empty.
     forbidden: RwLock<Forbidden>,
     any_forbidden: AtomicBool,
-    /// What the file has besides, and this version does not know.
+    /// Members of the file that this version does not know.
     unknown_members: UnknownMembers,
     file: ConfigFile,
 }
 
-/// What a group may not do with a topic, by both names: bit 4 is reading (Apache `forbiddenTable`).
+/// What a group may not do with a topic, by group and topic; bit 4 is reading (Apache `forbiddenTable`).
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// Apache `PermName.INDEX_PERM_READ`.
@@ -43,7 +43,7 @@ impl Groups {
         let read: SubscriptionGroupWrapper = file.read("subscriptionGroupTable")?.unwrap_or_default();
         let mut table: Table = read.subscription_group_table.into_iter().map(named).collect();
         for name in PRESET_GROUPS {
-            // Broadcasting is on for every preset group (Apache `SubscriptionGroupManager.init`), as by default.
+            // Every preset group may broadcast (Apache `SubscriptionGroupManager.init`), which is the default.
             table
                 .entry(name.to_owned())
                 .or_insert_with(|| Arc::new(SubscriptionGroupConfig::new(name)));
@@ -64,7 +64,7 @@ impl Groups {
         read(&self.table).get(name).cloned()
     }
 
-    /// One group, made with the defaults when it is missing.
+    /// Finds a group, or creates it with the defaults.
     pub fn get_or_make(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         if let Some(known) = self.get(name) {
             return Ok(known);
@@ -73,7 +73,7 @@ impl Groups {
         self.get(name).ok_or_else(|| Refusal::no_group(name))
     }
 
-    /// Makes those that are missing with the defaults, all with one write.
+    /// Creates the missing ones of these groups with the defaults, all with one write.
     pub fn make_all(&self, names: &[&str]) -> Result<(), Refusal> {
         names.iter().try_for_each(|name| admission::group_name(name))?;
         self.change(|table| {
@@ -88,7 +88,7 @@ impl Groups {
         .map(drop)
     }
 
-    /// Every name, sorted.
+    /// All names, sorted.
     pub fn names(&self) -> Vec<String> {
         let table = read(&self.table);
         let mut names: Vec<String> = table.keys().cloned().collect();
@@ -96,12 +96,12 @@ impl Groups {
         names
     }
 
-    /// How many there are.
+    /// The number of groups.
     pub fn count(&self) -> usize {
         read(&self.table).len()
     }
 
-    /// Makes or replaces groups, all with one write. Their attributes are changes (`attributes.rs`).
+    /// Creates or replaces groups, all with one write. Their attributes are changes (`attributes.rs`).
     pub fn put(&self, groups: Vec<SubscriptionGroupConfig>) -> Result<(), Refusal> {
         for group in &groups {
             admission::group_name(&group.group_name)?;
@@ -132,7 +132,7 @@ impl Groups {
         refused
     }
 
-    /// Forgets a group and what it may not do. Answers false when it was not there.
+    /// Removes a group and its prohibitions. False: it did not exist.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         self.change_with(|table, forbidden| {
             let had_rules = forbidden.remove(name).is_some();
@@ -168,7 +168,7 @@ impl Groups {
         .map(drop)
     }
 
-    /// The whole table, as the file and the answer to 201 have it.
+    /// The whole table, as the file and the response to 201 have it.
     pub fn to_body(&self) -> SubscriptionGroupWrapper {
         let version = lock(&self.version);
         let table = read(&self.table);
@@ -214,7 +214,7 @@ impl Groups {
     }
 }
 
-/// A group of the file, which its row names where it does not name itself.
+/// A group from the file. It takes the name of its row if it has none.
 fn named((name, mut group): (String, SubscriptionGroupConfig)) -> (String, Arc<SubscriptionGroupConfig>) {
     if group.group_name.is_empty() {
         group.group_name.clone_from(&name);

@@ -1,8 +1,8 @@
 //! Which client of an orderly group owns which queue (Apache `RebalanceLockManager`).
 //!
-//! A lock lives `lockMaxLiveTime` after its last renewal; then another client may take it. That of a client whose
-//! connection was lost lives 30 s at most: no client trusts a lock for longer (Apache
-//! `ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`). Time is an argument, so that expiry can be tested without waiting.
+//! A lock expires `lockMaxLiveTime` after its last renewal; then another client may take it. It expires after at most
+//! 30 s if its client's connection was lost: no client trusts a lock for longer (Apache
+//! `ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`). Time is an argument, so that tests need not wait for expiry.
 
 use pyrmq_remoting::body::MessageQueue;
 use pyrmq_remoting::sync::lock;
@@ -24,12 +24,12 @@ type Table = HashMap<String, HashMap<MessageQueue, Owner>>;
 #[derive(Debug)]
 pub struct Locks {
     live_ms: i64,
-    // Guards the whole table: a batch of one client is taken as one step.
+    // Guards the whole table: a client's batch of locks is one step.
     table: Mutex<Table>,
 }
 
 impl Locks {
-    /// No locks; each will live `live_ms` after its last renewal.
+    /// An empty table whose locks expire `live_ms` after their last renewal.
     pub fn new(live_ms: i64) -> Self {
         Self {
             live_ms,
@@ -37,8 +37,8 @@ impl Locks {
         }
     }
 
-    /// Locks or renews what is free, expired or already this client's. Answers the queues that it now owns.
-    /// `is_connected` says whether a client of the group has a connection.
+    /// Locks queues that are free or expired, and renews those that this client owns. Returns the queues that it now
+    /// owns. `is_connected` says whether a client of the group has a connection.
     pub fn lock(
         &self,
         group: &str,
@@ -78,7 +78,7 @@ impl Locks {
         won
     }
 
-    /// Gives up what this client owns of these queues.
+    /// Releases those of these queues that the client owns.
     pub fn unlock(&self, group: &str, client: &str, queues: &[MessageQueue]) {
         let mut table = self.table();
         let Some(owners) = table.get_mut(group) else {
@@ -94,7 +94,7 @@ impl Locks {
         }
     }
 
-    /// Forgets what has expired: groups that do not come back leave nothing behind.
+    /// Removes expired locks, so that groups that never return leave nothing behind.
     pub fn sweep(&self, now_ms: i64) {
         let mut table = self.table();
         for owners in table.values_mut() {
@@ -103,12 +103,12 @@ impl Locks {
         table.retain(|_, owners| !owners.is_empty());
     }
 
-    /// Groups with a lock.
+    /// The number of groups with a lock.
     pub fn groups(&self) -> usize {
         self.table().len()
     }
 
-    /// True when some client of the group holds a live lock: the group consumes in order.
+    /// Whether any client of the group holds a live lock: then the group consumes in order.
     pub fn is_held(&self, group: &str, now_ms: i64) -> bool {
         self.table().get(group).is_some_and(|owners| {
             owners

@@ -1,4 +1,4 @@
-//! What the broker knows and keeps in its configuration files: topics, groups, offsets, clients and locks.
+//! The tables that the broker keeps, most of them in configuration files: topics, groups, offsets, clients and locks.
 
 pub(crate) mod attributes;
 pub mod clients;

@@ -1,7 +1,7 @@
 //! How far each consumer group has read each queue (Apache `ConsumerOffsetManager`, `config/consumerOffset.json`).
 //!
-//! In memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop. A
-//! reset keeps an offset until the group's next pull of the queue takes it.
+//! Kept in memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop.
+//! A reset offset is kept until the group's next pull of the queue takes it.
 
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,9 +15,9 @@ type Table = HashMap<String, HashMap<String, Queues>>;
 /// The offsets of every group.
 #[derive(Debug, Default)]
 pub struct Offsets {
-    // Guards group -> topic -> queue -> offset. Held for a look-up, never over I/O.
+    // Guards group -> topic -> queue -> offset; held for a look-up, never during I/O.
     table: Mutex<Table>,
-    // Guards the pending resets: group -> topic -> queue -> offset, too.
+    // Guards the pending resets, also as group -> topic -> queue -> offset.
     resets: Mutex<Table>,
     reset_count: AtomicUsize,
     changed: AtomicBool,
@@ -59,7 +59,7 @@ impl Offsets {
         having.map(|(group, _)| group.clone()).collect()
     }
 
-    /// Gives a group the committed offsets of another one on a topic, in place of its own. False: there are none.
+    /// Gives a group another group's committed offsets on a topic, replacing its own. False: there are none.
     pub fn copy(&self, from: &str, to: &str, topic: &str) -> bool {
         let mut table = lock(&self.table);
         let Some(queues) = find(&table, from, topic).cloned() else {
@@ -82,7 +82,7 @@ impl Offsets {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// The smallest committed offset of each queue of a topic among the groups but for `without` (Apache
+    /// The smallest committed offset of each queue of a topic among all groups except `without` (Apache
     /// `queryMinOffsetInAllGroup`).
     pub fn smallest(&self, topic: &str, without: &[&str]) -> Queues {
         let table = lock(&self.table);
@@ -104,7 +104,7 @@ impl Offsets {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Forgets a topic in every group, and the resets that wait for its pulls.
+    /// Removes a topic from every group, with the resets that wait for its pulls.
     pub fn remove_topic(&self, topic: &str) {
         self.change_resets(|resets| {
             for topics in resets.values_mut() {
@@ -122,7 +122,7 @@ impl Offsets {
         self.changed.fetch_or(has_changed, Ordering::AcqRel);
     }
 
-    /// Keeps an offset for the group's next pull of the queue, and commits it.
+    /// Commits an offset and keeps it for the group's next pull of the queue.
     pub fn reset(&self, group: &str, topic: &str, queue: i32, offset: i64) {
         self.change_resets(|resets| put(resets, group, topic, queue, offset));
         self.commit(group, topic, queue, offset);
@@ -134,13 +134,13 @@ impl Offsets {
         self.reset_count.store(count(&resets), Ordering::Release);
     }
 
-    /// True while a reset waits for the group's next pull of the queue.
+    /// Whether a reset waits for the group's next pull of the queue.
     pub fn has_reset(&self, group: &str, topic: &str, queue: i32) -> bool {
         self.reset_count.load(Ordering::Acquire) > 0
             && find(&lock(&self.resets), group, topic).is_some_and(|queues| queues.contains_key(&queue))
     }
 
-    /// Takes a pending reset. One atomic load when there is none, which is nearly always.
+    /// Takes a pending reset. Costs one atomic load when there is none, which is nearly always the case.
     pub fn take_reset(&self, group: &str, topic: &str, queue: i32) -> Option<i64> {
         if self.reset_count.load(Ordering::Acquire) == 0 {
             return None;
@@ -151,17 +151,17 @@ impl Offsets {
         Some(offset)
     }
 
-    /// True once since the last change: the file is to be written.
+    /// Whether offsets changed since the previous call, so that the file must be written.
     pub fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Says that the file could not be written and must be tried again.
+    /// Marks the offsets as changed again, after a failed write.
     pub fn set_changed(&self) {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Every offset as the file has it: `topic@group` and the queues, sorted.
+    /// All offsets in the file's form: `topic@group` and the queues, sorted.
     pub fn rows(&self) -> BTreeMap<String, Queues> {
         let table = lock(&self.table);
         let mut rows = BTreeMap::new();
@@ -173,7 +173,7 @@ impl Offsets {
         rows
     }
 
-    /// Takes rows of the file in. A key without `@` is no offset and is left out.
+    /// Adds rows from the file. A key without `@` is invalid and skipped.
     pub fn load(&self, rows: impl IntoIterator<Item = (String, Queues)>) {
         let mut table = lock(&self.table);
         for (key, queues) in rows {
@@ -188,7 +188,7 @@ impl Offsets {
 }
 
 fn put(table: &mut Table, group: &str, topic: &str, queue: i32, offset: i64) {
-    // Looked up by reference first: a commit of a known queue allocates nothing.
+    // Looked up by reference first, so that a commit for a known queue allocates nothing.
     if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
         queues.insert(queue, offset);
         return;

@@ -1,9 +1,9 @@
-//! What a consumer asks for of a topic, and which messages match (Apache `SubscriptionData`, `FilterAPI`,
+//! A consumer's subscription to a topic, and which messages match it (Apache `SubscriptionData`, `FilterAPI`,
 //! `ExpressionMessageFilter`).
 //!
-//! Of tags the broker compares codes (Java's hash of the tag) in the consume queue; the client compares the text, so a
-//! code that two tags share costs a transfer, never a wrong message. SQL92 conditions are evaluated on the records, and
-//! the client does not evaluate them again.
+//! For tags the broker compares codes (Java's hash of the tag) in the consume queue and the client compares the text,
+//! so two tags with the same code cost a transfer but never deliver a wrong message. SQL92 conditions are evaluated on
+//! the records; the client does not evaluate them again.
 
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_routing::filter::Filter;
@@ -19,12 +19,12 @@ pub enum MessageFilter {
     Codes(Arc<[i32]>),
     /// Messages whose properties meet a SQL92 condition.
     Properties(PropertyFilter),
-    /// Unknown, as the expression cannot be compiled; the text is the reason.
+    /// The expression cannot be compiled, for this reason.
     Invalid(Arc<str>),
 }
 
 impl MessageFilter {
-    /// True when a message with this code in its consume queue entry may match.
+    /// Whether a message with this code in its consume queue entry may match.
     #[expect(clippy::cast_possible_truncation, reason = "Apache compares the low 32 bits")]
     pub fn may_match(&self, code: i64) -> bool {
         match self {
@@ -33,7 +33,7 @@ impl MessageFilter {
         }
     }
 
-    /// The filter in the store's terms.
+    /// The filter in the store's form.
     pub(crate) fn for_store(&self) -> TagFilter<'_> {
         match self {
             Self::Codes(codes) => TagFilter::Codes(codes),
@@ -79,16 +79,16 @@ pub struct Subscription {
     pub expression_type: String,
     /// The tags of a tag expression.
     pub tags: Vec<String>,
-    /// What matches.
+    /// Which messages match.
     pub filter: MessageFilter,
-    /// The client's clock when it subscribed: the newer wins.
+    /// The client's time when it subscribed, in ms: the newer subscription wins.
     pub version: i64,
-    /// A class on the broker would filter: not since 4.x.
+    /// Whether a Java class should filter on the broker, which no broker since 4.x supports.
     pub class_filter: bool,
 }
 
 impl Subscription {
-    /// Builds one from an expression, as a pull carries it. `None`: the expression names no tag.
+    /// Builds a subscription from an expression, as a pull carries it. `None`: the expression names no tag.
     pub fn parse(
         topic: &str,
         expression: Option<&str>,
@@ -126,7 +126,7 @@ impl Subscription {
         Some(subscription)
     }
 
-    /// A tag expression, the only kind that needs no property filter.
+    /// Whether this is a tag expression, the only kind that needs no property filter.
     pub fn is_tag(&self) -> bool {
         self.expression_type.is_empty() || self.expression_type == "TAG"
     }

@@ -1,6 +1,6 @@
 //! The topics (Apache `TopicConfigManager`, `config/topics.json`).
 //!
-//! Invariant: a change is in the file, synced, before it is in the table; nobody is answered before.
+//! Invariant: a change is in the file, and synced, before it is in the table and any request is answered with it.
 
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, RwLock};
 
 type Table = NameMap<String, Arc<Topic>>;
 
-/// A topic of this broker: its row of the file, and its counters, which a change of the row keeps.
+/// A topic of this broker: its row in the file, and its counters, which survive changes of the row.
 #[derive(Debug, Clone, Default)]
 pub struct Topic {
     config: TopicConfig,
-    /// What goes in and out.
+    /// Its traffic counters.
     pub traffic: Arc<TopicTraffic>,
 }
 
@@ -33,7 +33,7 @@ impl Topic {
         }
     }
 
-    /// Whether these are one topic, perhaps changed, and not one that was deleted and another of its name.
+    /// Whether both are the same topic, perhaps changed, rather than a deleted topic and a new one with its name.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.traffic, &other.traffic)
     }
@@ -50,12 +50,12 @@ impl Deref for Topic {
 /// Every topic of this broker.
 #[derive(Debug)]
 pub struct Topics {
-    // Guards the table. Sends and pulls read it.
+    // Guards the table; sends and pulls read it.
     table: RwLock<Table>,
-    // Guards the version, and makes changes one after the other.
+    // Guards the version, and serializes changes.
     version: Mutex<DataVersion>,
     system: BTreeSet<String>,
-    /// What the file has besides, and this version does not know.
+    /// Members of the file that this version does not know.
     unknown_members: UnknownMembers,
     file: ConfigFile,
 }
@@ -69,7 +69,7 @@ impl Topics {
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
             system.insert(topic.topic_name.clone());
-            // As Apache does: the file's word wins over what the settings would make, once it is there.
+            // As in Apache, the file overrides what the settings would create.
             table
                 .entry(topic.topic_name.clone())
                 .or_insert_with(|| Arc::new(Topic::new(topic)));
@@ -77,7 +77,7 @@ impl Topics {
         if !options.auto_create_topic_enable {
             set_inherit(&mut table, false);
         }
-        // Name servers that remember the table of an earlier run compare versions only.
+        // Name servers that remember the table of an earlier run compare only versions.
         let version = if rows(&table) == as_read {
             read.data_version
         } else {
@@ -97,12 +97,12 @@ impl Topics {
         read(&self.table).get(name).cloned()
     }
 
-    /// How many there are.
+    /// The number of topics.
     pub fn count(&self) -> usize {
         read(&self.table).len()
     }
 
-    /// Makes those that are missing, all with one write. Answers false when none was.
+    /// Creates the missing ones of these topics, all with one write. False: none was missing.
     pub fn add_all(&self, topics: Vec<TopicConfig>) -> Result<bool, Refusal> {
         self.change(|table| {
             let before = table.len();
@@ -115,7 +115,7 @@ impl Topics {
         })
     }
 
-    /// Every topic and the version of the whole, sorted by name.
+    /// All topics, sorted by name, and the version of the table.
     pub fn all(&self) -> (Vec<Arc<Topic>>, DataVersion) {
         let version = lock(&self.version);
         let table = read(&self.table);
@@ -124,7 +124,7 @@ impl Topics {
         (topics, *version)
     }
 
-    /// Names that only the broker makes.
+    /// Whether only the broker creates topics of this name.
     pub fn is_system(&self, name: &str) -> bool {
         self.system.contains(name) || name.starts_with(names::SYSTEM_PREFIX)
     }
@@ -134,12 +134,12 @@ impl Topics {
         self.system.iter().map(String::as_str)
     }
 
-    /// Makes or replaces a topic. Answers false when it stood so already.
+    /// Creates or replaces a topic. False: it was the same already.
     pub fn put(&self, topic: TopicConfig) -> Result<bool, Refusal> {
         self.put_all(vec![topic])
     }
 
-    /// Makes or replaces topics, all with one write. Answers false when all stood so already.
+    /// Creates or replaces topics, all with one write. False: all were the same already.
     pub fn put_all(&self, topics: Vec<TopicConfig>) -> Result<bool, Refusal> {
         self.change(|table| {
             let mut changed = false;
@@ -165,7 +165,7 @@ impl Topics {
         })
     }
 
-    /// The topic, made by `make` when it is missing. The flag says that it was made now.
+    /// Finds a topic, or creates it with `make`. The flag says whether it was created.
     pub fn get_or_put(
         &self,
         name: &str,
@@ -185,8 +185,8 @@ impl Topics {
         Ok((topic, made))
     }
 
-    /// Makes a topic after a template, as a send to an unknown topic asks for (Apache
-    /// `createTopicInSendMessageMethod`). `None`: there is no such template, or it may not be used.
+    /// Creates a topic from a template, as a send to an unknown topic requires (Apache
+    /// `createTopicInSendMessageMethod`). `None`: the template does not exist or may not be used.
     pub fn make_after(
         &self,
         name: &str,
@@ -212,8 +212,8 @@ impl Topics {
         Ok(Some(topic))
     }
 
-    /// Takes over what options say of topics, with one write: whether sends may make topics after the template topic,
-    /// and a topic that is to be there. With `anew` the table gets a new version even when nothing changed.
+    /// Applies changed options to the table, with one write: whether sends may create topics from the template topic,
+    /// and a topic that must exist. With `anew` the table gets a new version even if nothing changed.
     pub fn reconfigure(
         &self,
         open: bool,
@@ -238,7 +238,7 @@ impl Topics {
         .map(drop)
     }
 
-    /// Forgets a topic. Answers false when it was not there.
+    /// Removes a topic. False: it did not exist.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         self.change(|table| table.remove(name).is_some())
     }
@@ -262,7 +262,7 @@ impl Topics {
     }
 }
 
-/// A topic of the file, which its row names where it does not name itself.
+/// A topic from the file. It takes the name of its row if it has none.
 fn named((name, mut topic): (String, TopicConfig)) -> (String, Arc<Topic>) {
     if topic.topic_name.is_empty() {
         topic.topic_name.clone_from(&name);
@@ -281,7 +281,7 @@ fn next(version: &DataVersion) -> DataVersion {
     version.next(clock::now_ms(), version.state_version)
 }
 
-/// With the inherit bit the template invites clients to make topics after it. Answers false when it stood so already.
+/// Sets the inherit bit of the template, with which clients may create topics from it. False: it was the same already.
 fn set_inherit(table: &mut Table, open: bool) -> bool {
     let Some(template) = table.get_mut(TEMPLATE_TOPIC) else {
         return false;

@@ -12,23 +12,23 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Messages read at once, and their bytes.
+/// How many messages are read at once.
 const READ_COUNT: usize = 64;
 const READ_BYTES: i64 = 1 << 20;
 
-/// A slot that is being delivered.
+/// A slot whose messages are being delivered.
 #[derive(Debug)]
 pub(super) struct Job {
     time_ms: i64,
     units: Vec<TimerUnit>,
-    /// Unique keys of the messages that were taken back; brokers after 5.5.0 write `topic+unique key`.
+    /// Unique keys of recalled messages; brokers after 5.5.0 write `topic+unique key`.
     taken_back: HashSet<String>,
-    /// The first unit that is not done.
+    /// Index of the first unit that is not done.
     next: usize,
 }
 
 impl Timers {
-    /// Delivers every slot whose step is over. True: messages went back into the timer's topic.
+    /// Delivers every slot whose step is over. True: some messages went back into the timer's topic.
     pub(super) fn deliver(
         &self,
         files: &Mutex<TimerStore>,
@@ -140,7 +140,7 @@ fn is_taken_back(taken_back: &HashSet<String>, record: &Record<'_>) -> bool {
     taken_back.contains(key) || taken_back.contains(&[topic, "+", key].concat())
 }
 
-/// Reads the messages of units, many at once. Those that the commit log has dropped are passed over.
+/// Reads the messages of units, many at once. Messages that the commit log has dropped are skipped.
 fn each(
     store: &Store,
     units: &[TimerUnit],
@@ -196,7 +196,8 @@ fn inspect(
     }
 }
 
-/// Stores a message under its real topic, with what Apache leaves in it: REAL_TOPIC and REAL_QID stay.
+/// Stores a message under its real topic, with the properties that Apache leaves in it, such as REAL_TOPIC and
+/// REAL_QID.
 fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
     let text = record.properties.as_str()?;
     let topic = properties::find(text, "REAL_TOPIC").unwrap_or_default();
@@ -209,11 +210,11 @@ fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, 
     if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
         return stored;
     }
-    // The times are there for people; a message that leaves no room for them goes without.
+    // The times are for people to read, so a message without space for them goes without.
     put(store, record, topic, queue_id.unwrap_or(-1), text)
 }
 
-/// Stores a message again behind the others of the timer's topic: its time is still far ahead.
+/// Stores a message again at the end of the timer's topic: it is not due for a long time.
 fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
     let text = record.properties.as_str()?;
     let times = properties::find(text, "TIMER_ROLL_TIMES").and_then(|times| times.parse::<i32>().ok());

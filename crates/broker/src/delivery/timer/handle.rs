@@ -1,11 +1,11 @@
-//! The handle by which a sender takes a timer message back (Apache `RecallMessageHandle`).
+//! The handle with which a sender recalls a timer message (Apache `RecallMessageHandle`).
 //!
-//! URL-safe base64 with padding of `v1 topic brokerName timestamp uniqueKey`; the timestamp is one more than the step
-//! that the message waits for, so that it means the same step again.
+//! URL-safe base64 with padding of `v1 topic brokerName timestamp uniqueKey`. The timestamp is one more than the
+//! message's step, so that rounding it down gives the same step.
 
 use crate::message::base64::{decode, encode};
 
-/// What a handle says.
+/// The content of a handle.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) topic: String,
@@ -15,12 +15,12 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// The handle of a message that waits for a step.
+    /// Encodes the handle of a message that waits for a step.
     pub(crate) fn write(topic: &str, broker: &str, step_ms: i64, unique_key: &str) -> String {
         encode(format!("v1 {topic} {broker} {} {unique_key}", step_ms + 1).as_bytes())
     }
 
-    /// Reads a handle.
+    /// Decodes a handle; `None` if it is invalid.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let text = String::from_utf8(decode(text)?).ok()?;
         let mut parts = text.split(' ').map(str::to_owned);

@@ -1,4 +1,4 @@
-//! A send that asks for a moment (Apache `HookUtils.handleScheduleMessage`, `transformTimerMessage`).
+//! Sends with a delivery time (Apache `HookUtils.handleScheduleMessage`, `transformTimerMessage`).
 
 use crate::delivery::timer::Timers;
 use crate::error::Refusal;
@@ -10,7 +10,7 @@ use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::TIMER_QUEUE;
 
 impl Timers {
-    /// Sends a message by way of the timer if its properties ask for a moment ahead. Says which step it waits for.
+    /// Redirects a message to the timer if its properties name a future time. Returns the step that it waits for.
     pub(crate) fn schedule(&self, pending: &mut PendingMessage<'_>) -> Result<Option<i64>, Refusal> {
         let text = &pending.properties;
         if pending.topic == TIMER_TOPIC || properties::find(text, "TIMER_OUT_MS").is_some() {
@@ -33,7 +33,7 @@ impl Timers {
         if due_ms.saturating_sub(now_ms) > self.options.max_delay_sec * 1000 {
             return Err(self.illegal());
         }
-        // A step is delivered when it is over: what is due at its very beginning belongs to the one before.
+        // A step is delivered when it is over, so a message due exactly at a step's start belongs to the step before.
         let step_ms = self.options.floor_ms(due_ms - 1);
         self.check_capacity(step_ms, now_ms)?;
         let mut held = properties::copy(text, pending.topic.len() + 64, |name| {
@@ -58,16 +58,17 @@ impl Timers {
         )
     }
 
-    /// Refuses some messages of a step that has many, and all once it has twice as many (Apache `isReject`).
+    /// Refuses some sends for a step with many messages, and all once it has twice as many (Apache `isReject`).
     fn check_capacity(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
         let most = self.options.congest_num_each_slot;
         if most == i64::from(i32::MAX) {
             return Ok(());
         }
-        // Nobody waits here for a disk: while the files are in use, all come through.
+        // A send must not wait for a disk: while the files are in use, none is refused.
         let files = self.files.as_ref().and_then(|files| files.try_lock().ok());
         let count = files.map_or(0, |files| files.count_at(step_ms));
-        // Apache's share, which grows up to twice the number; the clock is dice enough.
+        // Apache's formula, by which the refused share grows up to twice the limit. The clock serves as the random
+        // number.
         let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - most) / most;
         if count <= most || (count < most * 2 && passes) {
             return Ok(());
@@ -80,7 +81,7 @@ impl Timers {
     }
 }
 
-/// The moment that properties ask for: seconds first, then milliseconds, then the moment itself.
+/// The delivery time in the properties: a delay in seconds first, then one in milliseconds, then a time.
 fn asked_ms(text: &str, now_ms: i64) -> Option<Result<i64, ()>> {
     let number = |text: &str| text.parse::<i64>().map_err(|_| ());
     if let Some(seconds) = properties::find(text, "TIMER_DELAY_SEC") {

@@ -1,4 +1,4 @@
-//! Which pulls are served, and with which filter.
+//! Which pulls are admitted, and with which filter.
 
 use crate::admission;
 use crate::error::Refusal;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Bit of a pull's sysFlag (Apache `PullSysFlag`).
 const HAS_SUBSCRIPTION: i32 = 0x4;
 
-/// What kind of closed door a refusal means (Apache `ForbiddenType`).
+/// The kind of a refusal (Apache `ForbiddenType`).
 const FORBIDDEN_BROKER: &str = "1";
 const FORBIDDEN_GROUP: &str = "2";
 const FORBIDDEN_TOPIC: &str = "3";
@@ -37,17 +37,17 @@ const TOOL_GROUPS: [&str; 11] = [
     "CID_SYS_RMQ_TRANS",
 ];
 
-/// A pull that passed every check.
+/// A pull that passed all checks.
 pub(super) struct Admitted {
     pub(super) topic: Arc<Topic>,
     pub(super) group: Arc<SubscriptionGroupConfig>,
     pub(super) filter: MessageFilter,
-    /// The answer is a reset of the group's offset: what it commits beside is older.
+    /// The response resets the group's offset, so an offset that the pull commits is outdated.
     pub(super) reset: bool,
 }
 
 impl Pull {
-    /// The checks in Apache's order: clients act on the first that fails.
+    /// Checks in Apache's order, since clients act on the first check that fails.
     pub(super) fn admit(&self, ask: &PullMessageRequestHeader<'_>, code: i32) -> Result<Admitted, Refusal> {
         let state = &self.state;
         let options = &state.options;
@@ -106,8 +106,8 @@ impl Pull {
         })
     }
 
-    /// With `rejectPullConsumerEnable`, refuses a pull by a client that is no member of a group of push consumers. Such
-    /// a broker passes over the heartbeats of pull consumers, so their groups have no members. RocketMQ's own tools may
+    /// With `rejectPullConsumerEnable`, refuses a pull unless its client is a member of a group of push consumers. The
+    /// broker ignores the heartbeats of pull consumers then, so their groups have no members. RocketMQ's own tools may
     /// pull.
     pub(super) fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
         let is_pushed_to = self.state.clients.consumers(group, |consumers| {
@@ -158,7 +158,7 @@ impl Pull {
         self.allowed(&subscription)
     }
 
-    /// The group's subscription when it has the same expression as the pull: it is compiled already.
+    /// The group's subscription if its expression equals the pull's: it is compiled already.
     fn known_filter(&self, ask: &PullMessageRequestHeader<'_>) -> Option<Arc<Subscription>> {
         let known = self.state.clients.consumers(ask.consumer_group, |consumers| {
             consumers.subscriptions.get(ask.topic).cloned()
@@ -170,7 +170,7 @@ impl Pull {
         })
     }
 
-    /// The filter of a pull without a subscription of its own: the one of its group's heartbeats.
+    /// The filter of a pull without a subscription: that of its group's heartbeats.
     fn subscribed_filter(
         &self,
         ask: &PullMessageRequestHeader<'_>,
@@ -229,7 +229,7 @@ impl Pull {
         self.allowed(&subscription)
     }
 
-    /// The subscription's filter, unless this broker is not to use that kind.
+    /// The subscription's filter, unless the broker is configured not to use this kind.
     fn allowed(&self, subscription: &Subscription) -> Result<MessageFilter, Refusal> {
         if !subscription.is_tag() && !self.state.live.enable_property_filter() {
             return Err(Refusal::no_property_filter(&subscription.expression_type));

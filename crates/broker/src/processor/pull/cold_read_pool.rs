@@ -1,12 +1,11 @@
 //! Threads that read from the disk for pulls of old data.
 //!
-//! A pull is answered on its connection's task, which is right as long as the page cache has the data: a hop to another
-//! thread costs more than the read. A read from the disk would hold up the other connections of that task's thread, so
-//! what the page cache has not goes through here. Where the system cannot say what it has (`Store::knows_cached`), time
-//! tells: once a read was slow, pulls from far behind their queue's end go through here, until reads have been quick
-//! for `REMEMBERED`.
+//! A pull is answered on its connection's task while the page cache has the data, since a hop to another thread would
+//! cost more than the read. A read from the disk would block the thread's other connections, so data outside the page
+//! cache is read here. Where the system cannot say what is cached (`Store::knows_cached`), reads are timed: after a
+//! slow read, pulls far from their queue's end go through this pool for `REMEMBERED_MS`.
 //!
-//! Threads are made when they are needed and end when nothing came for `LINGER`; at most `THREADS` read at a time.
+//! Threads are started when they are needed and end when idle for `LINGER`; at most `THREADS` read at a time.
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Reply;
@@ -17,9 +16,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A read that took this long was no read from the page cache.
+/// A read that took this long was not served by the page cache.
 pub(super) const SLOW: Duration = Duration::from_millis(1);
-/// How long one slow read counts.
+/// How long a slow read is remembered.
 const REMEMBERED_MS: i64 = 5_000;
 const THREADS: usize = 4;
 const LINGER: Duration = Duration::from_millis(500);
@@ -36,7 +35,7 @@ pub(super) struct ColdReadPool {
 
 #[derive(Default)]
 struct Shared {
-    // Guards what waits and how many threads there are.
+    // Guards the waiting pulls and the number of threads.
     jobs: Mutex<Jobs>,
     more: Condvar,
 }
@@ -55,12 +54,12 @@ impl fmt::Debug for ColdReadPool {
 }
 
 impl ColdReadPool {
-    /// Whether the disk was slow of late.
+    /// Whether the disk was slow recently.
     pub(super) fn is_needed(&self, now_ms: i64) -> bool {
         now_ms < self.slow_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Notes how long a read took.
+    /// Records how long a read took.
     pub(super) fn note(&self, took: Duration, now_ms: i64) {
         if took >= SLOW {
             self.slow_until_ms
@@ -68,7 +67,7 @@ impl ColdReadPool {
         }
     }
 
-    /// Has a pull answered by one of the threads. Given back when there is none and none can be made.
+    /// Hands a pull to one of the threads. Returns it if there is none and none can be started.
     pub(super) fn submit<F>(&self, job: Job, make: impl FnOnce() -> F) -> Option<Job>
     where
         F: Fn(Job) + Send + 'static,

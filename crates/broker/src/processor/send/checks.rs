@@ -1,4 +1,4 @@
-//! What a send may ask for.
+//! What a send may request.
 
 use crate::context::State;
 use crate::error::Refusal;
@@ -9,7 +9,7 @@ use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{DURABILITY, Durability, sys_flag};
 use pyrmq_remoting::names::is_retry;
 
-/// The durability that a sender of ours asks for.
+/// The durability that a pyrmq producer requests.
 pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
     let Some(name) = request.fields.get(DURABILITY) else {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn is_half(
     parsed: &ParsedProperties<'_>,
 ) -> Result<bool, Refusal> {
     let prepared = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
-    // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
+    // Clients before 4.6.1 leave TRAN_MSG on messages that they send back themselves.
     let given_back = header.reconsume_times.unwrap_or(0) > 0 && parsed.delay_level > 0;
     let half = (parsed.is_transaction || prepared) && !given_back;
     if half && state.live.reject_transaction_message() {
@@ -40,7 +40,7 @@ pub(super) fn is_half(
     Ok(half)
 }
 
-/// Refuses messages of kinds that are not implemented yet, and messages that would be stored where no reader sees them.
+/// Refuses kinds of messages that are not supported, and messages that would be stored where no consumer sees them.
 pub(crate) fn refuse_unsupported(
     header: &SendMessageRequestHeader<'_>,
     parsed: &ParsedProperties<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn refuse_unsupported(
     Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
 }
 
-/// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
+/// Refuses what a batch cannot contain (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
 pub(super) fn refuse_in_batch(
     header: &SendMessageRequestHeader<'_>,
     parsed: &ParsedProperties<'_>,

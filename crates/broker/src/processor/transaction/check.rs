@@ -1,4 +1,4 @@
-//! Asks producers about halves without an end (Apache `TransactionalMessageServiceImpl.check`).
+//! Asks producers about halves that have not ended (Apache `TransactionalMessageServiceImpl.check`).
 //!
 //! ```text
 //! from the first half that is not done:
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const READ_AT_ONCE: usize = 32;
 const HOUR_MS: i64 = 3_600_000;
 
-/// How long after its birth a half is left alone, ms.
+/// How long after its birth a half is not checked, in ms.
 pub(super) fn immunity_ms(own: Option<&str>, default_ms: i64) -> i64 {
     match own.and_then(|text| text.trim().parse::<i64>().ok()) {
         Some(seconds) if seconds >= 0 => seconds.saturating_mul(1000),
@@ -36,13 +36,13 @@ pub(super) fn immunity_ms(own: Option<&str>, default_ms: i64) -> i64 {
     }
 }
 
-/// What becomes of a half in a pass.
+/// What a pass does with a half.
 enum Step {
     Pass,
     Stop,
 }
 
-/// One pass over the half queue.
+/// Makes one pass over the half queue.
 pub(crate) fn check(state: &State) -> Result<(), StoreError> {
     let store = &state.store;
     let started_ms = clock::now_ms();
@@ -67,7 +67,7 @@ pub(crate) fn check(state: &State) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Keeps how far both queues are done. The halves first: an op offset must never be ahead of them.
+/// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
 fn note_progress(state: &State, from: i64, half_offset: i64) {
     let mut tables = state.transactions.tables();
     tables.ended = tables.ended.split_off(&half_offset);
@@ -100,13 +100,13 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
     let open = match open {
         Some(open) if open.ending => return Ok(Step::Stop),
         Some(open) if open.half_offset == half.queue_offset => open,
-        // It ended, or was sent or written again since.
+        // It has ended, or was sent or written again since.
         _ => return Ok(Step::Pass),
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
     let reserved_ms = i64::from(state.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
-    // Before it is given up: who was asked in this pass has until the next one to answer.
+    // Checked before giving up: a producer asked in this pass has until the next one to answer.
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);
     }
@@ -146,14 +146,14 @@ fn number<T: std::str::FromStr>(half: &Record<'_>, name: &str) -> Option<T> {
     half.properties.get(name)?.trim().parse().ok()
 }
 
-/// The properties with this number.
+/// The properties with this number added or replaced.
 pub(super) fn with(text: &str, name: &str, value: i64) -> String {
     let mut out = properties::copy(text, name.len() + 24, |other| other == name);
     properties::append(&mut out, name, &value.to_string());
     out
 }
 
-/// Puts a half behind the others. `None`: it has ended meanwhile.
+/// Writes a half again at the queue's end. `None`: it has ended meanwhile.
 fn write_again(
     state: &State,
     half: &Record<'_>,
@@ -161,7 +161,7 @@ fn write_again(
     open: OpenTransaction,
     text: &str,
 ) -> Result<Option<Stored>, StoreError> {
-    // Under the lock: an end that comes now must find the half where it lies.
+    // Under the lock: an end that arrives now must find the half at its new place.
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
         Some(known) if !known.ending && known.half_offset == open.half_offset => {
@@ -175,7 +175,7 @@ fn write_again(
     }
 }
 
-/// Nobody ends it: keeps it where an operator finds it.
+/// Gives up a transaction that nobody ends. Its message is kept where an operator finds it.
 fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
     let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
     match state.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
@@ -199,7 +199,7 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
     Ok(())
 }
 
-/// Asks one live producer of the group how the transaction ended; the answer is an END_TRANSACTION.
+/// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.
 fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get("PGROUP").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Requests about transactions: 37 and 323; and the check of those that stay open, which sends 39.
+//! Requests about transactions: 37 and 323; and the check of open ones, which sends 39.
 
 mod check;
 mod end;

@@ -1,4 +1,4 @@
-//! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
+//! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::State;
 use crate::delivery::transactions::{OpenTransaction, QUEUE};
@@ -15,7 +15,8 @@ use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::names::{HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC};
 use pyrmq_remoting::net::Peer;
 
-/// Writes its half behind the others, as one that was never checked. The id is that of the message where it lies now.
+/// Writes its half again as one that was never checked (323). The request names the message by its id in
+/// TRANS_CHECK_MAX_TIME_TOPIC.
 pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
     let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
     let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
@@ -34,7 +35,7 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
     }
     let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;
     let text = check::with(half.properties.as_str()?, "TRANSACTION_CHECK_TIMES", 0);
-    // Under the lock: of two requests only one writes.
+    // Under the lock: only one of two concurrent requests writes.
     let mut tables = state.transactions.tables();
     if tables.open.contains_key(id) {
         return Err(Refusal::internal("the transaction is open already"));
