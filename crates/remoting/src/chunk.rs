@@ -1,7 +1,7 @@
-//! Sixteen bytes of text at a time: where the first byte stands that a JSON reader or writer must look at.
+//! Sixteen bytes of text at a time: finds the first byte that a JSON reader or writer must handle.
 //!
-//! One copy of fixed size moves a chunk, and what is too much is cut off again: names and values of a header are
-//! seldom longer, and a copy whose size is only known at run time costs more than all the rest.
+//! One copy of fixed size moves a chunk, and the excess is cut off again: a header's names and values are seldom
+//! longer, and a copy whose size is known only at run time costs more than all the rest.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -24,15 +24,15 @@ pub(crate) fn push_part(chunk: &[u8; CHUNK], length: usize, out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// Where the first quote or backslash stands; `CHUNK` if there is none.
+/// Index of the first quote or backslash; `CHUNK` if there is none.
 #[inline]
 pub(crate) fn first_quote(chunk: &[u8; CHUNK], quote: u8) -> usize {
     let bytes = u8x16::new(*chunk);
     first(equal(bytes, quote) | equal(bytes, b'\\'))
 }
 
-/// Where the first byte stands that must be escaped: a control, the quote, the backslash (fastjson2, since 5.5.0;
-/// fastjson of 4.x reads the same); `CHUNK` if there is none.
+/// Index of the first byte that must be escaped: a control character, the quote or the backslash (fastjson2, since
+/// 5.5.0; fastjson of 4.x reads the same); `CHUNK` if there is none.
 #[inline]
 pub(crate) fn first_escaped(chunk: &[u8; CHUNK]) -> usize {
     let bytes = u8x16::new(*chunk);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
-/// Milliseconds since the Unix epoch; 0 if the machine's clock stands before it.
+/// Milliseconds since the Unix epoch; 0 if the machine's clock is set before it.
 #[expect(clippy::disallowed_methods, reason = "this is the one clock file")]
 pub fn now_ms() -> i64 {
     std::time::SystemTime::now()
@@ -12,8 +12,8 @@ pub fn now_ms() -> i64 {
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Time since the machine was booted. It goes on while the machine is suspended, as `Instant` on Linux does not: a
-/// lease that another machine granted expires meanwhile.
+/// Time since the machine was booted. Unlike `Instant` on Linux it includes suspended time, during which a lease that
+/// another machine granted also expires.
 #[cfg(feature = "net")]
 pub fn since_boot() -> Duration {
     use rustix::time::{ClockId, clock_gettime};

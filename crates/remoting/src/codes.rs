@@ -15,7 +15,7 @@ macro_rules! codes {
     };
 }
 
-/// What a peer can ask for.
+/// The requests that a peer can send.
 pub mod request {
     codes!(REQUEST_CODES {
         SEND_MESSAGE = 10,
@@ -195,7 +195,7 @@ pub mod request {
     });
 }
 
-/// How a peer can answer. Negative codes are local to Apache's RPC client and never on the wire.
+/// The responses that a peer can send. Negative codes are local to Apache's RPC client and never on the wire.
 pub mod response {
     codes!(RESPONSE_CODES {
         RPC_TIME_OUT = -1006,

@@ -18,7 +18,7 @@ pub const FLAG_ONEWAY: i32 = 2;
 /// The version ordinal that we send: RocketMQ 5.5.0 (Apache `MQVersion.V5_5_0`).
 pub const CURRENT_VERSION: i32 = 513;
 
-/// How a header is written (Apache `SerializeType`).
+/// The encoding of a header (Apache `SerializeType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SerializeType {
     /// A JSON object, the default of every client.
@@ -28,8 +28,8 @@ pub enum SerializeType {
     RocketMq,
 }
 
-/// Who wrote the peer (Apache `LanguageCode`). An unknown number or name reads as [`Language::Unknown`], which is
-/// written as OTHER.
+/// The language that a peer is written in (Apache `LanguageCode`). An unknown number or name becomes
+/// [`Language::Unknown`], which is written as OTHER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names are the languages")]
 pub enum Language {
@@ -107,9 +107,9 @@ impl Language {
 pub struct Command {
     /// Request code, or response code when [`FLAG_RESPONSE`] is set.
     pub code: i32,
-    /// Who sent it.
+    /// The sender's language.
     pub language: Language,
-    /// The sender's version ordinal; 0 when it did not say.
+    /// The sender's version ordinal; 0 if it sent none.
     pub version: i32,
     /// Request number, copied into the response.
     pub opaque: i32,
@@ -119,7 +119,7 @@ pub struct Command {
     pub remark: Option<String>,
     /// The header's own fields (`extFields`).
     pub fields: Fields,
-    /// How the header came, or shall go.
+    /// The encoding in which the header came or will be sent.
     pub serialize_type: SerializeType,
     /// Payload; a frame without one reads as `None`, never as empty bytes.
     pub body: Option<Bytes>,
@@ -174,12 +174,12 @@ impl Command {
         self
     }
 
-    /// Response bit set.
+    /// Whether the response bit is set.
     pub fn is_response(&self) -> bool {
         self.flag & FLAG_RESPONSE != 0
     }
 
-    /// Oneway bit set: no answer may be sent.
+    /// Whether the oneway bit is set: then no response may be sent.
     pub fn is_oneway(&self) -> bool {
         self.flag & FLAG_ONEWAY != 0
     }

@@ -1,4 +1,4 @@
-//! What a peer's bytes can get wrong. Every variant is the peer's fault; none of them is a reason to panic.
+//! What can be wrong with a peer's bytes. Every variant is the peer's fault; none is a reason to panic.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ pub enum WireError {
     /// The length field of a frame is negative or leaves no room for the header word.
     #[error("frame length out of range: {length}")]
     FrameLength {
-        /// The length field as it came.
+        /// The length field as received.
         length: i32,
     },
     /// The frame is longer than the reader allows.
@@ -60,7 +60,7 @@ pub enum WireError {
     Length {
         /// What was being read.
         what: &'static str,
-        /// The length as it came.
+        /// The length as received.
         length: i64,
     },
     /// Text that is not UTF-8.
@@ -95,7 +95,7 @@ pub enum WireError {
     Magic {
         /// What was being read.
         what: &'static str,
-        /// The number as it came.
+        /// The number as received.
         magic: u32,
     },
     /// A checksum that does not match.
@@ -103,9 +103,9 @@ pub enum WireError {
     Checksum {
         /// What was checked.
         what: &'static str,
-        /// As stored.
+        /// The stored checksum.
         expected: u32,
-        /// As computed.
+        /// The computed checksum.
         actual: u32,
     },
     /// A value that is too large for its field on the wire.
@@ -115,7 +115,7 @@ pub enum WireError {
         what: &'static str,
         /// Its length.
         length: usize,
-        /// What the format can hold.
+        /// The maximum that the format can hold.
         limit: usize,
     },
     /// A number that does not fit its field on the wire.
@@ -125,10 +125,10 @@ pub enum WireError {
         what: &'static str,
         /// The number.
         value: i64,
-        /// What the format can hold.
+        /// The maximum that the format can hold.
         limit: i64,
     },
-    /// Compressed data that cannot be read, or grows beyond the bound.
+    /// Compressed data that cannot be read, or expands beyond the limit.
     #[error("cannot decompress {what}: {reason}")]
     Compression {
         /// What was compressed.

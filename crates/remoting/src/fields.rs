@@ -20,7 +20,8 @@ use crate::chunk::CHUNK;
 use std::cell::RefCell;
 use std::mem;
 
-/// Arenas that a thread keeps for the headers it reads next, and what each may hold at most: a usual header's pairs.
+/// Number of arenas that a thread keeps for the next headers, and the maximum size of each: the pairs of a usual
+/// header.
 const SPARES: usize = 64;
 const SPARE_BYTES: usize = 512;
 const SPARE_ENTRIES: usize = 32;
@@ -29,7 +30,7 @@ thread_local! {
     static SPARE: RefCell<Vec<(String, Vec<Entry>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty arena with its entries; often one that earlier fields had.
+/// An empty arena and its entries, often reused from earlier fields.
 pub(crate) fn arena() -> (String, Vec<Entry>) {
     let spare = SPARE.try_with(|spares| spares.try_borrow_mut().ok()?.pop());
     spare.ok().flatten().unwrap_or_default()
@@ -58,7 +59,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// From positions; `None` beyond 32 bits.
+    /// The range from `start` to `end`; `None` beyond 32 bits.
     #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Option<Self> {
         Some(Self {
@@ -67,7 +68,7 @@ impl Span {
         })
     }
 
-    /// From positions in a text whose length is known to fit.
+    /// The range from `start` to `end` in a text whose length is known to fit.
     #[inline]
     pub(crate) fn saturated(start: usize, end: usize) -> Self {
         let fit = |position| u32::try_from(position).unwrap_or(u32::MAX);
@@ -77,7 +78,7 @@ impl Span {
         }
     }
 
-    /// The same counted from `base` on.
+    /// The range with its positions counted from `base`.
     #[inline]
     pub(crate) fn since(self, base: usize) -> Self {
         let (start, end) = (self.start as usize, self.end as usize);
@@ -101,7 +102,7 @@ impl Span {
     }
 }
 
-/// A text and what follows it in its arena, so that a short one can be moved by a copy of fixed size.
+/// A text and what follows it in its arena, so that a short text can be moved by a copy of fixed size.
 #[derive(Clone, Copy)]
 pub(crate) struct Front<'a> {
     bytes: &'a [u8],
@@ -109,7 +110,7 @@ pub(crate) struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    /// The first `length` bytes, as far as there are so many.
+    /// The first `length` bytes, or all if there are fewer.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], length: usize) -> Self {
         let length = length.min(bytes.len());
@@ -122,7 +123,7 @@ impl<'a> Front<'a> {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// The text's length, and a chunk that begins with it, if it is short enough.
+    /// A chunk that begins with the text, and the text's length, if it is short enough.
     #[inline]
     pub(crate) fn short(self) -> Option<(&'a [u8; CHUNK], usize)> {
         let chunk = self.bytes.first_chunk()?;
@@ -132,17 +133,17 @@ impl<'a> Front<'a> {
 
 /// A header structure that can be written into fields.
 pub trait EncodeHeader {
-    /// Appends this structure's fields; absent options are left out.
+    /// Appends this structure's fields; absent options are skipped.
     fn encode(&self, fields: &mut Fields);
 }
 
 impl Fields {
-    /// No fields, no allocation.
+    /// No fields; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Room for `count` pairs of together `bytes` bytes.
+    /// Capacity for `count` pairs with `bytes` bytes in total.
     pub fn with_capacity(count: usize, bytes: usize) -> Self {
         let (mut text, mut entries) = arena();
         text.reserve(bytes);
@@ -154,13 +155,13 @@ impl Fields {
         }
     }
 
-    /// Makes room for `count` more pairs of together `bytes` bytes.
+    /// Reserves capacity for `count` more pairs with `bytes` bytes in total.
     pub fn reserve(&mut self, count: usize, bytes: usize) {
         self.entries.reserve(count);
         self.text.reserve(bytes);
     }
 
-    /// Over a text that already holds every pair.
+    /// Fields over a text that already contains every pair.
     pub(crate) fn from_parts(text: String, entries: Vec<Entry>) -> Self {
         Self {
             text,
@@ -174,29 +175,29 @@ impl Fields {
         self.entries.len()
     }
 
-    /// True without any pair.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// True when a JSON header has the member `extFields`, if only as `{}`. Apache writes the empty object for a
-    /// command whose header structure had nothing to say, and no member for one without a header structure.
+    /// Whether a JSON header has the member `extFields`, if only as `{}`. Apache writes the empty object for a command
+    /// whose header structure has no values, and omits the member for a command without one.
     pub fn is_present(&self) -> bool {
         self.present || !self.entries.is_empty()
     }
 
-    /// Makes a JSON header carry the member `extFields` even without any pair.
+    /// Makes a JSON header carry the member `extFields` even without pairs.
     pub fn set_present(&mut self) {
         self.present = true;
     }
 
-    /// Bytes that keys and values may need, escapes aside: what a writer should reserve.
+    /// Bytes of all keys and values without escapes: what a writer should reserve.
     pub(crate) fn text_len(&self) -> usize {
         self.text.len()
     }
 
-    /// Appends a pair. A header's text is capped far below 4 GiB, so positions fit 32 bits; beyond that the pair is
-    /// left out rather than stored wrongly.
+    /// Appends a pair. A header's text is capped far below 4 GiB, so positions fit 32 bits; a pair beyond that is
+    /// skipped rather than stored wrongly.
     #[inline]
     pub fn push(&mut self, key: &str, value: &str) {
         self.text.reserve(key.len().saturating_add(value.len()));
@@ -238,13 +239,13 @@ impl Fields {
             })
     }
 
-    /// Takes a key out, every pair of it.
+    /// Removes every pair with this key.
     pub fn remove(&mut self, key: &str) {
         let text = &self.text;
         self.entries.retain(|entry| entry.key.of(text) != key);
     }
 
-    /// Sets a key to one value, replacing what it had.
+    /// Sets a key to one value, replacing all its values.
     pub fn set(&mut self, key: &str, value: &str) {
         self.remove(key);
         self.push(key, value);
@@ -259,7 +260,7 @@ impl Fields {
             .map(move |entry| (entry.key.front(text), entry.value.front(text)))
     }
 
-    /// All pairs in the order they came.
+    /// All pairs in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> + ExactSizeIterator {
         self.entries
             .iter()
@@ -267,14 +268,14 @@ impl Fields {
     }
 }
 
-/// A header is read for each message: its arena serves the next one.
+/// Headers are read for each message, so the arena is kept for the next one.
 impl Drop for Fields {
     fn drop(&mut self) {
         let (bytes, entries) = (self.text.capacity(), self.entries.capacity());
         if bytes.max(entries) == 0 || bytes > SPARE_BYTES || entries > SPARE_ENTRIES {
             return;
         }
-        // A thread that ends keeps nothing.
+        // Keeps nothing while the thread ends.
         let kept = SPARE.try_with(|spares| {
             if let Ok(mut spares) = spares.try_borrow_mut()
                 && spares.len() < SPARES

@@ -7,7 +7,7 @@
 //! offset 8  h  header
 //! 8 + h     .. body, to the end of the frame
 //! ```
-//! All caps are checked before anything is allocated, and as soon as the bytes that decide them are there.
+//! All caps are checked before anything is allocated, as soon as the bytes that they depend on have arrived.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -23,7 +23,7 @@ use crate::header::prefix::{LENGTH_WORD, PREFIX, open, seal};
 use crate::header::{binary, json};
 use bytes::{Buf, BytesMut};
 
-/// Caps that the decoder holds; a peer can never make it allocate more.
+/// The decoder's limits: a peer can never make it allocate more.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of one frame including the length word. Apache: 16 777 216.
@@ -44,15 +44,15 @@ impl Default for Limits {
     }
 }
 
-/// What the first eight bytes of a frame say, checked against the caps.
+/// The content of a frame's first eight bytes, checked against the limits.
 struct Prefix {
     serialize_type: SerializeType,
     header: usize,
     body: usize,
 }
 
-/// Total bytes of the frame that begins here, length word included, once its first four bytes are there. A reader may
-/// reserve that much; it is checked against the cap.
+/// Length in bytes of the frame that begins here, length word included, once its first four bytes have arrived. It is
+/// checked against the limit, so a reader may reserve it.
 pub fn announced(input: &[u8], limits: &Limits) -> Result<Option<usize>, WireError> {
     let Some(word) = input.first_chunk::<LENGTH_WORD>() else {
         return Ok(None);
@@ -102,9 +102,8 @@ fn prefix(input: &[u8], limits: &Limits) -> Result<Option<Prefix>, WireError> {
     }))
 }
 
-/// Takes the next whole frame off the front of `input`. `Ok(None)`: more bytes are needed (and nothing is consumed).
-/// The body is a slice of `input`'s own memory, not a copy. After an error the stream has no known frame boundary any
-/// more: close it.
+/// Takes the next whole frame off the front of `input`. `Ok(None)`: more bytes are needed, and nothing is consumed. The
+/// body is a slice of `input`'s memory, not a copy. After an error the frame boundary is unknown: close the connection.
 pub fn decode(input: &mut BytesMut, limits: &Limits) -> Result<Option<Command>, WireError> {
     let Some(prefix) = prefix(input, limits)? else {
         return Ok(None);
@@ -125,8 +124,8 @@ pub fn decode(input: &mut BytesMut, limits: &Limits) -> Result<Option<Command>, 
     Ok(Some(command))
 }
 
-/// Appends everything of a frame but its body: length word, header word, header. The caller writes
-/// `command.body` behind it, so that a body is never copied. An error leaves `out` as it was.
+/// Appends a frame without its body: length word, header word, header. The caller writes `command.body` after it, so a
+/// body is never copied. An error leaves `out` unchanged.
 pub fn encode_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     let start = out.len();
     let written = append_head(command, out);
@@ -152,7 +151,7 @@ fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     seal(out, start, kind, body)
 }
 
-/// The whole frame in one buffer: for tests, tools and small commands.
+/// The whole frame in one buffer, for tests, tools and small commands.
 pub fn encode(command: &Command) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::new();
     encode_head(command, &mut out)?;

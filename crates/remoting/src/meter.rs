@@ -1,4 +1,4 @@
-//! Meters of how long something of one kind takes: a request from its arrival to its answer, or an fsync.
+//! Measures the duration of one kind of operation: a request from its arrival to its response, or an fsync.
 //!
 //! ```text
 //! buckets   up to 1, 2, 4, 8 ... 2^23 microseconds, then everything longer

@@ -70,10 +70,10 @@ pub const TOPIC_LIMIT: usize = 127;
 pub const PERM_READ: i32 = 4;
 /// Permission bit: may be written.
 pub const PERM_WRITE: i32 = 2;
-/// Permission bit: new topics may be created after this one.
+/// Permission bit: new topics may be created with this one as their template.
 pub const PERM_INHERIT: i32 = 1;
 
-/// True for a name that is not empty and has only Apache's characters: `a-z A-Z 0-9 % | _ -`.
+/// Whether a name is not empty and has only Apache's characters: `a-z A-Z 0-9 % | _ -`.
 pub fn is_legal(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_legal_byte)
 }
@@ -87,17 +87,17 @@ pub fn pop_retry_topic(topic: &str, group: &str) -> String {
     [RETRY_PREFIX, group, "_", topic].concat()
 }
 
-/// As [`pop_retry_topic`], with `enableRetryTopicV2` (Apache `KeyBuilder.buildPopRetryTopicV2`).
+/// Like [`pop_retry_topic`], with `enableRetryTopicV2` (Apache `KeyBuilder.buildPopRetryTopicV2`).
 pub fn pop_retry_topic_v2(topic: &str, group: &str) -> String {
     [RETRY_PREFIX, group, "+", topic].concat()
 }
 
-/// True for a retry topic of POP with `enableRetryTopicV2`: no other name has a `+`.
+/// Whether this is a retry topic of POP with `enableRetryTopicV2`: no other name has a `+`.
 pub fn is_pop_retry_v2(topic: &str) -> bool {
     is_retry(topic) && topic.contains('+')
 }
 
-/// True for a group's retry topic.
+/// Whether this is a group's retry topic.
 pub fn is_retry(topic: &str) -> bool {
     topic.starts_with(RETRY_PREFIX)
 }

@@ -1,28 +1,28 @@
-//! What the options of both servers share: one table declares each key once; reading, showing and refusing follow
-//! from it. Nothing is repaired silently: a value out of its range is an error that names key, value and range.
+//! The basis of both servers' options: one table declares each key once; reading, showing and validating follow from
+//! it. Nothing is corrected silently: a value out of its range is an error that names key, value and range.
 
 use std::fmt::Display;
 
-/// One key as it stands: for the runtime information and for the documentation.
+/// The current state of one key, for the runtime information and the documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Apache's key.
     pub key: &'static str,
-    /// The value in force.
+    /// The current value.
     pub value: String,
-    /// What holds when nothing is said.
+    /// The value if none is set.
     pub default: String,
     /// What the number counts, or the kind of text.
     pub unit: &'static str,
-    /// What is allowed, in words.
+    /// The allowed values, in words.
     pub range: String,
 }
 
 /// A type that a key can have.
 pub trait Value: Sized + Display {
-    /// From text without blanks around it.
+    /// Reads text without blanks around it.
     fn read(text: &str) -> Option<Self>;
-    /// The value as a number, where a range can hold it.
+    /// The value as a number, if a range can apply to it.
     fn number(&self) -> Option<i64> {
         None
     }
@@ -62,7 +62,7 @@ impl Value for String {
     }
 }
 
-/// A kind's words for what is allowed. `0..=0` stands for a kind without a numeric range.
+/// Describes the allowed values of a kind. `0..=0` stands for a kind without a numeric range.
 pub fn words(unit: &str, low: i64, high: i64) -> String {
     match (low, high) {
         (0, 0) if unit == "switch" => "true or false".to_owned(),
@@ -72,12 +72,12 @@ pub fn words(unit: &str, low: i64, high: i64) -> String {
     }
 }
 
-/// False when a number is out of its range.
+/// Whether a number is within its range; true for other values.
 pub fn is_within(value: &impl Value, low: i64, high: i64) -> bool {
     value.number().is_none_or(|number| (low..=high).contains(&number))
 }
 
-/// Declares the options of a server: the structure, its defaults, and what reads, shows and refuses them.
+/// Declares the options of a server: the structure, its defaults, and the functions that read, show and validate them.
 ///
 /// Each row is `field: type = default, "key", "unit", low..=high` with `, live` where a running server may change it.
 /// The error enum needs a variant `Option { key, value, range }`.
@@ -105,10 +105,10 @@ macro_rules! options {
         impl $name {
             /// Every key of the table, in its order.
             pub const KEYS: &'static [&'static str] = &[$($key,)*];
-            /// Those that a running server may change.
+            /// The keys that a running server may change.
             pub const LIVE: &'static [&'static str] = &[$($($crate::options!(@key $live $key),)?)*];
 
-            /// Sets one of these keys. `Ok(false)`: not one of them.
+            /// Sets an option. `Ok(false)`: the table does not have this key.
             pub fn set(&mut self, key: &str, value: &str) -> Result<bool, $error> {
                 match key {
                     $($key => {
@@ -123,7 +123,7 @@ macro_rules! options {
                 Ok(true)
             }
 
-            /// Every key with what holds.
+            /// Every key with its current value.
             pub fn settings(&self) -> Vec<$crate::setting::Setting> {
                 let defaults = Self::default();
                 vec![$($crate::setting::Setting {

@@ -31,7 +31,7 @@ pub(crate) fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the escape of the first byte if there is one to be escaped; what is left.
+/// Appends the escape of the first byte if it needs one, and returns the rest.
 #[inline]
 fn push_next_escape<'a>(rest: Option<&'a [u8]>, escape: bool, out: &mut Vec<u8>) -> &'a [u8] {
     match rest {

@@ -4,7 +4,7 @@ use crate::body::SubscriptionData;
 use crate::body::value::body;
 
 body! {
-    /// Asks whether a subscription is legal (Apache `CheckClientRequestBody`).
+    /// Asks whether a subscription is valid (Apache `CheckClientRequestBody`).
     pub struct CheckClientRequestBody {
         /// Client id.
         pub client_id: String => "clientId",

@@ -44,7 +44,7 @@ body! {
         pub client_id: String => "clientId",
         /// The client's language.
         pub language: Language => "language",
-        /// When the last message came, ms since the epoch.
+        /// When the last heartbeat came, ms since the epoch.
         pub last_update_timestamp: i64 => "lastUpdateTimestamp",
         /// The client's address, `ip:port`.
         pub remote_ip: String => "remoteIP",

@@ -1,4 +1,4 @@
-//! What a push consumer answers about itself (307, 309); brokers pass it on unread.
+//! What a push consumer says about itself (307, 309); brokers forward it unread.
 
 use crate::body::value::body;
 use crate::body::{MessageQueue, SubscriptionData};
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 body! {
     /// How consuming one message went (answer to 309) (Apache `ConsumeMessageDirectlyResult`).
     pub struct ConsumeMessageDirectlyResult {
-        /// Committed by itself.
+        /// Whether offsets are committed automatically.
         pub auto_commit: bool => "autoCommit" = true,
         /// `CR_SUCCESS`, `CR_LATER`, `CR_ROLLBACK`, `CR_COMMIT`, `CR_THROW_EXCEPTION` or `CR_RETURN_NULL`.
         pub consume_result: Option<String> => "consumeResult",
-        /// Ordered.
+        /// Whether the consumer is orderly.
         pub order: bool => "order",
         /// Error text.
         pub remark: Option<String> => "remark",
@@ -21,7 +21,7 @@ body! {
 
     /// State of one queue in a consumer (Apache `ProcessQueueInfo`).
     pub struct ProcessQueueInfo {
-        /// Messages held.
+        /// Number of messages held.
         pub cached_msg_count: i32 => "cachedMsgCount",
         /// Largest offset held.
         pub cached_msg_max_offset: i64 => "cachedMsgMaxOffset",
@@ -29,9 +29,9 @@ body! {
         pub cached_msg_min_offset: i64 => "cachedMsgMinOffset",
         /// MiB held.
         pub cached_msg_size_in_mib: i32 => "cachedMsgSizeInMiB",
-        /// Offset that is done.
+        /// Committed offset.
         pub commit_offset: i64 => "commitOffset",
-        /// No longer ours; Apache's spelling.
+        /// Whether the queue was taken from this consumer; Apache's spelling.
         pub droped: bool => "droped",
         /// When it consumed last, ms.
         pub last_consume_timestamp: i64 => "lastConsumeTimestamp",
@@ -39,7 +39,7 @@ body! {
         pub last_lock_timestamp: i64 => "lastLockTimestamp",
         /// When it pulled last, ms.
         pub last_pull_timestamp: i64 => "lastPullTimestamp",
-        /// Locked.
+        /// Whether the queue is locked for this consumer.
         pub locked: bool => "locked",
         /// Messages in the running transaction.
         pub transaction_msg_count: i32 => "transactionMsgCount",
@@ -47,13 +47,13 @@ body! {
         pub transaction_msg_max_offset: i64 => "transactionMsgMaxOffset",
         /// Smallest offset in it.
         pub transaction_msg_min_offset: i64 => "transactionMsgMinOffset",
-        /// Attempts to unlock.
+        /// Number of attempts to unlock.
         pub try_unlock_times: i64 => "tryUnlockTimes",
     }
 
     /// State of one popped queue in a consumer (Apache `PopProcessQueueInfo`).
     pub struct PopProcessQueueInfo {
-        /// No longer ours; Apache's spelling.
+        /// Whether the queue was taken from this consumer; Apache's spelling.
         pub droped: bool => "droped",
         /// When it popped last, ms.
         pub last_pop_timestamp: i64 => "lastPopTimestamp",
@@ -63,17 +63,17 @@ body! {
 
     /// Rates of one topic in a consumer (Apache `ConsumeStatus`).
     pub struct ConsumeStatus {
-        /// Failures.
+        /// Failures in the last hour.
         pub consume_failed_msgs: i64 => "consumeFailedMsgs",
         /// Failures per second.
         pub consume_failed_tps: f64 => "consumeFailedTPS",
         /// Successes per second.
         pub consume_ok_tps: f64 => "consumeOKTPS",
-        /// Time of a call, ms.
+        /// Average duration of a listener call, ms.
         pub consume_rt: f64 => "consumeRT",
-        /// Time of a pull, ms.
+        /// Average duration of a pull, ms.
         pub pull_rt: f64 => "pullRT",
-        /// Pulled per second.
+        /// Messages pulled per second.
         pub pull_tps: f64 => "pullTPS",
     }
 
@@ -91,7 +91,7 @@ body! {
         pub status_table: BTreeMap<String, ConsumeStatus> => "statusTable",
         /// Subscriptions.
         pub subscription_set: Vec<SubscriptionData> => "subscriptionSet",
-        /// What the user added.
+        /// Information that the application added.
         pub user_consumer_info: BTreeMap<String, String> => "userConsumerInfo",
     }
 }

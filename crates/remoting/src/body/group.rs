@@ -5,11 +5,11 @@ use crate::body::{DataVersion, Json, SubscriptionData};
 use std::collections::BTreeMap;
 
 body! {
-    /// When to deliver again (Apache `GroupRetryPolicy`).
+    /// When a message is delivered again (Apache `GroupRetryPolicy`).
     pub struct GroupRetryPolicy {
-        /// Waits, when customized.
+        /// The delays of a customized policy.
         pub customized_retry_policy: Option<Json> => "customizedRetryPolicy",
-        /// Waits, when exponential.
+        /// The delays of an exponential policy.
         pub exponential_retry_policy: Option<Json> => "exponentialRetryPolicy",
         /// `CUSTOMIZED` or `EXPONENTIAL`.
         pub policy_type: String => "type" = "CUSTOMIZED",
@@ -24,7 +24,7 @@ body! {
         pub expression_type: Option<String> => "expressionType",
         /// Topic name.
         pub topic: Option<String> => "topic",
-        /// The client's version ordinal.
+        /// Version of the subscription, ms since the epoch.
         pub version: i64 => "version",
         ..unknown_members
     }
@@ -35,25 +35,25 @@ body! {
         pub attributes: BTreeMap<String, String> => "attributes",
         /// Broker to consume from.
         pub broker_id: i64 => "brokerId",
-        /// May broadcast.
+        /// Whether the group may broadcast.
         pub consume_broadcast_enable: bool => "consumeBroadcastEnable" = true,
-        /// May consume.
+        /// Whether the group may consume.
         pub consume_enable: bool => "consumeEnable" = true,
-        /// May begin at the smallest offset.
+        /// Whether the group may begin at the smallest offset.
         pub consume_from_min_enable: bool => "consumeFromMinEnable" = true,
-        /// Consumes in order.
+        /// Whether the group consumes in order.
         pub consume_message_orderly: bool => "consumeMessageOrderly",
-        /// Time for one message, minutes.
+        /// Maximum duration of consuming one message, in minutes.
         pub consume_timeout_minute: i32 => "consumeTimeoutMinute" = 15,
         /// Group name.
         pub group_name: String => "groupName",
-        /// When to deliver again.
+        /// When a message is delivered again.
         pub group_retry_policy: GroupRetryPolicy => "groupRetryPolicy",
         /// System flag of the group.
         pub group_sys_flag: i32 => "groupSysFlag",
-        /// Tell members of changes.
+        /// Whether members are notified of changes of the group.
         pub notify_consumer_ids_changed_enable: bool => "notifyConsumerIdsChangedEnable" = true,
-        /// Deliveries before the dead-letter topic.
+        /// Maximum number of deliveries before the dead-letter topic.
         pub retry_max_times: i32 => "retryMaxTimes" = 16,
         /// Queues of the retry topic.
         pub retry_queue_nums: i32 => "retryQueueNums" = 1,
@@ -68,7 +68,7 @@ body! {
     pub struct SubscriptionGroupWrapper {
         /// Version of the table.
         pub data_version: DataVersion => "dataVersion",
-        /// Bits of what is forbidden, by group and topic.
+        /// Permission bits that are forbidden, by group and topic.
         pub forbidden_table: BTreeMap<String, BTreeMap<String, i32>> => "forbiddenTable",
         /// Groups by name.
         pub subscription_group_table: BTreeMap<String, SubscriptionGroupConfig> => "subscriptionGroupTable",
@@ -85,7 +85,7 @@ body! {
     pub struct GroupForbidden {
         /// Consumer group.
         pub group: Option<String> => "group",
-        /// May read.
+        /// Whether the group may read the topic.
         pub readable: Option<bool> => "readable",
         /// Topic name.
         pub topic: Option<String> => "topic",

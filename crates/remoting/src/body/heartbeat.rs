@@ -5,9 +5,9 @@ use crate::body::value::names;
 use std::collections::BTreeSet;
 
 body! {
-    /// What a group wants of a topic (Apache `SubscriptionData`).
+    /// A group's subscription to a topic (Apache `SubscriptionData`).
     pub struct SubscriptionData {
-        /// Filtered by a class; unused since 4.x.
+        /// Whether a class filters; unused since 4.x.
         pub class_filter_mode: bool => "classFilterMode",
         /// Hashes of the tags.
         pub code_set: BTreeSet<i32> => "codeSet",
@@ -47,7 +47,7 @@ body! {
         pub group_name: String => "groupName",
     }
 
-    /// What a client is (Apache `HeartbeatData`).
+    /// A client and its groups (Apache `HeartbeatData`).
     pub struct HeartbeatData {
         /// Client id.
         pub client_id: String => "clientID",
@@ -57,7 +57,7 @@ body! {
         pub heartbeat_fingerprint: i32 => "heartbeatFingerprint",
         /// Producer groups of the client.
         pub producer_data_set: Vec<ProducerData> => "producerDataSet",
-        /// Short form: nothing changed since the last one with this fingerprint.
+        /// Whether this is the short form: nothing changed since the last heartbeat with this fingerprint.
         pub without_sub: bool => "withoutSub",
     }
 }

@@ -1,4 +1,4 @@
-//! A lenient JSON tree for bodies: what fastjson writes and standard parsers refuse is read too.
+//! A lenient JSON tree for bodies, which also reads what fastjson writes but standard parsers refuse.
 //!
 //! ```text
 //! {0:"a"}                          bare integer member names
@@ -20,9 +20,9 @@ use crate::body::write::{Style, Writer};
 use crate::error::WireError;
 use crate::scan::Scan;
 
-/// Nesting that the reader follows. Apache's own bodies stay below ten.
+/// Maximum nesting that the reader follows. Apache's own bodies stay below ten.
 const DEPTH: usize = 64;
-/// Values that any body may have; smaller bodies may have one for each three bytes.
+/// Maximum number of values in any body; a smaller body may have one for every three bytes.
 const VALUES: usize = 2_000_000;
 
 /// One JSON value.
@@ -57,7 +57,7 @@ pub enum Key {
 }
 
 impl Json {
-    /// Reads one value and nothing behind it.
+    /// Reads one value with nothing after it.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         std::str::from_utf8(text).map_err(|_| WireError::Utf8 { what: "JSON" })?;
         let mut reader = Reader {
@@ -89,7 +89,7 @@ impl Json {
         }
     }
 
-    /// A number, also from its text.
+    /// The number, also when it is written as text.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(*number),
@@ -121,7 +121,7 @@ impl Json {
         writer.finish()
     }
 
-    /// Writes the value where a value belongs.
+    /// Writes the value.
     pub fn write(&self, writer: &mut Writer) {
         match self {
             Self::Null => writer.null(),
@@ -141,8 +141,8 @@ impl Json {
         }
     }
 
-    /// Puts copies of what `{"$ref":"$.a.b[0]"}` points to in its place. What points nowhere, to itself or to another
-    /// reference stays as it is, and so does everything once the copies would hold more than `values` values.
+    /// Replaces each `{"$ref":"$.a.b[0]"}` by a copy of what it points to. A reference to nothing, to itself or to
+    /// another reference is kept, and so is every reference once the copies would hold more than `values` values.
     pub fn resolve(&mut self, values: usize) {
         if !self.has_reference() {
             return;
@@ -229,7 +229,7 @@ fn write_members(members: &[(Key, Json)], writer: &mut Writer) {
     writer.close_object();
 }
 
-/// A scan that counts what it builds.
+/// A scan that limits how many values it builds.
 struct Reader<'a> {
     scan: Scan<'a>,
     values: usize,
@@ -325,7 +325,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Steps over an opening bracket, one level down.
+    /// Reads an opening bracket and checks the depth below it.
     fn deeper(&mut self, depth: usize) -> Result<usize, WireError> {
         let left = depth
             .checked_sub(1)

@@ -13,7 +13,7 @@ body! {
         pub consumer_group: String => "consumerGroup",
         /// Queues.
         pub mq_set: BTreeSet<MessageQueue> => "mqSet",
-        /// Do not ask the other replicas.
+        /// Whether to skip the other replicas.
         pub only_this_broker: bool => "onlyThisBroker",
     }
 
@@ -23,7 +23,7 @@ body! {
         pub locked: BTreeSet<MessageQueue> => "lockOKMQSet",
     }
 
-    /// Gives locks back (Apache `UnlockBatchRequestBody`).
+    /// Releases locks (Apache `UnlockBatchRequestBody`).
     pub struct UnlockBatchRequestBody {
         /// Client id.
         pub client_id: String => "clientId",
@@ -31,7 +31,7 @@ body! {
         pub consumer_group: String => "consumerGroup",
         /// Queues.
         pub mq_set: BTreeSet<MessageQueue> => "mqSet",
-        /// Do not ask the other replicas.
+        /// Whether to skip the other replicas.
         pub only_this_broker: bool => "onlyThisBroker",
     }
 }

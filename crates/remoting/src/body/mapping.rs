@@ -1,4 +1,4 @@
-//! Static topics: queues that are put together from queues of several brokers.
+//! Static topics, whose queues consist of queues of several brokers.
 
 use crate::body::value::body;
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ body! {
     pub struct TopicQueueMappingInfo {
         /// Broker name.
         pub broker_name: Option<String> => "bname",
-        /// Queue numbers here, by number in the static topic.
+        /// Physical queue id on this broker, by queue id in the static topic.
         pub curr_id_map: BTreeMap<i32, i32> => "currIdMap",
-        /// Old.
+        /// Whether the mapping is outdated.
         pub dirty: bool => "dirty",
         /// Epoch.
         pub epoch: i64 => "epoch",
@@ -22,11 +22,11 @@ body! {
         pub total_queues: i32 => "totalQueues",
     }
 
-    /// A stretch of one queue (Apache `LogicQueueMappingItem`).
+    /// A range of one queue (Apache `LogicQueueMappingItem`).
     pub struct LogicQueueMappingItem {
         /// Broker name.
         pub broker_name: Option<String> => "bname",
-        /// End of the commit log offsets.
+        /// End of the range in the physical queue, exclusive; -1 while it grows.
         pub end_offset: i64 => "endOffset" = -1,
         /// Generation.
         pub generation: i32 => "gen",
@@ -34,7 +34,7 @@ body! {
         pub logic_offset: i64 => "logicOffset",
         /// Queue number.
         pub queue_id: i32 => "queueId",
-        /// First commit log offset.
+        /// First offset of the range in the physical queue.
         pub start_offset: i64 => "startOffset",
         /// End, ms.
         pub time_of_end: i64 => "timeOfEnd" = -1,
@@ -46,9 +46,9 @@ body! {
     pub struct TopicQueueMappingDetail {
         /// Broker name.
         pub broker_name: Option<String> => "bname",
-        /// Queue numbers here, by number in the static topic.
+        /// Physical queue id on this broker, by queue id in the static topic.
         pub curr_id_map: BTreeMap<i32, i32> => "currIdMap",
-        /// Old.
+        /// Whether the mapping is outdated.
         pub dirty: bool => "dirty",
         /// Epoch.
         pub epoch: i64 => "epoch",

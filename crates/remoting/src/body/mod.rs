@@ -1,4 +1,4 @@
-//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies over it, one family a file.
+//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies, one family per file.
 
 mod unknown;
 mod value;
@@ -51,12 +51,12 @@ pub use write::{Style, Writer};
 
 use crate::error::WireError;
 
-/// Values that references in one body may bring in.
+/// Maximum number of values that the references in one body may expand to.
 const REFERENCED: usize = 100_000;
 
 /// A body that is one JSON object.
 pub trait Body: BodyValue {
-    /// Reads the body, references resolved.
+    /// Reads the body and resolves its references.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut json = Json::parse(bytes)?;
         json.resolve(REFERENCED);
@@ -68,7 +68,7 @@ pub trait Body: BodyValue {
         self.encode_as(Style::PLAIN)
     }
 
-    /// Writes the body in a style.
+    /// Writes the body in the given style.
     fn encode_as(&self, style: Style) -> Vec<u8> {
         let mut writer = Writer::new(style);
         self.write(&mut writer);

@@ -24,7 +24,7 @@ body! {
         pub group_topic_map: Option<BTreeMap<String, BTreeSet<String>>> => "groupTopicMap",
         /// Offsets by topic, group and queue.
         pub offset_table: OffsetTable => "offsetTable",
-        /// What a running 5.x broker was last asked for, in its form; it does not read that again.
+        /// The last requested offsets that a running 5.x broker keeps, in its form; it never reads them back.
         pub pull_offset_table: Option<Json> => "pullOffsetTable",
         ..unknown_members
     }
@@ -33,14 +33,14 @@ body! {
     pub struct DelayOffsetSerializeWrapper {
         /// Version of the table.
         pub data_version: DataVersion => "dataVersion",
-        /// By level.
+        /// Next offset to deliver, by level.
         pub offset_table: BTreeMap<i32, i64> => "offsetTable",
         ..unknown_members
     }
 
     /// New offsets by queue (Apache `ResetOffsetBody`).
     pub struct ResetOffsetBody {
-        /// By queue.
+        /// New offsets by queue.
         pub offset_table: BTreeMap<MessageQueue, i64> => "offsetTable",
     }
 
@@ -58,7 +58,7 @@ body! {
 
     /// New offsets as a list, for C++ clients (Apache `ResetOffsetBodyForC`).
     pub struct ResetOffsetBodyForC {
-        /// By queue.
+        /// New offsets, one entry for each queue.
         pub offset_table: Vec<MessageQueueForC> => "offsetTable",
     }
 
@@ -74,7 +74,7 @@ body! {
 pub struct OffsetTable {
     /// The rows of topics and groups.
     pub rows: BTreeMap<String, BTreeMap<i32, i64>>,
-    /// Rows whose name has no `@`, in whatever form they have.
+    /// Rows whose name has no `@`, unchanged.
     pub unknown_members: UnknownMembers,
 }
 

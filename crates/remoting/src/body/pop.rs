@@ -1,5 +1,5 @@
-//! Consumption by pop: which client reads which queue, and how (400 to 402), messages that are done (200151), and what
-//! brokers write down of messages in flight: check points and acknowledgements in the revive topic,
+//! Consumption by pop: which client reads which queue, and how (400 to 402); batches of acknowledgements (200151); and
+//! what brokers store about popped messages: check points and acknowledgements in the revive topic, and
 //! `consumerOrderInfo.json`.
 
 use crate::body::value::body;
@@ -7,7 +7,7 @@ use crate::body::{MessageModel, MessageQueue};
 use std::collections::BTreeMap;
 
 body! {
-    /// Asks for queues (Apache `QueryAssignmentRequestBody`).
+    /// Asks which queues a client should read (Apache `QueryAssignmentRequestBody`).
     pub struct QueryAssignmentRequestBody {
         /// Client id.
         pub client_id: String => "clientId",
@@ -15,15 +15,15 @@ body! {
         pub consumer_group: String => "consumerGroup",
         /// Whether one member of the group gets a message, or every member.
         pub message_model: MessageModel => "messageModel",
-        /// Name of the allocation.
+        /// Name of the allocation strategy.
         pub strategy_name: Option<String> => "strategyName",
         /// Topic name.
         pub topic: String => "topic",
     }
 
-    /// One queue (Apache `MessageQueueAssignment`).
+    /// A queue that a client should read (Apache `MessageQueueAssignment`).
     pub struct MessageQueueAssignment {
-        /// More values.
+        /// Further values.
         pub attachments: Option<BTreeMap<String, String>> => "attachments",
         /// Queue.
         pub message_queue: Option<MessageQueue> => "messageQueue",
@@ -31,9 +31,9 @@ body! {
         pub mode: String => "mode" = "PULL",
     }
 
-    /// The queues (Apache `QueryAssignmentResponseBody`).
+    /// The queues that a client should read (Apache `QueryAssignmentResponseBody`).
     pub struct QueryAssignmentResponseBody {
-        /// What the client gets.
+        /// The client's queues.
         pub message_queue_assignments: Vec<MessageQueueAssignment> => "messageQueueAssignments",
     }
 
@@ -43,7 +43,7 @@ body! {
         pub consumer_group: String => "consumerGroup",
         /// `PULL` or `POP`.
         pub mode: String => "mode" = "PULL",
-        /// Clients that share a queue; -1 all.
+        /// How many other clients share a client's queues; -1: all.
         pub pop_share_queue_num: i32 => "popShareQueueNum",
         /// Topic name.
         pub topic: String => "topic",
@@ -55,19 +55,19 @@ body! {
         pub message_request_mode_map: BTreeMap<String, BTreeMap<String, SetMessageRequestModeRequestBody>> => "messageRequestModeMap",
     }
 
-    /// Messages of one pop that are done (Apache `BatchAck`).
+    /// Acknowledges messages of one pop (Apache `BatchAck`).
     pub struct BatchAck {
-        /// Bits of the messages that are done, base64 of little-endian bytes.
+        /// Bits of the acknowledged messages: base64 of little-endian bytes.
         pub bit_set: Option<String> => "b",
         /// Consumer group.
         pub consumer_group: String => "c",
-        /// How long it was hidden, ms.
+        /// How long the messages were hidden, ms.
         pub invisible_time: i64 => "it",
-        /// When it was popped, ms.
+        /// When they were popped, ms since the epoch.
         pub pop_time: i64 => "pt",
         /// Queue number.
         pub queue_id: i32 => "q",
-        /// `1` when it came from the retry topic.
+        /// `1` if they came from the retry topic.
         pub retry: String => "r",
         /// Queue of the revive topic.
         pub revive_queue_id: i32 => "rq",
@@ -77,9 +77,9 @@ body! {
         pub topic: String => "t",
     }
 
-    /// Messages that are done (request 200151) (Apache `BatchAckMessageRequestBody`).
+    /// Acknowledges messages (request 200151) (Apache `BatchAckMessageRequestBody`).
     pub struct BatchAckMessageRequestBody {
-        /// What is done.
+        /// The acknowledgements.
         pub acks: Vec<BatchAck> => "acks",
         /// Broker name.
         pub broker_name: String => "brokerName",
@@ -87,7 +87,7 @@ body! {
 
     /// Messages of one queue that were handed out together (tag `ck` of the revive topic) (Apache `PopCheckPoint`).
     pub struct PopCheckPoint {
-        /// Bits of the messages that are done, by their place in `d`; brokers write 0.
+        /// Bits of the acknowledged messages, by their index in `d`; brokers write 0.
         pub bit_map: i32 => "bm",
         /// Broker name.
         pub broker_name: Option<String> => "bn",
@@ -103,21 +103,21 @@ body! {
         pub pop_time: i64 => "pt",
         /// Queue number.
         pub queue_id: i32 => "q",
-        /// The sum of pop time and invisible time; readers do not look at it.
+        /// The sum of pop time and invisible time, which readers ignore.
         pub revive_time: i64 => "reviveTime",
-        /// Offset of this check point in the revive topic; 0 when it is written.
+        /// Offset of this check point in the revive topic; 0 while it is being written.
         pub revive_offset: i64 => "ro",
-        /// How often a broker wrote it again because a message could not be brought back.
+        /// How often a broker wrote it again because a message could not be delivered again.
         pub rewrites: Option<String> => "rp",
         /// Offset at which the pop began to read.
         pub start_offset: i64 => "so",
-        /// The message comes back without a try being counted (5.5).
+        /// Whether a message comes back without counting as a retry (5.5).
         pub suspend: bool => "sp",
         /// Topic that the messages are in, perhaps a retry topic.
         pub topic: Option<String> => "t",
     }
 
-    /// A message of a check point is done (tag `ack` of the revive topic) (Apache `AckMsg`).
+    /// Acknowledges a message of a check point (tag `ack` of the revive topic) (Apache `AckMsg`).
     pub struct AckMsg {
         /// Offset of the message.
         pub ack_offset: i64 => "ao" | "ackOffset",
@@ -135,9 +135,9 @@ body! {
         pub topic: Option<String> => "t" | "topic",
     }
 
-    /// Messages of a check point are done (tag `bAck` of the revive topic) (Apache `BatchAckMsg`).
+    /// Acknowledges messages of a check point (tag `bAck` of the revive topic) (Apache `BatchAckMsg`).
     pub struct BatchAckMsg {
-        /// Not used: -1.
+        /// Unused; -1.
         pub ack_offset: i64 => "ao" | "ackOffset",
         /// Offsets of the messages.
         pub ack_offsets: Vec<i64> => "aol" | "ackOffsetList",
@@ -155,11 +155,11 @@ body! {
         pub topic: Option<String> => "t" | "topic",
     }
 
-    /// What an ordered group has of a queue (Apache `ConsumerOrderInfoManager.OrderInfo`).
+    /// The messages of a queue that an ordered group holds (Apache `ConsumerOrderInfoManager.OrderInfo`).
     pub struct OrderInfo {
-        /// Attempt of the pop, which may ask again for the same messages.
+        /// Id of the pop's attempt. A repeated attempt gets the same messages.
         pub attempt_id: Option<String> => "a",
-        /// Bits of the messages that are done.
+        /// Bits of the acknowledged messages.
         pub done_bits: i64 => "cm",
         /// How long the messages are hidden, ms.
         pub invisible_time: Option<i64> => "i",
@@ -167,15 +167,15 @@ body! {
         pub last_consume_ms: i64 => "l",
         /// Offset of the first message, then the distance of each other one from it.
         pub offsets: Vec<i64> => "o",
-        /// How often messages were handed out before, by offset.
+        /// How often each message was handed out before, by offset.
         pub consumed_counts: Option<BTreeMap<i64, i32>> => "oc",
-        /// Until when single messages are hidden, by offset, ms since the epoch.
+        /// When each message becomes visible again, by offset, ms since the epoch.
         pub visible_at: Option<BTreeMap<i64, i64>> => "ot",
         /// When the messages were handed out, ms since the epoch.
         pub pop_time: i64 => "popTime",
     }
 
-    /// What ordered groups have of queues (consumerOrderInfo.json) (Apache `ConsumerOrderInfoManager`).
+    /// The messages that ordered groups hold (consumerOrderInfo.json) (Apache `ConsumerOrderInfoManager`).
     pub struct ConsumerOrderInfoWrapper {
         /// By `topic@group` and queue.
         pub table: BTreeMap<String, BTreeMap<i32, OrderInfo>> => "table",

@@ -1,4 +1,4 @@
-//! A message queue, also as the name of a member, and the entries of its consume queue (321).
+//! A message queue, also as a member's name, and the entries of its consume queue (321).
 
 use crate::body::value::body;
 use crate::body::value::wrong;
@@ -22,11 +22,11 @@ body! {
     pub struct ConsumeQueueData {
         /// Filter bits.
         pub bit_map: Option<String> => "bitMap",
-        /// The filter matches.
+        /// Whether the filter matches.
         pub eval: bool => "eval",
         /// Entry of the extended file.
         pub extend_data_json: Option<String> => "extendDataJson",
-        /// Why not.
+        /// Why the entry could not be read or filtered.
         pub msg: Option<String> => "msg",
         /// Commit log offset.
         pub physic_offset: i64 => "physicOffset",
@@ -66,7 +66,7 @@ impl MessageQueue {
     }
 }
 
-/// By topic, broker name and number, as allocation needs it.
+/// Ordered by topic, broker name and queue id, as allocation needs it.
 impl Ord for MessageQueue {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
@@ -91,7 +91,7 @@ impl BodyKey for MessageQueue {
     fn read(key: Key, what: &'static str) -> Result<Self, WireError> {
         match key {
             Key::Object(members) => <Self as BodyValue>::read(Json::Object(members), what),
-            // Some peers quote the object to stay within standard JSON.
+            // Some peers quote the object to produce standard JSON.
             Key::Str(text) => Self::decode(text.as_bytes()),
             Key::Int(number) => Err(wrong(what, "an object", &Json::Int(number))),
         }

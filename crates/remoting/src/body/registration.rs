@@ -23,9 +23,9 @@ use crate::body::{TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo};
 use crate::error::WireError;
 use crate::message::compress::{Codec, compress, decompress};
 
-/// What a compressed registration may grow to: twice the largest frame.
+/// Maximum size of a decompressed registration: twice the largest frame.
 const LIMIT: usize = 32 * 1024 * 1024;
-/// The strongest, as Apache compresses registrations.
+/// The strongest level, with which Apache compresses registrations.
 const LEVEL: u32 = 9;
 /// Version ordinal of 5.0.0 (Apache `MQVersion.V5_0_0`).
 const V5_0_0: i32 = 413;
@@ -78,7 +78,7 @@ impl RegisterBrokerBody {
         Ok(body)
     }
 
-    /// Writes the compressed form. The part with static topics is written too: readers before 5.0.0 stop before it.
+    /// Writes the compressed form, including the static topics: readers before 5.0.0 stop before them.
     pub fn encode_compressed(&self) -> Result<Vec<u8>, WireError> {
         let wrapper = &self.topic_config_serialize_wrapper;
         let mut out = Vec::new();

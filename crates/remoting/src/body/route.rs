@@ -1,4 +1,4 @@
-//! Routes: which brokers have a topic (answer to request 105). Old clients get integer names bare, others quoted.
+//! Routes: the brokers of a topic (response to request 105). Old clients get integer member names bare, others quoted.
 
 use crate::body::value::body;
 use crate::body::{Style, TopicQueueMappingInfo};
@@ -13,7 +13,7 @@ body! {
         pub perm: i32 => "perm",
         /// Queues that may be read.
         pub read_queue_nums: i32 => "readQueueNums",
-        /// System flag of the topic; 4.6 spells it otherwise.
+        /// System flag of the topic; 4.6 names it `topicSynFlag`.
         pub topic_sys_flag: i32 => "topicSysFlag" | "topicSynFlag",
         /// Queues that may be written.
         pub write_queue_nums: i32 => "writeQueueNums",
@@ -27,7 +27,7 @@ body! {
         pub broker_name: String => "brokerName",
         /// Cluster name.
         pub cluster: String => "cluster",
-        /// A slave may stand in for its master.
+        /// Whether a slave may act for its master.
         pub enable_acting_master: bool => "enableActingMaster",
         /// Zone.
         pub zone_name: Option<String> => "zoneName",
@@ -48,7 +48,7 @@ body! {
     }
 }
 
-/// The style that a client wants its route in: standard JSON from 4.9.4 on, or when it asks for it.
+/// The JSON style of a client's route: standard JSON from 4.9.4 on, or if the client asks for it.
 pub fn route_style(version: i32, accept_standard_json_only: Option<bool>) -> Style {
     if version >= V4_9_4 || accept_standard_json_only == Some(true) {
         Style::STANDARD

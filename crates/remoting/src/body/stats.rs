@@ -1,4 +1,4 @@
-//! How far queues, groups and brokers have come, and their counters (202, 208, 303, 315, 317).
+//! Progress of queues, groups and brokers, and their counters (202, 208, 303, 315, 317).
 
 use crate::body::MessageQueue;
 use crate::body::value::body;
@@ -23,19 +23,19 @@ body! {
         pub topic_put_tps: f64 => "topicPutTps",
     }
 
-    /// How far a group has come in one queue (Apache `OffsetWrapper`).
+    /// A group's progress in one queue (Apache `OffsetWrapper`).
     pub struct OffsetWrapper {
         /// Largest offset of the queue.
         pub broker_offset: i64 => "brokerOffset",
-        /// How far the group has come.
+        /// The group's committed offset.
         pub consumer_offset: i64 => "consumerOffset",
         /// Store time of the last consumed message, ms.
         pub last_timestamp: i64 => "lastTimestamp",
-        /// How far the group has pulled.
+        /// Offset up to which the group has pulled.
         pub pull_offset: i64 => "pullOffset",
     }
 
-    /// How far a group has come (answer to 208) (Apache `ConsumeStats`).
+    /// A group's progress (response to 208) (Apache `ConsumeStats`).
     pub struct ConsumeStats {
         /// Messages consumed per second.
         pub consume_tps: f64 => "consumeTps",
@@ -47,7 +47,7 @@ body! {
     pub struct QueueTimeSpan {
         /// Store time of the last consumed message, ms.
         pub consume_time_stamp: i64 => "consumeTimeStamp",
-        /// How far consuming lags, ms.
+        /// Age of the group's next message, ms.
         pub delay_time: i64 => "delayTime",
         /// Store time of the last message, ms.
         pub max_time_stamp: i64 => "maxTimeStamp",
@@ -57,13 +57,14 @@ body! {
         pub min_time_stamp: i64 => "minTimeStamp",
     }
 
-    /// Times that a group has consumed (answer to 303) (Apache `QueryConsumeTimeSpanBody`).
+    /// Store times of a topic's messages and the group's progress in them (response to 303) (Apache
+    /// `QueryConsumeTimeSpanBody`).
     pub struct QueryConsumeTimeSpanBody {
         /// By queue.
         pub consume_time_span_set: Vec<QueueTimeSpan> => "consumeTimeSpanSet",
     }
 
-    /// How far all groups have come (answer to 317) (Apache `ConsumeStatsList`).
+    /// Progress of all groups (response to 317) (Apache `ConsumeStatsList`).
     pub struct ConsumeStatsList {
         /// Broker address, `ip:port`.
         pub broker_addr: Option<String> => "brokerAddr",
@@ -77,11 +78,11 @@ body! {
 
     /// One statistic in one span (Apache `BrokerStatsItem`).
     pub struct BrokerStatsItem {
-        /// Per call.
+        /// Average per call.
         pub avgpt: f64 => "avgpt",
-        /// Sum.
+        /// Sum in the span.
         pub sum: i64 => "sum",
-        /// Per second.
+        /// Average per second.
         pub tps: f64 => "tps",
     }
 

@@ -17,7 +17,7 @@ pub enum TopicFilterType {
     SingleTag,
     /// A message may have several tags.
     MultiTag,
-    /// A name that this version does not know. It counts as one tag and is written again.
+    /// A name that this version does not know. It counts as one tag and is written back unchanged.
     Unknown(String),
 }
 
@@ -43,7 +43,7 @@ impl TopicFilterType {
 
 impl BodyValue for TopicFilterType {
     fn read(json: Json, what: &'static str) -> Result<Self, WireError> {
-        // fastjson reads an enum's ordinal, too.
+        // fastjson also reads an enum's ordinal.
         match json {
             Json::Int(0) => return Ok(Self::SingleTag),
             Json::Int(1) => return Ok(Self::MultiTag),
@@ -62,7 +62,7 @@ body! {
     pub struct TopicConfig {
         /// Attributes by name.
         pub attributes: BTreeMap<String, String> => "attributes",
-        /// Ordered.
+        /// Whether the topic is ordered.
         pub order: bool => "order",
         /// Permission bits: 4 read, 2 write, 1 inherit.
         pub perm: i32 => "perm" = 6,
@@ -111,7 +111,7 @@ body! {
 }
 
 impl TopicConfig {
-    /// A topic with as many queues for reading as for writing and the usual settings.
+    /// A topic with the same number of queues for reading and writing, and default settings.
     pub fn new(topic_name: impl Into<String>, queues: i32, perm: i32) -> Self {
         Self {
             topic_name: topic_name.into(),
@@ -122,7 +122,7 @@ impl TopicConfig {
         }
     }
 
-    /// Queues that exist for producers or consumers.
+    /// Number of queues that exist for producers or consumers.
     pub fn queue_nums(&self) -> i32 {
         self.read_queue_nums.max(self.write_queue_nums)
     }
@@ -152,7 +152,7 @@ impl TopicConfig {
         line
     }
 
-    /// Reads such a line. Attributes that cannot be read are left out, as Apache leaves them out.
+    /// Parses a line of [`Self::to_line`]. Attributes that cannot be read are skipped, as in Apache.
     pub fn from_line(line: &str) -> Result<Self, WireError> {
         let mut parts = line.splitn(6, ' ');
         let mut part = |field| parts.next().ok_or(WireError::MissingField(field));

@@ -3,14 +3,14 @@
 use crate::body::json::Json;
 use crate::body::write::Writer;
 
-/// The members of a body that its type does not name. A newer version wrote them and finds them again in what is
-/// written: they stand among the known ones, sorted as fastjson sorts the members of a bean.
+/// The members of a body that its type does not name. A newer version wrote them, so they are written back, among the
+/// known ones, in the order in which fastjson sorts a bean's members.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UnknownMembers(Vec<(String, Json)>);
 
 impl UnknownMembers {
-    /// Takes the members of `older` when there are none here: a change by a client that does not know them does not
-    /// remove them.
+    /// Takes the members of `older` if there are none here, so that a change by a client that does not know them does
+    /// not remove them.
     pub fn keep(&mut self, older: &Self) {
         if self.0.is_empty() {
             self.clone_from(older);

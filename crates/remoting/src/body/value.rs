@@ -1,5 +1,6 @@
-//! How Rust values read from and write to JSON, and the macro that makes typed bodies of them. Reading is lenient as
-//! fastjson is: missing and null members take the default, unknown ones are ignored or kept, numbers may be quoted.
+//! How Rust values are read from and written to JSON, and the macro that builds typed bodies from them. Reading is as
+//! lenient as fastjson: missing and null members get the default, unknown ones are ignored or kept, numbers may be
+//! quoted.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -17,21 +18,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A type that a JSON value can have.
 pub trait BodyValue: Sized {
-    /// From a value that is not null. `what` is the member's name, for errors.
+    /// Reads a value that is not null. `what` is the member's name, for errors.
     fn read(json: Json, what: &'static str) -> Result<Self, WireError>;
-    /// Where a value belongs.
+    /// Writes the value.
     fn write(&self, writer: &mut Writer);
-    /// A member that is left out instead.
+    /// Whether the member is omitted.
     fn is_absent(&self) -> bool {
         false
     }
 }
 
-/// A type that a member name can have.
+/// A type that a member's name can have.
 pub trait BodyKey: Ord + Sized {
-    /// From a name.
+    /// Reads a name.
     fn read(key: Key, what: &'static str) -> Result<Self, WireError>;
-    /// The name with its colon.
+    /// Writes the name and its colon.
     fn write(&self, writer: &mut Writer);
 }
 
@@ -103,7 +104,7 @@ impl BodyValue for f64 {
     fn read(json: Json, what: &'static str) -> Result<Self, WireError> {
         match json {
             Json::Float(number) => Ok(number),
-            // Statistics are small; beyond 2^53 a whole number loses its last digits, as in Java.
+            // Statistics are small; above 2^53 a whole number loses its last digits, as in Java.
             #[expect(clippy::cast_precision_loss, reason = "Java widens the same way")]
             Json::Int(number) => Ok(number as Self),
             other => Err(wrong(what, "a number", &other)),
@@ -191,7 +192,7 @@ impl<T: BodyValue + Ord> BodyValue for BTreeSet<T> {
     }
 }
 
-/// Members with null values are left out, as fastjson leaves them out.
+/// Members with null values are omitted, as in fastjson.
 impl<K: BodyKey, V: BodyValue> BodyValue for BTreeMap<K, V> {
     fn read(json: Json, what: &'static str) -> Result<Self, WireError> {
         match json {
@@ -251,10 +252,10 @@ integer_keys! {
     i64, "a 64 bit number";
 }
 
-/// Declares typed bodies: field name, type, wire name and, where it is not the type's own, the default. Members are
-/// written in the order of declaration, which is the alphabet for Apache's. Other names of older versions may follow
-/// the wire name: they are read and never written. `..name` at the end declares a field that keeps the members that
-/// are not named; without it they are ignored.
+/// Declares typed bodies: field name, type, wire name and, unless it is the type's own, the default. Members are
+/// written in the order of declaration, which for Apache's is alphabetical. After the wire name, other names from older
+/// versions may follow; they are read but never written. `..name` at the end declares a field that keeps unnamed
+/// members; without it they are ignored.
 macro_rules! body {
     ($($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal $(| $old:literal)* $(= $default:expr)?,)*
@@ -315,7 +316,7 @@ macro_rules! body {
     )*};
 }
 
-/// Reads a member into its field; a null keeps the default.
+/// Reads a member into its field. Null keeps the default.
 pub(crate) fn set<T: BodyValue>(field: &mut T, json: Json, what: &'static str) -> Result<(), WireError> {
     if json != Json::Null {
         *field = T::read(json, what)?;
@@ -341,7 +342,7 @@ macro_rules! default_of {
     };
 }
 
-/// Declares an enum of Apache's names; the first is the default and stands for names that are unknown.
+/// Declares an enum with Apache's names. The first variant is the default and stands for unknown names.
 macro_rules! names {
     ($($(#[$meta:meta])* pub enum $name:ident {
         $($(#[$variant_meta:meta])* $variant:ident => $text:literal,)*

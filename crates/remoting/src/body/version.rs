@@ -1,4 +1,4 @@
-//! The version of a table that several processes keep.
+//! The version of a table that several processes hold.
 
 use crate::body::value::body;
 use std::cmp::Ordering;
@@ -11,7 +11,7 @@ body! {
         pub counter: i64 => "counter",
         /// The master's epoch; 0 outside controller mode.
         pub state_version: i64 => "stateVersion",
-        /// When it changed last, ms since the epoch.
+        /// When the table last changed, ms since the epoch.
         pub timestamp: i64 => "timestamp",
     }
 }
@@ -28,7 +28,7 @@ impl DataVersion {
     }
 }
 
-/// Larger is newer: state version, then counter, then timestamp.
+/// The larger version is the newer one: compared by state version, then counter, then timestamp.
 impl PartialOrd for DataVersion {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))

@@ -14,11 +14,12 @@ use crate::text::{push_escape, push_escaped, push_i64};
 /// How JSON is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
-    /// Quote integer member names (`{"0":1}`), as strict parsers want; fastjson's own form is bare (`{0:1}`).
+    /// Whether integer member names are quoted (`{"0":1}`), as strict parsers require; fastjson's own form is bare
+    /// (`{0:1}`).
     pub quote_integers: bool,
     /// Escape everything beyond ASCII, and the slash (fastjson `BrowserCompatible`).
     pub escape_browser: bool,
-    /// A line for each member, indented by tabs.
+    /// Whether each member has its own line, indented by tabs.
     pub pretty: bool,
 }
 
@@ -29,12 +30,12 @@ impl Style {
         escape_browser: false,
         pretty: false,
     };
-    /// Standard JSON in raw UTF-8, as 5.5.0 answers.
+    /// Standard JSON in raw UTF-8, as 5.5.0 writes it.
     pub const STANDARD: Self = Self {
         quote_integers: true,
         ..Self::PLAIN
     };
-    /// Standard JSON in ASCII, as 4.9.4 to 5.4 answer.
+    /// Standard JSON in ASCII, as 4.9.4 to 5.4 write it.
     pub const BROWSER: Self = Self {
         quote_integers: true,
         escape_browser: true,
@@ -47,13 +48,13 @@ impl Style {
     };
 }
 
-/// Appends JSON tokens to a buffer; commas, colons and indentation come by themselves.
+/// Appends JSON tokens to a buffer and adds commas, colons and indentation itself.
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
     style: Style,
     depth: usize,
-    /// Nothing stands between the last opening bracket and here.
+    /// Whether the last token is an opening bracket.
     fresh: bool,
 }
 
@@ -93,7 +94,7 @@ impl Writer {
         self.close(b']');
     }
 
-    /// Separates what follows from what stands before it in the same object or array.
+    /// Separates the next element from the previous one of the same object or array.
     pub fn element(&mut self) {
         if !self.fresh {
             self.out.push(b',');
@@ -122,7 +123,7 @@ impl Writer {
         self.colon();
     }
 
-    /// `:` behind a name that the caller wrote as a value.
+    /// Writes the `:` after a name that the caller wrote as a value.
     pub fn colon(&mut self) {
         self.out.push(b':');
     }
@@ -143,7 +144,7 @@ impl Writer {
         push_i64(value, &mut self.out);
     }
 
-    /// A number as Java's `Double.toString` writes it; null for what is no number.
+    /// A number as Java's `Double.toString` writes it; null for a value that is not a number.
     pub fn float(&mut self, value: f64) {
         if value.is_finite() {
             self.out.extend_from_slice(java_double(value).as_bytes());

@@ -1,4 +1,4 @@
-//! Handing a message back for a later try: request 36.
+//! Sending a message back for a retry: request 36.
 
 crate::header! {
     /// Asks the broker to deliver a message again later (Apache `ConsumerSendMsgBackRequestHeader`).

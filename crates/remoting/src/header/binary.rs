@@ -9,9 +9,9 @@
 //!  4 + n  remark length, UTF-8 bytes; 0 = none
 //!  4 + n  length of all fields, then per field: 2 + n key, 4 + n value
 //! ```
-//! Code and version have 16 bits, so POP requests need the JSON form. An empty remark is the same as none. A field with
-//! an empty value is kept as it came; Apache reads it as missing, and so do numbers that may be absent. A field without
-//! a key is dropped. A negative length of all fields reads as none.
+//! Code and version have 16 bits, so POP requests need the JSON form. An empty remark equals none. A field with an
+//! empty value is kept; Apache, and fields read as optional numbers, treat it as missing. A field without a key is
+//! dropped. A negative length of all fields means none.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -29,7 +29,7 @@ use crate::header::pairs::{PAIR, push_pairs, put};
 
 const FIXED: usize = 21;
 
-/// What is left of a header.
+/// The unread part of a header.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -95,8 +95,8 @@ pub fn decode(bytes: &[u8], max_fields: usize) -> Result<Command, WireError> {
     })
 }
 
-/// The copy of the fields becomes their arena, with zeros in place of the lengths: so one check finds every key and
-/// value to be UTF-8, because no character goes across a zero.
+/// Decodes the fields. Their copy becomes the arena, with zeros in place of the lengths, so one check validates all
+/// keys and values as UTF-8: no character extends across a zero.
 fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
     if bytes.is_empty() {
         return Ok(Fields::new());
@@ -104,7 +104,7 @@ fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
     let (text, mut entries) = fields::arena();
     let mut arena = text.into_bytes();
     arena.extend_from_slice(bytes);
-    // A pair takes six bytes besides its text.
+    // A pair takes six bytes plus its text.
     entries.reserve(bytes.len().div_euclid(6).min(16));
     let mut at = 0;
     while at < arena.len() {
@@ -123,7 +123,7 @@ fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
     Ok(Fields::from_parts(text, entries))
 }
 
-/// Reads a length of `N` bytes, blanks it, and steps over as many bytes as it says.
+/// Reads a length of `N` bytes, zeroes it, and skips that many bytes.
 fn span<const N: usize>(
     arena: &mut [u8],
     at: &mut usize,
@@ -181,7 +181,7 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     close(fields, out)
 }
 
-/// Appends what stands in front of the fields, in our version and language.
+/// Appends the part before the fields, with our version and language.
 pub(super) fn open(head: &Head<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
     let remark = head.remark.unwrap_or_default();
     out.extend_from_slice(&short(head.code, "code")?);
@@ -209,12 +209,12 @@ pub(super) fn push_pair(
     fill_length(value, "field value", out)
 }
 
-/// Says how long the fields are that begin at `fields`.
+/// Fills in the length of the fields that begin at `fields`.
 pub(super) fn close(fields: usize, out: &mut [u8]) -> Result<(), WireError> {
     fill_length(fields, "fields", out)
 }
 
-/// Writes the length of what begins at `start` in front of it.
+/// Fills in the length in front of the bytes that begin at `start`.
 fn fill_length(start: usize, what: &'static str, out: &mut [u8]) -> Result<(), WireError> {
     let length = word(out.len().saturating_sub(start), what)?;
     let place = out.get_mut(start.saturating_sub(4)..);
@@ -244,7 +244,7 @@ fn word(length: usize, what: &'static str) -> Result<[u8; 4], WireError> {
         })
 }
 
-/// A pair of which neither length needs more than its lowest byte.
+/// Writes a pair whose lengths each fit their lowest byte.
 #[inline]
 fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option<usize> {
     let ((key, key_length), (value, value_length)) = (key.short()?, value.short()?);
@@ -258,7 +258,7 @@ fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option
     Some(at.wrapping_add(4).wrapping_add(value_length))
 }
 
-/// The same for any pair.
+/// Appends any pair.
 fn long_pair(out: &mut Vec<u8>, key: Front<'_>, value: Front<'_>) -> Result<(), WireError> {
     let (key, value) = (key.text(), value.text());
     out.extend_from_slice(&key_length(key)?);

@@ -1,7 +1,7 @@
-//! Clients and their connections: requests 35, 38, 40, 203, 204, 307, 309, 46's head.
+//! Clients and their connections: requests 35, 38, 40, 203, 204, 307, 309.
 
 crate::header! {
-    /// Says goodbye (Apache `UnregisterClientRequestHeader`).
+    /// Unregisters a client (Apache `UnregisterClientRequestHeader`).
     pub struct UnregisterClientRequestHeader<'a> {
         /// Client id.
         pub client_id: &'a str => "clientID" or "",
@@ -11,13 +11,13 @@ crate::header! {
         pub consumer_group: Option<&'a str> => "consumerGroup",
     }
 
-    /// Asks who consumes in a group (Apache `GetConsumerListByGroupRequestHeader`).
+    /// Asks for the client ids of a consumer group (Apache `GetConsumerListByGroupRequestHeader`).
     pub struct GetConsumerListByGroupRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
     }
 
-    /// Tells a consumer that its group has changed (Apache `NotifyConsumerIdsChangedRequestHeader`).
+    /// Notifies a consumer that its group has changed (Apache `NotifyConsumerIdsChangedRequestHeader`).
     pub struct NotifyConsumerIdsChangedRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
@@ -41,11 +41,11 @@ crate::header! {
         pub consumer_group: &'a str => "consumerGroup",
         /// Client id.
         pub client_id: &'a str => "clientId",
-        /// Also send a thread dump.
+        /// Whether to include a thread dump.
         pub jstack_enable: bool => "jstackEnable",
     }
 
-    /// Hands one message to one consumer (Apache `ConsumeMessageDirectlyResultRequestHeader`).
+    /// Makes one consumer consume one message (Apache `ConsumeMessageDirectlyResultRequestHeader`).
     pub struct ConsumeMessageDirectlyResultRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",

@@ -6,7 +6,7 @@ crate::header! {
     pub struct DeleteSubscriptionGroupRequestHeader<'a> {
         /// Consumer group.
         pub group_name: &'a str => "groupName",
-        /// Also forget its offsets.
+        /// Whether to delete its offsets, too.
         pub clean_offset: bool => "cleanOffset",
     }
 
@@ -16,7 +16,7 @@ crate::header! {
         pub group: &'a str => "group",
     }
 
-    /// Asks how far a group has come in all queues (Apache `GetConsumeStatsRequestHeader`).
+    /// Asks for a group's progress in all queues (Apache `GetConsumeStatsRequestHeader`).
     pub struct GetConsumeStatsRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
@@ -26,7 +26,7 @@ crate::header! {
         pub topic_list: Option<&'a str> => "topicList",
     }
 
-    /// Moves a group to a time or offset (Apache `ResetOffsetRequestHeader`).
+    /// Resets a group to a time or offset (Apache `ResetOffsetRequestHeader`).
     pub struct ResetOffsetRequestHeader<'a> {
         /// Consumer group.
         pub group: &'a str => "group" or "",
@@ -38,7 +38,7 @@ crate::header! {
         pub offset: Option<i64> => "offset",
         /// Time, ms since the epoch.
         pub timestamp: i64 => "timestamp" or 0,
-        /// Also forward.
+        /// Whether offsets may also move forward.
         pub is_force: bool => "isForce",
     }
 
@@ -54,7 +54,8 @@ crate::header! {
         pub offline: bool => "offline",
     }
 
-    /// Asks which times a group has consumed (Apache `QueryConsumeTimeSpanRequestHeader`).
+    /// Asks for the store times of a topic's messages and a group's progress in them (Apache
+    /// `QueryConsumeTimeSpanRequestHeader`).
     pub struct QueryConsumeTimeSpanRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic",
@@ -76,19 +77,19 @@ crate::header! {
         pub group: &'a str => "group",
     }
 
-    /// Forbids or allows a topic to a group (Apache `UpdateGroupForbiddenRequestHeader`).
+    /// Allows or forbids a group to read a topic (Apache `UpdateGroupForbiddenRequestHeader`).
     pub struct UpdateGroupForbiddenRequestHeader<'a> {
         /// Consumer group.
         pub group: &'a str => "group",
         /// Topic name.
         pub topic: &'a str => "topic",
-        /// New state; absent only asks.
+        /// Whether the group may read; absent: only asks.
         pub readable: Option<bool> => "readable",
     }
 
-    /// Asks how far all groups have come (Apache `GetConsumeStatsInBrokerHeader`).
+    /// Asks for the progress of all groups (Apache `GetConsumeStatsInBrokerHeader`).
     pub struct GetConsumeStatsInBrokerHeader {
-        /// Orderly groups only.
+        /// Whether to include orderly groups only.
         pub is_order: bool => "isOrder",
     }
 

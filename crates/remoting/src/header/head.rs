@@ -1,12 +1,11 @@
-//! A frame's head in one pass, without a command in between: the same bytes that one would be written as.
+//! Writes a frame's head in one pass, without building a command, with the same bytes that a command would give.
 //!
 //! ```text
 //! JSON    {"code":310,"extFields":{"a":"group", .. },"flag":0,"language":"PYTHON","opaque":7,
 //!          "serializeTypeCurrentRPC":"JSON","version":513}
 //! binary  as `binary.rs` says
 //! ```
-//! For what is written at the rate of messages: no field is put together before it is written, and nothing is
-//! allocated.
+//! Used for frames that are sent for each message: no field is built before it is written, and nothing is allocated.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -21,13 +20,13 @@ use crate::error::WireError;
 use crate::header::{binary, prefix};
 use crate::text::{push_escaped, push_i32, push_i64};
 
-/// Room that a head without long texts needs.
+/// Capacity that a head without long texts needs.
 const USUAL_HEAD: usize = 512;
 
-/// What stands in a frame's header besides its fields.
+/// A frame's header without its fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Head<'a> {
-    /// How it is written.
+    /// The encoding of the header.
     pub serialize_type: SerializeType,
     /// Request or response code.
     pub code: i32,
@@ -39,18 +38,18 @@ pub struct Head<'a> {
     pub remark: Option<&'a str>,
 }
 
-/// Writes the head of one frame in our version and language. Its header has fields, if perhaps none.
+/// Writes the head of one frame with our version and language. Its header has fields, though there may be none.
 #[derive(Debug)]
 pub struct HeadWriter<'o> {
     out: &'o mut Vec<u8>,
     start: usize,
     head: Head<'o>,
-    /// Binary: where the length of all fields stands.
+    /// In the binary form, the position of the length of all fields.
     fields_at: usize,
     error: Option<WireError>,
 }
 
-/// Fields that many headers have alike, written once in each form.
+/// Fields that many headers share, encoded once in each form.
 #[derive(Debug, Clone, Default)]
 pub struct SharedFields {
     json: Vec<u8>,
@@ -58,7 +57,7 @@ pub struct SharedFields {
 }
 
 impl SharedFields {
-    /// What `write` adds.
+    /// Encodes the fields that `write` adds.
     pub fn new(write: impl Fn(&mut HeadWriter<'_>)) -> Result<Self, WireError> {
         let written = |serialize_type| {
             let mut out = Vec::new();
@@ -78,7 +77,7 @@ impl SharedFields {
 }
 
 impl<'o> HeadWriter<'o> {
-    /// Begins behind what is in `out`.
+    /// Begins a head after the bytes that are in `out`.
     pub fn new(out: &'o mut Vec<u8>, head: Head<'o>) -> Self {
         out.reserve(USUAL_HEAD);
         let start = prefix::open(out);
@@ -121,7 +120,7 @@ impl<'o> HeadWriter<'o> {
         self.plain(key, |out| push_i64(value, out));
     }
 
-    /// Adds a truth.
+    /// Adds a truth value.
     #[inline]
     pub fn truth(&mut self, key: &str, value: bool) {
         self.plain(key, |out| {
@@ -129,7 +128,7 @@ impl<'o> HeadWriter<'o> {
         });
     }
 
-    /// Adds a field whose value is written by `write`: ASCII of which nothing need be escaped.
+    /// Adds a field whose value is written by `write`: ASCII that needs no escapes.
     #[inline]
     pub fn plain(&mut self, key: &str, write: impl FnOnce(&mut Vec<u8>)) {
         match self.head.serialize_type {
@@ -142,13 +141,13 @@ impl<'o> HeadWriter<'o> {
         }
     }
 
-    /// Adds fields as [`Self::into_fields`] gave them, of a header in the same form.
+    /// Adds fields that [`Self::into_fields`] returned for a header in the same form.
     #[inline]
     pub fn fields(&mut self, written: &[u8]) {
         self.out.extend_from_slice(written);
     }
 
-    /// Adds fields that were written before.
+    /// Adds shared fields.
     #[inline]
     pub fn shared(&mut self, fields: &SharedFields) {
         self.fields(match self.head.serialize_type {
@@ -157,14 +156,14 @@ impl<'o> HeadWriter<'o> {
         });
     }
 
-    /// The fields that were added, for many headers of the same form. Nothing of them is left in the buffer.
+    /// Removes the added fields from the buffer and returns them, for use in many headers of the same form.
     pub fn into_fields(self) -> Result<Vec<u8>, WireError> {
         let fields = self.out.get(self.fields_at..).unwrap_or_default().to_vec();
         self.out.truncate(self.start);
         self.error.map_or(Ok(fields), Err)
     }
 
-    /// The names of fields that are written so need no escapes.
+    /// Starts a field. Names written here never need escapes.
     #[inline]
     fn open_json(&mut self, key: &str) {
         self.out.push(b'"');
@@ -178,7 +177,7 @@ impl<'o> HeadWriter<'o> {
         }
     }
 
-    /// Ends it; the body that follows has so many bytes. An error leaves the buffer as it was.
+    /// Completes the head of a frame whose body has `body` bytes. An error leaves the buffer unchanged.
     pub fn finish(self, body: usize) -> Result<(), WireError> {
         let Self {
             out,
@@ -190,7 +189,7 @@ impl<'o> HeadWriter<'o> {
         let kind = match head.serialize_type {
             SerializeType::Json => {
                 if out.len() > fields_at {
-                    // Every pair ends as if one more came.
+                    // Every pair ends with a comma.
                     out.pop();
                 }
                 out.extend_from_slice(b"},\"flag\":");

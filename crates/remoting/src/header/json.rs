@@ -4,9 +4,9 @@
 //! {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,"remark":"...",
 //!  "serializeTypeCurrentRPC":"JSON","version":479}
 //! ```
-//! Members are written in this order; `remark` is left out when there is none, `extFields` when the command never had
-//! any. Read in any order, with white space, unknown members, nulls, single quotes, trailing commas, bare integer
-//! names, numbers and literals as field values. Bare word names are refused, as 5.5.0 refuses them.
+//! Members are written in this order. `remark` is omitted if there is none, `extFields` if the command never had any.
+//! The reader accepts any order, white space, unknown members, nulls, single quotes, trailing commas, bare integer
+//! names, and numbers and literals as field values. It refuses bare word names, as 5.5.0 does.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -25,10 +25,10 @@ use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
 use std::convert::Infallible;
 
-/// Pairs that a first allocation has room for: a send, pull or route header fits.
+/// Capacity in pairs of the first allocation: enough for a send, pull or route header.
 const USUAL_FIELDS: usize = 16;
 
-/// What a header's text says.
+/// The members of a header.
 #[derive(Default)]
 struct Members {
     code: i32,
@@ -40,15 +40,15 @@ struct Members {
     fields: Option<Pairs>,
 }
 
-/// The pairs of `extFields`, counted from where the member begins.
+/// The pairs of `extFields`, with positions counted from the start of that member.
 struct Pairs {
     base: usize,
-    /// Where their texts will lie.
+    /// The arena for their texts.
     text: String,
     entries: Vec<Entry>,
 }
 
-/// Reads a JSON header into a command without a body. What is copied are the fields' texts, once, into their arena.
+/// Reads a JSON header into a command without a body. Only the fields' texts are copied, once, into their arena.
 pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
     let mut scan = Scan::new(text);
     let members = scan.members(max_fields)?;
@@ -71,7 +71,7 @@ pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
 
 impl Scan<'_> {
     fn members(&mut self, max_fields: usize) -> Result<Members, WireError> {
-        // A peer that does not name its language is taken for Java, as Apache's own default is.
+        // A peer that does not name its language counts as Java, Apache's own default.
         let mut members = Members {
             language: Language::Java,
             ..Members::default()
@@ -97,7 +97,7 @@ impl Scan<'_> {
         Ok(members)
     }
 
-    /// The members as Apache writes them, as far as they come so: names are compared whole, not looked up.
+    /// Reads members in Apache's order for as long as they come in it: names are compared whole, not looked up.
     fn usual_members(&mut self, members: &mut Members, max_fields: usize) -> Result<(), WireError> {
         members.code = self.int()?;
         if self.literal(b",\"extFields\":") {
@@ -106,7 +106,7 @@ impl Scan<'_> {
         if self.literal(b",\"flag\":") {
             members.flag = self.int()?;
         }
-        // Java is there already.
+        // Java is the default already.
         if self.literal(b",\"language\":\"PYTHON\"") {
             members.language = Language::Python;
         } else if !self.literal(b",\"language\":\"JAVA\"") && self.literal(b",\"language\":") {
@@ -130,7 +130,7 @@ impl Scan<'_> {
         text.map(|text| self.take(text)).transpose()
     }
 
-    /// A name, or the number that the binary form would carry; null is no known language.
+    /// Reads a language as a name or as the binary form's number. Null is an unknown language.
     fn language(&mut self) -> Result<Language, WireError> {
         let Some(name) = self.text()? else {
             return Ok(Language::Unknown);
@@ -186,7 +186,7 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) {
                 long_pair(out, key, value);
                 Ok::<(), Infallible>(())
             });
-            // Every pair ends as if one more came.
+            // Every pair ends with a comma.
             out.truncate(out.len().wrapping_sub(2));
         }
         out.push(b'}');
@@ -207,7 +207,7 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// `name":"value","`, if nothing in it must be escaped.
+/// Writes `name":"value","` if nothing in it needs escapes.
 #[inline]
 fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option<usize> {
     let ((key, key_length), (value, value_length)) = (key.short()?, value.short()?);
@@ -223,7 +223,7 @@ fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option
     Some(at.wrapping_add(3))
 }
 
-/// The same for any pair.
+/// Appends any pair.
 fn long_pair(out: &mut Vec<u8>, key: Front<'_>, value: Front<'_>) {
     push_escaped(key.text(), out);
     out.extend_from_slice(b"\":\"");

@@ -1,7 +1,7 @@
-//! The header structures: typed views of [`Fields`](crate::Fields), one family a file.
+//! The header structures: typed views of [`Fields`](crate::Fields), one family per file.
 //!
-//! A structure borrows its text from the fields it was read from. Reading is lenient as Apache's is: unknown keys are
-//! ignored; a missing required field is an error that the server answers, never a crash.
+//! A structure borrows its text from the fields that it was read from. Reading is as lenient as Apache: unknown keys
+//! are ignored, and a missing required field is an error for the server to answer, never a crash.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -57,8 +57,8 @@ pub use value::{FieldSink, FieldValue};
 #[doc(hidden)]
 pub const USUAL_PAIR: usize = 24;
 
-/// A number of a key's length, first two and last bytes, by which a reader branches at once instead of comparing the
-/// key with one name after the other.
+/// Combines a key's length, first two bytes and last byte into a number on which a reader branches, instead of
+/// comparing the key with each name.
 #[doc(hidden)]
 #[inline]
 pub const fn tag(key: &str) -> u32 {
@@ -72,10 +72,10 @@ pub const fn tag(key: &str) -> u32 {
     }
 }
 
-/// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool`
-/// (false when missing, as a Java primitive is) and `Option` of each, which is `None` when the text is missing or not
-/// of its type. `or` after the key gives what a required field is when it is missing or not of its type, where Apache's
-/// servers answer such requests, too. Reading takes one pass over the fields.
+/// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool` (false
+/// if missing, like a Java primitive) and `Option` of each, which is `None` if the text is missing or not of its type.
+/// `or` after the key sets the value of a required field that is missing or not of its type, for requests that Apache's
+/// servers accept without it. Reading takes one pass over the fields.
 ///
 /// ```
 /// pyrmq_remoting::header! {

@@ -1,7 +1,7 @@
 //! Offsets of queues and consumers: requests 14, 15, 29, 30, 31, 32.
 
 crate::header! {
-    /// Asks how far a group has come (Apache `QueryConsumerOffsetRequestHeader`).
+    /// Asks for a group's offset (Apache `QueryConsumerOffsetRequestHeader`).
     pub struct QueryConsumerOffsetRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup" or "",
@@ -9,17 +9,17 @@ crate::header! {
         pub topic: &'a str => "topic",
         /// Queue number.
         pub queue_id: i32 => "queueId",
-        /// Answer 0 for a new group instead of not found.
+        /// Whether a new group gets 0 instead of "not found".
         pub set_zero_if_not_found: Option<bool> => "setZeroIfNotFound",
     }
 
-    /// How far a group has come (Apache `QueryConsumerOffsetResponseHeader`).
+    /// A group's offset (Apache `QueryConsumerOffsetResponseHeader`).
     pub struct QueryConsumerOffsetResponseHeader {
         /// Offset.
         pub offset: i64 => "offset",
     }
 
-    /// Says how far a group has come (Apache `UpdateConsumerOffsetRequestHeader`).
+    /// Commits a group's offset (Apache `UpdateConsumerOffsetRequestHeader`).
     pub struct UpdateConsumerOffsetRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup" or "",
@@ -57,7 +57,7 @@ crate::header! {
         pub topic: &'a str => "topic",
         /// Queue number.
         pub queue_id: i32 => "queueId",
-        /// Only what is committed; absent means true.
+        /// Whether only committed messages count; absent means true.
         pub committed: Option<bool> => "committed",
     }
 

@@ -1,5 +1,5 @@
-//! Writes the pairs of a header, in either form: most are short, and those go by copies of fixed size into room that
-//! was made for many at once.
+//! Writes the pairs of a header in either form. Most are short; those are moved by copies of fixed size into space
+//! reserved for many at once.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -12,12 +12,12 @@
 use crate::chunk::CHUNK;
 use crate::fields::{Fields, Front};
 
-/// What a short pair may take in either form.
+/// Maximum bytes of a short pair in either form.
 pub(super) const PAIR: usize = 2 * CHUNK + 8;
-/// Pairs that room is made for at once.
+/// Number of pairs for which space is reserved at once.
 const PAIRS: usize = 16;
 
-/// Copies a part of known size to a place in a pair, as far as there is room.
+/// Copies a part of known size into a pair, as far as it fits.
 #[inline]
 pub(super) fn put<const N: usize>(pair: &mut [u8; PAIR], at: usize, part: &[u8; N]) {
     if let Some(place) = pair.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -25,8 +25,8 @@ pub(super) fn put<const N: usize>(pair: &mut [u8; PAIR], at: usize, part: &[u8; 
     }
 }
 
-/// Appends all pairs. `short` writes one that needs no more than `PAIR` bytes and says how many, or declines; `long`
-/// appends any.
+/// Appends all pairs. `short` writes a pair of at most `PAIR` bytes and returns its length, or declines; `long` appends
+/// any pair.
 #[inline]
 pub(super) fn push_pairs<E>(
     fields: &Fields,

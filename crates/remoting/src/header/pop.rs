@@ -1,7 +1,7 @@
 //! Consuming by pop: requests 200050 to 200055. Their codes need the JSON header.
 
 crate::header! {
-    /// Takes messages and hides them for a time (Apache `PopMessageRequestHeader`).
+    /// Pops messages, which hides them for a time (Apache `PopMessageRequestHeader`).
     pub struct PopMessageRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
@@ -23,21 +23,21 @@ crate::header! {
         pub exp_type: Option<&'a str> => "expType",
         /// Filter expression.
         pub exp: Option<&'a str> => "exp",
-        /// Ordered.
+        /// Whether the pop is ordered.
         pub order: Option<bool> => "order",
-        /// Attempt of an ordered pop.
+        /// Id of an ordered pop's attempt.
         pub attempt_id: Option<&'a str> => "attemptId",
     }
 
-    /// Where the messages came from, beside the records (Apache `PopMessageResponseHeader`).
+    /// Where the messages came from (Apache `PopMessageResponseHeader`).
     pub struct PopMessageResponseHeader<'a> {
-        /// When the broker handed out, ms since the epoch.
+        /// When the broker handed the messages out, ms since the epoch.
         pub pop_time: i64 => "popTime",
         /// How long messages stay hidden, ms.
         pub invisible_time: i64 => "invisibleTime",
         /// Queue of the revive topic.
         pub revive_qid: i32 => "reviveQid",
-        /// Messages left.
+        /// Number of messages left.
         pub rest_num: i64 => "restNum",
         /// First offsets per queue.
         pub start_offset_info: Option<&'a str> => "startOffsetInfo",
@@ -47,7 +47,7 @@ crate::header! {
         pub order_count_info: Option<&'a str> => "orderCountInfo",
     }
 
-    /// Says that a message is done (Apache `AckMessageRequestHeader`).
+    /// Acknowledges a message (Apache `AckMessageRequestHeader`).
     pub struct AckMessageRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
@@ -63,7 +63,7 @@ crate::header! {
         pub lite_topic: Option<&'a str> => "liteTopic",
     }
 
-    /// Hides a message longer or shorter (Apache `ChangeInvisibleTimeRequestHeader`).
+    /// Changes how long a message stays hidden (Apache `ChangeInvisibleTimeRequestHeader`).
     pub struct ChangeInvisibleTimeRequestHeader<'a> {
         /// Consumer group.
         pub consumer_group: &'a str => "consumerGroup",
@@ -79,13 +79,13 @@ crate::header! {
         pub invisible_time: i64 => "invisibleTime",
         /// Lite topic (5.5).
         pub lite_topic: Option<&'a str> => "liteTopic",
-        /// Lite topics only: the message comes back without a new try being counted (5.5).
+        /// Lite topics only: whether the message comes back without counting as a retry (5.5).
         pub suspend: bool => "suspend",
     }
 
     /// The new handle (Apache `ChangeInvisibleTimeResponseHeader`).
     pub struct ChangeInvisibleTimeResponseHeader {
-        /// When the broker handed out, ms since the epoch.
+        /// When the broker handed the message out, ms since the epoch.
         pub pop_time: i64 => "popTime",
         /// How long messages stay hidden, ms.
         pub invisible_time: i64 => "invisibleTime",
@@ -93,7 +93,7 @@ crate::header! {
         pub revive_qid: i32 => "reviveQid",
     }
 
-    /// Looks at messages without taking them (Apache `PeekMessageRequestHeader`).
+    /// Reads messages without hiding them (Apache `PeekMessageRequestHeader`).
     pub struct PeekMessageRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic",
@@ -117,9 +117,9 @@ crate::header! {
         pub poll_time: i64 => "pollTime",
         /// When the client asked, ms since the epoch.
         pub born_time: i64 => "bornTime",
-        /// Ordered.
+        /// Whether the pops are ordered.
         pub order: Option<bool> => "order",
-        /// Attempt of an ordered pop.
+        /// Id of an ordered pop's attempt.
         pub attempt_id: Option<&'a str> => "attemptId",
         /// `TAG` or `SQL92`.
         pub exp_type: Option<&'a str> => "expType",
@@ -129,9 +129,9 @@ crate::header! {
 
     /// Whether there are messages (Apache `NotificationResponseHeader`).
     pub struct NotificationResponseHeader {
-        /// There are messages.
+        /// Whether there are messages.
         pub has_msg: bool => "hasMsg",
-        /// Too many held requests.
+        /// Whether too many requests are held already.
         pub polling_full: bool => "pollingFull",
     }
 

@@ -17,14 +17,14 @@ pub(crate) const PREFIX: usize = 8;
 /// Largest header: its length has 24 bits.
 const HEADER_MAX: usize = 0x00FF_FFFF;
 
-/// Room for a frame's first eight bytes, which [`seal`] fills in.
+/// Reserves a frame's first eight bytes, which [`seal`] fills in.
 pub(crate) fn open(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; PREFIX]);
     start
 }
 
-/// Fills in the first bytes of the frame that began at `start`: its header is written, and `body` bytes will follow.
+/// Fills in the first bytes of the frame that began at `start`, once its header is written; `body` bytes will follow.
 pub(crate) fn seal(out: &mut [u8], start: usize, kind: u8, body: usize) -> Result<(), WireError> {
     let header = out.len().saturating_sub(start).saturating_sub(PREFIX);
     if header > HEADER_MAX {

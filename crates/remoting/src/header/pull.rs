@@ -29,7 +29,7 @@ crate::header! {
         pub expression_type: Option<&'a str> => "expressionType",
         /// Bytes wanted at most.
         pub max_msg_bytes: Option<i32> => "maxMsgBytes",
-        /// Who asks: client (unset) or proxy.
+        /// The kind of requester: client (absent) or proxy.
         pub request_source: Option<i32> => "requestSource",
         /// Client id behind a proxy; Apache's spelling.
         pub proxy_froward_client_id: Option<&'a str> => "proxyFrowardClientId",
@@ -37,17 +37,17 @@ crate::header! {
         pub broker_name: Option<&'a str> => "bname",
     }
 
-    /// Where to go on, beside the records (Apache `PullMessageResponseHeader`).
+    /// Where to continue, besides the records (Apache `PullMessageResponseHeader`).
     pub struct PullMessageResponseHeader {
         /// Broker id to ask next time.
         pub suggest_which_broker_id: i64 => "suggestWhichBrokerId",
-        /// Offset to ask for next; always to be used.
+        /// Offset to ask for next, whatever the response code.
         pub next_begin_offset: i64 => "nextBeginOffset",
         /// Smallest offset of the queue.
         pub min_offset: i64 => "minOffset",
         /// Largest offset of the queue.
         pub max_offset: i64 => "maxOffset",
-        /// Shift of a static topic.
+        /// Offset shift of a static topic.
         pub offset_delta: Option<i64> => "offsetDelta",
         /// System flag of the topic.
         pub topic_sys_flag: Option<i32> => "topicSysFlag",

@@ -15,11 +15,11 @@ crate::header! {
         pub broker_id: i64 => "brokerId",
         /// How long the broker lives without a heartbeat, ms.
         pub heartbeat_timeout_millis: Option<i64> => "heartbeatTimeoutMillis",
-        /// A slave may stand in for its master; presence alone makes it one (docs/wire.md).
+        /// Whether a slave may act for its master; its mere presence means yes (docs/wire.md).
         pub enable_acting_master: Option<bool> => "enableActingMaster",
-        /// The body is in the compressed form.
+        /// Whether the body is in the compressed form.
         pub compressed: bool => "compressed",
-        /// Checksum of the body as sent; 0 is unchecked.
+        /// Checksum of the body as sent; 0: unchecked.
         pub body_crc32: Option<i32> => "bodyCrc32",
     }
 
@@ -31,7 +31,7 @@ crate::header! {
         pub master_addr: Option<&'a str> => "masterAddr",
     }
 
-    /// Takes a broker out (Apache `UnRegisterBrokerRequestHeader`).
+    /// Unregisters a broker (Apache `UnRegisterBrokerRequestHeader`).
     pub struct UnRegisterBrokerRequestHeader<'a> {
         /// Broker name.
         pub broker_name: &'a str => "brokerName" or "",
@@ -57,11 +57,11 @@ crate::header! {
 
     /// Whether the topics have changed (Apache `QueryDataVersionResponseHeader`).
     pub struct QueryDataVersionResponseHeader {
-        /// The name server knows another version.
+        /// Whether the name server knows another version.
         pub changed: bool => "changed",
     }
 
-    /// Says that a broker lives (Apache `BrokerHeartbeatRequestHeader`).
+    /// A broker's heartbeat (Apache `BrokerHeartbeatRequestHeader`).
     pub struct BrokerHeartbeatRequestHeader<'a> {
         /// Cluster name.
         pub cluster_name: &'a str => "clusterName",
@@ -73,7 +73,7 @@ crate::header! {
         pub broker_id: Option<i64> => "brokerId",
         /// Epoch.
         pub epoch: Option<i32> => "epoch",
-        /// Largest offset of the queue.
+        /// End of the broker's commit log.
         pub max_offset: Option<i64> => "maxOffset",
         /// Confirmed commit log offset.
         pub confirm_offset: Option<i64> => "confirmOffset",
@@ -91,7 +91,7 @@ crate::header! {
         pub broker_name: &'a str => "brokerName",
     }
 
-    /// Tells a broker who now has the smallest id (Apache `NotifyMinBrokerIdChangeRequestHeader`).
+    /// Notifies a broker that the smallest broker id has changed (Apache `NotifyMinBrokerIdChangeRequestHeader`).
     pub struct NotifyMinBrokerIdChangeRequestHeader<'a> {
         /// Smallest broker id alive.
         pub min_broker_id: Option<i64> => "minBrokerId",
@@ -117,9 +117,9 @@ crate::header! {
         pub broker_name: &'a str => "brokerName",
     }
 
-    /// How many topics that touched (Apache `WipeWritePermOfBrokerResponseHeader`).
+    /// Number of topics changed (Apache `WipeWritePermOfBrokerResponseHeader`).
     pub struct WipeWritePermOfBrokerResponseHeader {
-        /// Topics touched.
+        /// Number of topics changed.
         pub wipe_topic_count: i32 => "wipeTopicCount",
     }
 
@@ -129,9 +129,9 @@ crate::header! {
         pub broker_name: &'a str => "brokerName",
     }
 
-    /// How many topics that touched (Apache `AddWritePermOfBrokerResponseHeader`).
+    /// Number of topics changed (Apache `AddWritePermOfBrokerResponseHeader`).
     pub struct AddWritePermOfBrokerResponseHeader {
-        /// Topics touched.
+        /// Number of topics changed.
         pub add_topic_count: i32 => "addTopicCount",
     }
 }

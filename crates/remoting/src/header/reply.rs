@@ -1,7 +1,7 @@
 //! Replies to requesters: request 326. Requests 324 and 325 carry the send headers.
 
 crate::header! {
-    /// Hands a reply to the client that waits for it (Apache `ReplyMessageRequestHeader`).
+    /// Delivers a reply to the client that waits for it (Apache `ReplyMessageRequestHeader`).
     pub struct ReplyMessageRequestHeader<'a> {
         /// Producer group.
         pub producer_group: &'a str => "producerGroup",

@@ -5,7 +5,7 @@ crate::header! {
     pub struct GetRouteInfoRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic" or "",
-        /// The body must be standard JSON.
+        /// Whether the body must be standard JSON.
         pub accept_standard_json_only: Option<bool> => "acceptStandardJsonOnly",
     }
 

@@ -13,7 +13,7 @@ use crate::fields::Fields;
 use crate::header::{EncodeHeader, FieldSink, FieldValue, HeadWriter};
 
 crate::header! {
-    /// Where the message lies (Apache `SendMessageResponseHeader`).
+    /// Where the message is stored (Apache `SendMessageResponseHeader`).
     pub struct SendMessageResponseHeader<'a> {
         /// Message id.
         pub msg_id: &'a str => "msgId",
@@ -25,35 +25,35 @@ crate::header! {
         pub transaction_id: Option<&'a str> => "transactionId",
         /// Unique id of a batch that the broker keeps as one record.
         pub batch_uniq_id: Option<&'a str> => "batchUniqId",
-        /// Handle for taking a timer message back.
+        /// Handle for recalling a timer message.
         pub recall_handle: Option<&'a str> => "recallHandle",
     }
 
-    /// Takes a timer message back (Apache `RecallMessageRequestHeader`).
+    /// Recalls a timer message (Apache `RecallMessageRequestHeader`).
     pub struct RecallMessageRequestHeader<'a> {
         /// Producer group.
         pub producer_group: Option<&'a str> => "producerGroup",
         /// Topic name.
         pub topic: &'a str => "topic" or "",
-        /// Handle for taking a timer message back.
+        /// Handle of the timer message.
         pub recall_handle: &'a str => "recallHandle" or "",
     }
 
-    /// Id of the message that takes it back (Apache `RecallMessageResponseHeader`).
+    /// Id of the recalling message (Apache `RecallMessageResponseHeader`).
     pub struct RecallMessageResponseHeader<'a> {
         /// Message id.
         pub msg_id: &'a str => "msgId",
     }
 }
 
-/// A message's head, whichever form it came in (Apache `SendMessageRequestHeader`, `SendMessageRequestHeaderV2`).
+/// A message's header in either form (Apache `SendMessageRequestHeader`, `SendMessageRequestHeaderV2`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendMessageRequestHeader<'a> {
     /// Producer group.
     pub producer_group: &'a str,
     /// Topic name.
     pub topic: &'a str,
-    /// Topic that lends its settings when this one must be created, `TBW102`.
+    /// Topic whose settings a created topic gets, `TBW102`.
     pub default_topic: &'a str,
     /// Queues that a created topic should get.
     pub default_topic_queue_nums: i32,
@@ -61,19 +61,19 @@ pub struct SendMessageRequestHeader<'a> {
     pub queue_id: i32,
     /// System flag bits.
     pub sys_flag: i32,
-    /// When the client made the message, ms since the epoch.
+    /// When the client created the message, ms since the epoch.
     pub born_timestamp: i64,
     /// The user's own flag.
     pub flag: i32,
     /// Properties, `key 0x01 value 0x02` repeated.
     pub properties: Option<&'a str>,
-    /// How often consumers handed the message back.
+    /// How often consumers sent the message back.
     pub reconsume_times: Option<i32>,
     /// Unit mode.
     pub unit_mode: bool,
-    /// Deliveries before the dead-letter topic.
+    /// Maximum number of deliveries before the dead-letter topic.
     pub max_reconsume_times: Option<i32>,
-    /// The body is a batch.
+    /// Whether the body is a batch.
     pub batch: bool,
     /// Broker name, as 5.x clients send it.
     pub broker_name: Option<&'a str>,
@@ -103,7 +103,7 @@ const V2: Keys = [
 ];
 
 impl<'a> SendMessageRequestHeader<'a> {
-    /// Reads the form that belongs to a request code.
+    /// Reads the form that matches a request code.
     pub fn decode(code: i32, fields: &'a Fields) -> Result<Self, WireError> {
         match code {
             request::SEND_MESSAGE | request::SEND_REPLY_MESSAGE => Self::decode_v1(fields),
@@ -142,7 +142,7 @@ impl<'a> SendMessageRequestHeader<'a> {
             producer_group: a.unwrap_or_default(),
             topic: FieldValue::read(b, kb)?,
             default_topic: c.unwrap_or_default(),
-            // Without it a created topic gets as many queues as the topic that lends its settings has.
+            // If it is missing, a created topic gets as many queues as its template.
             default_topic_queue_nums: FieldValue::read(d, kd).unwrap_or(i32::MAX),
             queue_id: FieldValue::read(e, ke)?,
             sys_flag: FieldValue::read(f, kf)?,
@@ -167,7 +167,7 @@ impl<'a> SendMessageRequestHeader<'a> {
         self.write(&V2, fields);
     }
 
-    /// Writes the form with letters straight into a frame's head: what [`Self::encode_v2`] gives.
+    /// Writes the form with letters straight into a frame's head, with the same result as [`Self::encode_v2`].
     pub fn write_to(&self, head: &mut HeadWriter<'_>) {
         self.write(&V2, head);
     }
@@ -182,12 +182,12 @@ impl<'a> SendMessageRequestHeader<'a> {
         self.own(&V2, sink);
     }
 
-    /// The first part of [`Self::write_to`]: what all messages of a group for a topic share.
+    /// Writes the first part of [`Self::write_to`], which a group's messages for a topic share.
     pub fn write_shared(&self, head: &mut HeadWriter<'_>) {
         self.shared(&V2, head);
     }
 
-    /// The rest of it.
+    /// Writes the second part of [`Self::write_to`], which differs from message to message.
     #[inline]
     pub fn write_own(&self, head: &mut HeadWriter<'_>) {
         self.own(&V2, head);

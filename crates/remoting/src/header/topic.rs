@@ -5,7 +5,7 @@ crate::header! {
     pub struct CreateTopicRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic",
-        /// Topic that lends its settings when this one must be created, `TBW102`.
+        /// Topic whose settings a created topic gets, `TBW102`.
         pub default_topic: &'a str => "defaultTopic" or "",
         /// Queues that may be read.
         pub read_queue_nums: i32 => "readQueueNums",
@@ -17,11 +17,11 @@ crate::header! {
         pub topic_filter_type: &'a str => "topicFilterType",
         /// System flag of the topic.
         pub topic_sys_flag: Option<i32> => "topicSysFlag",
-        /// Ordered.
+        /// Whether the topic is ordered.
         pub order: bool => "order",
         /// Attributes, `+key=value,-key`.
         pub attributes: Option<&'a str> => "attributes",
-        /// Skip the checks.
+        /// Whether to skip the checks.
         pub force: Option<bool> => "force",
     }
 
@@ -59,7 +59,7 @@ crate::header! {
 
     /// How many topics there are (Apache `GetAllTopicConfigResponseHeader`).
     pub struct GetAllTopicConfigResponseHeader {
-        /// Topics in all.
+        /// Number of topics.
         pub total_topic_num: Option<i32> => "totalTopicNum",
     }
 }

@@ -13,7 +13,7 @@ crate::header! {
         pub commit_log_offset: i64 => "commitLogOffset",
         /// 8 commit, 12 rollback, 0 unknown.
         pub commit_or_rollback: i32 => "commitOrRollback",
-        /// Answers a check.
+        /// Whether this answers a check.
         pub from_transaction_check: Option<bool> => "fromTransactionCheck",
         /// Message id.
         pub msg_id: &'a str => "msgId",
@@ -33,13 +33,13 @@ crate::header! {
         pub msg_id: Option<&'a str> => "msgId",
         /// Transaction id.
         pub transaction_id: Option<&'a str> => "transactionId",
-        /// Id made of host and commit log offset.
+        /// Id composed of host and commit log offset.
         pub offset_msg_id: Option<&'a str> => "offsetMsgId",
         /// Broker name, as 5.x clients send it.
         pub broker_name: Option<&'a str> => "bname",
     }
 
-    /// Lets a half message be checked again (Apache `ResumeCheckHalfMessageRequestHeader`).
+    /// Resumes the checks of a half message (Apache `ResumeCheckHalfMessageRequestHeader`).
     pub struct ResumeCheckHalfMessageRequestHeader<'a> {
         /// Topic name.
         pub topic: Option<&'a str> => "topic",

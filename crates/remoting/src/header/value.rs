@@ -1,4 +1,4 @@
-//! How a Rust value reads from and writes to one header field: text, decimal numbers, `true` and `false`.
+//! How a Rust value is read from and written to one header field: text, decimal numbers, `true` and `false`.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -12,11 +12,11 @@ use crate::error::WireError;
 use crate::fields::Fields;
 use crate::header::HeadWriter;
 
-/// Where fields are written: among a command's, or straight into a frame's head.
+/// Where fields are written: to a command's fields, or straight into a frame's head.
 pub trait FieldSink {
     /// Adds a field.
     fn text(&mut self, key: &str, value: &str);
-    /// Adds a field whose value is ASCII of which nothing need be escaped.
+    /// Adds a field whose value is ASCII that needs no escapes.
     fn ascii(&mut self, key: &str, value: &str);
 }
 
@@ -44,9 +44,9 @@ impl FieldSink for HeadWriter<'_> {
 
 /// A type that a header field can have.
 pub trait FieldValue<'a>: Sized {
-    /// From the field's text, or from its absence.
+    /// Reads the field's text, or its absence.
     fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError>;
-    /// Into the sink; an absent option writes nothing.
+    /// Writes the value to the sink; an absent option writes nothing.
     fn write(&self, key: &'static str, sink: &mut impl FieldSink);
 }
 
@@ -88,7 +88,7 @@ macro_rules! parsed {
             }
         }
 
-        /// Apache passes over a text that is not of the type, with a line in its log.
+        /// Like Apache, ignores a text that is not of the type; Apache also logs it.
         impl<'a> FieldValue<'a> for Option<$type> {
             #[inline]
             fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
@@ -109,7 +109,7 @@ parsed! {
     i64, "a 64 bit number";
 }
 
-/// Java's `Boolean.parseBoolean`: "true" in any case is true, everything else false; so is a missing one.
+/// Java's `Boolean.parseBoolean`: "true" in any case is true; everything else, and a missing text, is false.
 impl<'a> FieldValue<'a> for bool {
     #[inline]
     fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {

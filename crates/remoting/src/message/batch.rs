@@ -8,7 +8,7 @@
 //!        4  body length      b  body
 //!        2  properties length  p  properties
 //! ```
-//! Items stand back to back; magic and CRC are ignored by every reader.
+//! Items follow each other without gaps; every reader ignores magic and CRC.
 
 use super::properties::{self, Properties};
 use super::read::Cursor;
@@ -30,7 +30,7 @@ pub struct BatchItem<'a> {
 }
 
 impl<'a> BatchItem<'a> {
-    /// The properties, to look into.
+    /// A view of the properties.
     pub fn properties(&self) -> Properties<'a> {
         Properties::from_bytes(self.properties)
     }
@@ -41,7 +41,7 @@ impl<'a> BatchItem<'a> {
     }
 }
 
-/// Appends an item; nothing is written when it cannot be.
+/// Appends an item, or nothing if it does not fit its length fields.
 pub fn encode(item: &BatchItem<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
     let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
     let limit = i32::MAX as usize;
@@ -91,7 +91,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// Takes one item off the front: the item and the bytes it used, which is its announced size.
+/// Takes one item off the front. Returns it and its announced size, which is the number of bytes used.
 pub fn decode(bytes: &[u8]) -> Result<(BatchItem<'_>, usize), WireError> {
     let mut outer = Cursor::new(bytes, WHAT);
     let announced = outer.i32()?;

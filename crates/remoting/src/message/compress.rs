@@ -1,7 +1,7 @@
 //! Compression of message bodies (Apache `CompressorFactory`): ZLIB, LZ4 in frames, ZSTD.
 //!
-//! The algorithm stands in the sys flag; old clients leave those bits zero and mean ZLIB. Reading is bounded: a body
-//! that grows beyond the caller's limit is an error, not an allocation.
+//! The sys flag names the algorithm; old clients leave those bits zero and mean ZLIB. Decompression is bounded: a body
+//! that expands beyond the caller's limit is an error, not an allocation.
 
 use super::sys_flag;
 use crate::error::WireError;
@@ -58,7 +58,7 @@ fn failed(error: impl std::fmt::Display) -> WireError {
     }
 }
 
-/// Compresses. `level` is Apache's 0 to 9 (its clients use 5); LZ4 has no levels here.
+/// Compresses a body. `level` is Apache's, 0 to 9 (its clients use 5); LZ4 has no levels here.
 pub fn compress(codec: Codec, level: u32, body: &[u8]) -> Result<Vec<u8>, WireError> {
     let level = level.min(9);
     let room = Vec::with_capacity(body.len() / 2 + 64);
@@ -77,14 +77,14 @@ pub fn compress(codec: Codec, level: u32, body: &[u8]) -> Result<Vec<u8>, WireEr
     }
 }
 
-/// Decompresses at most `limit` bytes.
+/// Decompresses a body to at most `limit` bytes.
 pub fn decompress(codec: Codec, body: &[u8], limit: usize) -> Result<Vec<u8>, WireError> {
     match codec {
         Codec::Zlib => bounded(ZlibDecoder::new(body), body.len(), limit),
         Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(body), body.len(), limit),
         Codec::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(failed)?;
-            // 8 MiB windows are what a conforming decoder must take; more is a peer's wish for our memory.
+            // A conforming decoder must accept windows of 8 MiB; a larger one is a peer's attempt to use our memory.
             decoder.window_log_max(23).map_err(failed)?;
             bounded(decoder, body.len(), limit)
         }

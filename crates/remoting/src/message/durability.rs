@@ -9,10 +9,10 @@
 /// The field's name in requests and answers.
 pub const DURABILITY: &str = "durability";
 
-/// How safe a message is: what an answer says that it has reached.
+/// How safe a stored message is; a response says which level was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// In the page cache: it survives the end of the process, not that of the machine.
+    /// In the page cache: it survives the end of the process, but not of the machine.
     Memory,
     /// Fsynced on this machine's disk.
     Local,
@@ -27,7 +27,7 @@ impl Durability {
         }
     }
 
-    /// The level of a name.
+    /// The level with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         [Self::Memory, Self::Local]
             .into_iter()

@@ -4,7 +4,7 @@
 //! offset id  store host address (4 | 16)  port int32     commit log offset int64             32 | 56 digits
 //! unique id  address (4 | 16)  pid int16  loader int32  ms since the month began int32  counter int16   32 | 56 digits
 //! ```
-//! Nothing in an id says which kind it is.
+//! An id does not say which kind it is.
 
 use crate::error::WireError;
 use std::fmt;
@@ -67,7 +67,7 @@ impl Digits {
     }
 }
 
-/// Bytes of an id with their number: 16 or 28, as no other length is an id.
+/// The bytes of an id and their number, 16 or 28; other lengths are invalid.
 fn unhex(text: &str, field: &'static str) -> Result<([u8; LONGEST], usize), WireError> {
     let bad = || WireError::BadField {
         field,
@@ -113,7 +113,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         .unwrap_or([0; N])
 }
 
-/// Where a message lies: `msgId` of a send answer, and what request 33 asks for.
+/// A message's position: `msgId` in the response to a send, and the argument of request 33.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OffsetId {
     /// The broker that stored it.
@@ -163,7 +163,7 @@ pub struct UniqueId {
     pub ip: IpAddr,
     /// The low half of the producer's process id.
     pub pid: u16,
-    /// Hash of Java's class loader; for us a number drawn once a process.
+    /// Hash of Java's class loader; in pyrmq, a random number for each process.
     pub loader: u32,
     /// Milliseconds since the month began, in the producer's time zone.
     pub month_ms: i32,
@@ -204,7 +204,7 @@ impl FromStr for UniqueId {
     }
 }
 
-/// Makes unique ids; shared by all threads of a process.
+/// Generates unique ids; all threads of a process share it.
 #[derive(Debug)]
 pub struct UniqueIds {
     ip: IpAddr,
@@ -216,7 +216,7 @@ pub struct UniqueIds {
 }
 
 impl UniqueIds {
-    /// `loader` should differ between makers of one process; months are counted in UTC.
+    /// `loader` should differ between the generators of one process; months are counted in UTC.
     pub fn new(ip: IpAddr, pid: u32, loader: u32) -> Self {
         let [_, _, high, low] = pid.to_be_bytes();
         Self {

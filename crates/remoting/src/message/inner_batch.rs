@@ -1,8 +1,8 @@
-//! Records that hold a batch of messages, taken apart (Apache `MessageDecoder.decodeMessage`, `PullAPIWrapper`).
+//! Splits records that contain a batch of messages (Apache `MessageDecoder.decodeMessage`, `PullAPIWrapper`).
 //!
-//! A topic of batches (`queue.type=BatchCQ`, Apache's brokers from 5.0 on) keeps a batch as one record; its queue
-//! offset is its first message's, the others follow it. What comes out are records like all others: topic, queue,
-//! hosts, times and place in the log are the batch's, flag, body and properties the message's own.
+//! A batch topic (`queue.type=BatchCQ`, Apache's brokers from 5.0 on) stores a batch as one record. Its queue offset is
+//! that of its first message; the other messages have the following ones. The result is ordinary records: topic, queue,
+//! hosts, times and position in the log come from the batch; flag, body and properties from the message.
 
 use crate::WireError;
 use crate::message::compress::{self, Codec};
@@ -10,14 +10,14 @@ use crate::message::record::{self, Hop, Record};
 use crate::message::{NewRecord, batch, sys_flag};
 use bytes::Bytes;
 
-/// The marks of a record that is to be taken apart: Apache's readers look for both.
+/// The flags of a record to be split: Apache's readers check both.
 const WRAPPED: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
 
-/// An answer may grow to this by being taken apart: small messages get a long head each.
+/// Maximum size of a split response: each small message gets a long head.
 const MOST_BYTES: usize = 256 * 1024 * 1024;
 
-/// The records of an answer, batches taken apart, without those of their messages before offset `from`: a broker gives
-/// a batch whole. An answer without a batch is given back as it is.
+/// The records of a response with its batches split. Messages of a batch before offset `from` are omitted, since a
+/// broker returns whole batches. A response without a batch is returned unchanged.
 pub fn unwrapped(body: Bytes, from: i64) -> Result<Bytes, WireError> {
     if !holds_batches(&body) {
         return Ok(body);

@@ -1,8 +1,8 @@
-//! Java's `String.hashCode`, which tag codes and the key index are made of.
+//! Java's `String.hashCode`, on which tag codes and the key index are based.
 //!
-//! The hash runs over UTF-16 units with 32 bit overflow: `h = 31 * h + unit`.
+//! The hash runs over UTF-16 units with 32-bit overflow: `h = 31 * h + unit`.
 
-/// 31 to the power of 0 to 8, with 32 bit overflow.
+/// 31 to the power of 0 to 8, with 32-bit overflow.
 const POWERS: [i32; 9] = [
     1,
     31,
@@ -19,9 +19,9 @@ const FEW: usize = 4;
 /// The high bit of each byte: ASCII has none.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The hash of eight ASCII characters, the first in the lowest byte: neighbours are put together in one multiplication
-/// for all, to 16, then to 32 bits, which no sum exceeds. A zero byte in front adds nothing, so fewer characters stand
-/// in the upper bytes.
+/// The hash of eight ASCII characters, the first in the lowest byte. One multiplication combines all neighbouring
+/// pairs, first to 16 and then to 32 bits, which no sum exceeds. A leading zero byte adds nothing, so fewer characters
+/// are placed in the upper bytes.
 const fn of_eight(eight: u64) -> i32 {
     const EVEN_8: u64 = 0x00FF_00FF_00FF_00FF;
     const EVEN_16: u64 = 0x0000_FFFF_0000_FFFF;
@@ -35,7 +35,7 @@ const fn of_eight(eight: u64) -> i32 {
     first.wrapping_mul(POWERS[4]).wrapping_add(second)
 }
 
-/// A running hash, so that `topic#key` is hashed without being put together.
+/// A running hash, so that `topic#key` is hashed without building that string.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JavaHash(i32);
 
@@ -45,11 +45,11 @@ impl JavaHash {
         Self(0)
     }
 
-    /// The hash of what came so far followed by `text`.
+    /// The hash of the text so far, followed by `text`.
     #[inline]
     #[must_use]
     pub fn then(self, text: &str) -> Self {
-        // Tags, and what stands between topic and key, are short: a few steps are there before a block is put together.
+        // Tags, and the text between topic and key, are so short that single steps are faster than building a block.
         if text.len() < FEW && text.is_ascii() {
             return Self(text.bytes().fold(self.0, |hash, byte| {
                 hash.wrapping_mul(31).wrapping_add(i32::from(byte))
@@ -93,8 +93,8 @@ pub fn hash(text: &str) -> i32 {
     JavaHash::new().then(text).value()
 }
 
-/// The consume queue's code of a message's `TAGS` property: 0 without tags, else the hash widened with its sign.
-/// Taken of the text as it stands: Apache trims a consumer's expression, not a message's tag.
+/// The consume queue's code of a message's `TAGS` property: 0 without tags, otherwise the sign-extended hash. The text
+/// is not trimmed: Apache trims a consumer's expression, but not a message's tag.
 pub fn tags_code(tags: Option<&str>) -> i64 {
     match tags {
         Some(tags) if !tags.is_empty() => i64::from(hash(tags)),

@@ -1,4 +1,4 @@
-//! Messages as they lie on disk and travel on the wire: the same bytes in both places.
+//! Messages on disk and on the wire: the same bytes in both places.
 
 pub mod batch;
 pub mod compress;

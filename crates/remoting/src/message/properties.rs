@@ -3,9 +3,9 @@
 //! ```text
 //! name 0x01 value 0x02 name 0x01 value 0x02 ...
 //! ```
-//! The reader is lenient as Apache's: the last 0x02 may be missing; a piece shorter than three bytes, without 0x01,
-//! without name or without value is dropped. A pair that is not UTF-8 is dropped too. Nothing here builds a map:
-//! looking up, appending and removing work on the text as it travels.
+//! The reader is as lenient as Apache's: the last 0x02 may be missing; a piece is dropped if it is shorter than three
+//! bytes, or has no 0x01, no name or no value. A pair that is not UTF-8 is dropped, too. Nothing here builds a map:
+//! look-ups, appends and removals work on the encoded text.
 
 use crate::error::WireError;
 use std::borrow::Cow;
@@ -14,17 +14,17 @@ use std::borrow::Cow;
 pub const NAME_END: u8 = 1;
 /// Ends a value.
 pub const VALUE_END: u8 = 2;
-/// What separates the keys inside `KEYS`.
+/// Separates the keys in `KEYS`.
 pub const KEY_SEPARATOR: char = ' ';
-/// Most bytes of properties that a record can hold (a signed 16 bit length).
+/// Maximum bytes of properties in a record (a signed 16-bit length).
 pub const MAX_BYTES: usize = 32767;
 
-/// The names that RocketMQ itself reads and writes; a user's own property may have none of them.
+/// The names that RocketMQ itself uses; a user's property must have another name.
 pub mod names {
     macro_rules! reserved {
         ($($constant:ident = $text:literal,)*) => {
             $(#[doc = concat!("`", $text, "`")] pub const $constant: &str = $text;)*
-            /// All of them.
+            /// All names.
             pub const ALL: &[&str] = &[$($text),*];
         };
     }
@@ -92,7 +92,7 @@ pub mod names {
     }
 }
 
-/// True when `name` belongs to RocketMQ.
+/// Whether `name` belongs to RocketMQ.
 pub fn is_reserved(name: &str) -> bool {
     names::ALL.contains(&name)
 }
@@ -104,24 +104,24 @@ pub struct Properties<'a> {
 }
 
 impl<'a> Properties<'a> {
-    /// Looks at text.
+    /// A view of text.
     pub const fn new(text: &'a str) -> Self {
         Self {
             bytes: text.as_bytes(),
         }
     }
 
-    /// Looks at bytes as they came.
+    /// A view of received bytes.
     pub const fn from_bytes(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// The bytes as they came.
+    /// The bytes as received.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The text as it came, when it is text.
+    /// The text as received; an error if it is not UTF-8.
     pub fn as_str(&self) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.bytes).map_err(|_| WireError::Utf8 { what: "properties" })
     }
@@ -131,7 +131,7 @@ impl<'a> Properties<'a> {
         Iter { left: self.bytes }
     }
 
-    /// The value of a name. When a name stands there twice the last one holds, as in Apache's map.
+    /// The value of a name. If a name occurs twice, the last value counts, as in Apache's map.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         let mut found = None;
         for piece in (Pieces { left: self.bytes }) {
@@ -193,7 +193,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// Pieces between value ends.
+/// The pieces between the ends of values.
 struct Pieces<'a> {
     left: &'a [u8],
 }
@@ -214,7 +214,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Name and value of a piece that a reader keeps.
+/// Name and value of a valid piece.
 fn pair(piece: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = piece.iter().position(|byte| *byte == NAME_END)?;
     let (name, rest) = piece.split_at_checked(at)?;
@@ -225,7 +225,7 @@ fn pair(piece: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, value))
 }
 
-/// Appends one pair. An empty value is not written: a reader would drop it.
+/// Appends one pair. A pair with an empty value is omitted, since readers would drop it.
 pub fn append(text: &mut String, name: &str, value: &str) {
     if value.is_empty() || name.is_empty() {
         return;
@@ -240,12 +240,12 @@ pub fn append(text: &mut String, name: &str, value: &str) {
     text.push(char::from(VALUE_END));
 }
 
-/// The text without any pair of this name; borrowed when there was none.
+/// The text without pairs of this name; borrowed if there are none.
 pub fn remove<'a>(text: &'a str, name: &str) -> Cow<'a, str> {
     remove_all(text, &[name])
 }
 
-/// The text without any pair of these names; borrowed when there was none.
+/// The text without pairs of these names; borrowed if there are none.
 pub fn remove_all<'a>(text: &'a str, unwanted: &[&str]) -> Cow<'a, str> {
     let is_unwanted = |piece: &str| {
         piece
@@ -264,7 +264,7 @@ pub fn remove_all<'a>(text: &'a str, unwanted: &[&str]) -> Cow<'a, str> {
     Cow::Owned(kept)
 }
 
-/// Sets a name to one value, wherever and however often it stood before.
+/// Sets a name to one value, replacing all its pairs.
 pub fn set(text: &mut String, name: &str, value: &str) {
     if let Cow::Owned(kept) = remove(text, name) {
         *text = kept;

@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A signed length as it stands on the wire, refused when negative.
+    /// A signed length from the wire; refused if negative.
     pub(crate) fn length(&self, value: i64) -> Result<usize, WireError> {
         usize::try_from(value).map_err(|_| WireError::Length {
             what: self.what,

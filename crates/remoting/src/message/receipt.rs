@@ -20,10 +20,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest text shown of a handle that cannot be read.
+/// Maximum length of an unreadable handle that errors show.
 const SHOWN: usize = 120;
 
-/// Which topic a message was popped from, beside the one that was asked for.
+/// The kind of topic that a message was popped from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PopSource {
     /// The topic itself.
@@ -36,7 +36,7 @@ pub enum PopSource {
 }
 
 impl PopSource {
-    /// The kind of a topic.
+    /// The kind of this topic.
     pub fn of(topic: &str) -> Self {
         if !names::is_retry(topic) {
             Self::Topic
@@ -47,7 +47,7 @@ impl PopSource {
         }
     }
 
-    /// As answers and handles write it.
+    /// The digit in responses and handles.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Topic => "0",
@@ -56,7 +56,7 @@ impl PopSource {
         }
     }
 
-    /// The topic that a message came from, by the topic and group that the pop asked for.
+    /// The topic that a message came from, given the topic and group of the pop.
     pub fn topic<'a>(self, topic: &'a str, group: &str) -> Cow<'a, str> {
         match self {
             Self::Topic => Cow::Borrowed(topic),
@@ -83,14 +83,14 @@ impl FromStr for PopSource {
     }
 }
 
-/// A receipt handle, read.
+/// A parsed receipt handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiptHandle<'a> {
-    /// Offset at which the pop began to read the queue: names its check point.
+    /// Offset at which the pop began to read the queue; it identifies the check point.
     pub start_offset: i64,
     /// When the message was handed out, ms since the epoch.
     pub pop_time: i64,
-    /// How long it is hidden from then on, ms.
+    /// How long the message is hidden from then on, ms.
     pub invisible_time: i64,
     /// Queue of the revive topic.
     pub revive_queue_id: i32,
@@ -105,7 +105,7 @@ pub struct ReceiptHandle<'a> {
 }
 
 impl<'a> ReceiptHandle<'a> {
-    /// Reads a handle. An error says that it is none.
+    /// Parses a handle. An error means that the text is not a handle.
     pub fn parse(text: &'a str) -> Result<Self, WireError> {
         let bad = || WireError::BadField {
             field: "extraInfo",
@@ -132,7 +132,7 @@ impl<'a> ReceiptHandle<'a> {
         Ok(handle)
     }
 
-    /// When the message comes back unless it is acknowledged, ms since the epoch.
+    /// When the message becomes visible again unless it is acknowledged, ms since the epoch.
     pub fn visible_at(&self) -> i64 {
         self.pop_time.saturating_add(self.invisible_time)
     }

@@ -1,15 +1,15 @@
-//! From record to record: over the log by size and magic alone, over an answer's body by whole records.
+//! Walks from record to record: over the log by size and magic alone, over a response's body by whole records.
 
 use super::read::Cursor;
 use super::record::{BLANK_SIZE, FIXED_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record};
 use crate::error::WireError;
 
-/// What the first eight bytes say: for walking from record to record without looking inside.
+/// The content of a record's first eight bytes, for walking the log without decoding records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hop {
-    /// A record of so many bytes.
+    /// A record with this many bytes.
     Record(usize),
-    /// The rest of the file, so many bytes, is unused.
+    /// The rest of the file, this many bytes, is unused.
     Blank(usize),
     /// Neither: the valid data ends here.
     End,
@@ -28,9 +28,9 @@ pub fn hop(bytes: &[u8]) -> Hop {
     }
 }
 
-/// The magic number where something begins that looks like a record or a blank one, but of a kind that this version
-/// does not know: a newer version wrote it, or it is damaged. The last byte of all magic numbers tells the kind; zero
-/// there is a write that was cut off.
+/// The magic number of something that looks like a record or a blank record, but of a kind that this version does not
+/// know: a newer version wrote it, or it is damaged. The last byte of a magic number is the kind; zero there means that
+/// a write was cut off.
 pub fn unknown_kind(bytes: &[u8]) -> Option<u32> {
     let mut cursor = Cursor::new(bytes, "message record");
     let (size, magic) = (cursor.i32().ok()?, cursor.u32().ok()?);
@@ -42,7 +42,7 @@ pub fn unknown_kind(bytes: &[u8]) -> Option<u32> {
     (is_family && !is_known && is_size && magic.to_be_bytes().last() != Some(&0)).then_some(magic)
 }
 
-/// Why nothing is read at the first bytes of what is no record.
+/// Why bytes that are not a record cannot be read.
 pub fn no_record(bytes: &[u8]) -> String {
     match unknown_kind(bytes) {
         Some(magic) => format!(
@@ -52,12 +52,12 @@ pub fn no_record(bytes: &[u8]) -> String {
     }
 }
 
-/// Records that stand back to back, as in the body of a pull answer. After an error the iterator ends.
+/// Records without gaps between them, as in the body of a pull response. After an error the iterator ends.
 pub fn records(bytes: &[u8]) -> Records<'_> {
     Records { left: bytes }
 }
 
-/// Iterator over records back to back.
+/// Iterator over records without gaps between them.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     left: &'a [u8],

@@ -1,5 +1,5 @@
-//! Reads JSON tokens. A string without escapes is a range of the text itself; one with escapes is written out once,
-//! behind the text so to speak: its positions count on from the text's end.
+//! Reads JSON tokens. A string without escapes is a range of the text itself; one with escapes is written once to a
+//! second buffer, whose positions continue after the text's end.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -19,7 +19,7 @@ use crate::fields::{Entry, Span};
 pub(crate) struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Strings that had escapes, each followed by a quote, so that no character reaches from one into the next.
+    /// Strings that had escapes, each followed by a quote, so that no character extends from one into the next.
     unescaped: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Scan<'a> {
         found.unwrap_or_default()
     }
 
-    /// The text of the string that was read last, which is not kept any longer.
+    /// The text of the last string that was read. The scan does not keep it.
     pub(crate) fn take(&mut self, span: Span) -> Result<String, WireError> {
         let text = std::str::from_utf8(self.bytes(span))
             .map(str::to_owned)
@@ -55,8 +55,8 @@ impl<'a> Scan<'a> {
         Ok(text)
     }
 
-    /// One text in which all strings lie that were read from position `start` on, their spans counted from there. It is
-    /// written into `arena`, which is empty.
+    /// One text with all strings that were read from position `start` on; their spans are counted from there. It is
+    /// written into `arena`, which must be empty.
     pub(crate) fn arena(&self, start: usize, arena: String) -> Result<String, WireError> {
         let text = self.bytes.get(start..).unwrap_or_default();
         let mut bytes = arena.into_bytes();
@@ -66,12 +66,12 @@ impl<'a> Scan<'a> {
         String::from_utf8(bytes).map_err(|_| WireError::Utf8 { what: "JSON string" })
     }
 
-    /// Where the scan stands.
+    /// The current position.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Steps over a character that opens an object or array.
+    /// Reads a character that opens an object or array.
     pub(crate) fn open(&mut self, character: u8, reason: &'static str) -> Result<(), WireError> {
         self.space();
         if self.peek() == Some(character) {
@@ -82,7 +82,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The next member's name and the colon behind it; `None` at the object's end. Commas may trail.
+    /// The next member's name, after reading its colon; `None` at the object's end. A trailing comma is accepted.
     #[inline]
     pub(crate) fn member(&mut self) -> Result<Option<Span>, WireError> {
         if self.peek() == Some(b',') {
@@ -132,7 +132,7 @@ impl<'a> Scan<'a> {
         Ok(Some(name))
     }
 
-    /// Steps over these very bytes if they stand here.
+    /// Skips exactly these bytes if they come next.
     #[inline]
     pub(crate) fn literal<const N: usize>(&mut self, text: &[u8; N]) -> bool {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -143,7 +143,7 @@ impl<'a> Scan<'a> {
         here
     }
 
-    /// A value as text: a string's content, anything else as it is written; `None` for null.
+    /// A value as text: a string's content, anything else as it is written. `None` for null.
     pub(crate) fn text(&mut self) -> Result<Option<Span>, WireError> {
         self.space();
         match self.peek() {
@@ -162,7 +162,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A 32 bit number, quoted or not. Null, objects and literals count as 0, as Apache reads them.
+    /// A 32-bit number, quoted or not. Null, objects and literals count as 0, as in Apache.
     pub(crate) fn int(&mut self) -> Result<i32, WireError> {
         self.space();
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -180,7 +180,7 @@ impl<'a> Scan<'a> {
             value = value.wrapping_mul(10).wrapping_add(digit.into());
             count = count.wrapping_add(1);
         }
-        // Up to eighteen digits cannot overflow; more, and anything that is no plain number, takes the long way.
+        // Up to eighteen digits cannot overflow. More digits, and anything but a plain number, take the slow path.
         if matches!(count, 1..=18) && matches!(digits.get(count), Some(b',' | b'}')) {
             let value = if negative { value.wrapping_neg() } else { value };
             if let Ok(value) = i32::try_from(value) {
@@ -207,13 +207,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Steps over `null`.
+    /// Skips `null` if it comes next.
     pub(crate) fn null(&mut self) -> bool {
         self.space();
         self.literal(b"null")
     }
 
-    /// Steps over any value without looking into it: no recursion, so no depth that could hurt.
+    /// Skips any value without looking into it. There is no recursion, so deep nesting does no harm.
     pub(crate) fn skip(&mut self) -> Result<(), WireError> {
         self.space();
         let mut depth = 0_usize;
@@ -240,7 +240,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Nothing but white space is left.
+    /// Checks that only white space is left.
     pub(crate) fn end(&mut self) -> Result<(), WireError> {
         self.space();
         match self.peek() {
@@ -307,7 +307,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A quoted string, from its opening quote to behind the closing one.
+    /// A quoted string, including both quotes.
     #[inline]
     pub(crate) fn string(&mut self, quote: u8) -> Result<Span, WireError> {
         let start = self.at.wrapping_add(1);
@@ -321,8 +321,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Pairs of strings as every known client writes them, with nothing between that need not be: `"a":"b","c":"d"`.
-    /// Ends before the first that is written otherwise, or behind the last. Spans count from `base` on.
+    /// Pairs of strings as every known client writes them, without optional white space: `"a":"b","c":"d"`. Ends before
+    /// the first pair that is written otherwise, or after the last. Spans are counted from `base`.
     #[inline]
     pub(crate) fn usual_pairs(
         &mut self,
@@ -363,7 +363,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Where the first quote or backslash stands from `at` on; the end if there is none.
+/// Position of the first quote or backslash from `at` on; the end if there is none.
 #[inline]
 fn special(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk) {

@@ -30,7 +30,7 @@ impl Scan<'_> {
         self.span(first, end.wrapping_sub(1))
     }
 
-    /// Writes out what needs no unescaping, as far as whole chunks can be looked at.
+    /// Copies text that needs no unescaping, as far as whole chunks can be checked.
     #[inline]
     fn plain_chunks(&mut self, quote: u8) {
         while let Some(chunk) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<CHUNK>) {
@@ -43,10 +43,10 @@ impl Scan<'_> {
         }
     }
 
-    /// From a backslash on.
+    /// Reads one escape, from its backslash on.
     #[inline]
     fn escape(&mut self) -> Result<(), WireError> {
-        // The separators of properties, of which every message has some.
+        // The separators of properties, which occur in every message.
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if let Some(&[b'\\', b'u', b'0', b'0', b'0', digit @ b'0'..=b'9']) = rest.first_chunk() {
             self.unescaped.push(digit & 0x0F);
@@ -77,7 +77,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// `\uXXXX`, two of them for a character beyond 16 bits. Half a pair becomes `?`, as Java writes it.
+    /// Reads `\uXXXX`, two of them for a character beyond 16 bits. Half a pair becomes `?`, as in Java.
     fn unicode(&mut self) -> Result<(), WireError> {
         let unit = self.unit()?;
         let mut character = char::from_u32(unit);
@@ -99,7 +99,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// `\xXX`, which fastjson reads.
+    /// Reads `\xXX`, which fastjson accepts.
     fn hex2(&mut self) -> Result<(), WireError> {
         let Some(&[high, low]) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) else {
             return Err(self.bad("two hexadecimal digits"));

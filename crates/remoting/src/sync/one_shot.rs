@@ -26,7 +26,7 @@ impl<T> OneShot<T> {
         self.ready.notify_all();
     }
 
-    /// Waits up to `longest` for the value, which is returned once. `None`: not yet.
+    /// Waits up to `longest` for the value, which is returned only once. `None`: it is not set yet.
     pub fn wait(&self, longest: Duration) -> Option<T> {
         let value = lock(&self.value);
         wait_while(&self.ready, value, longest, |value| value.is_none()).take()

@@ -1,11 +1,11 @@
 //! Wakes one thread that sleeps between rounds of work.
 //!
-//! `loom_group_commit.rs` of the store goes through its interleavings.
+//! The store's `loom_group_commit.rs` checks its interleavings.
 
 use crate::sync::{Condvar, Mutex, lock, wait_while};
 use std::time::Duration;
 
-/// Wakes one sleeper. A notification without a sleeper ends the next sleep.
+/// Wakes one sleeping thread. A notification while no thread sleeps ends the next sleep.
 #[derive(Debug, Default)]
 pub struct Wakeup {
     state: Mutex<WakeupState>,
@@ -15,11 +15,11 @@ pub struct Wakeup {
 /// Why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// By [`Wakeup::notify`], during the sleep or before it.
+    /// [`Wakeup::notify`] was called, during the sleep or before it.
     Notified,
     /// The time is over.
     TimedOut,
-    /// By [`Wakeup::stop`]: the thread is to end.
+    /// [`Wakeup::stop`] was called: the thread should end.
     Stopped,
 }
 
@@ -39,28 +39,28 @@ impl Wakeup {
         }
     }
 
-    /// Ends the thread.
+    /// Ends the current sleep and all later ones, so that the thread ends.
     pub fn stop(&self) {
         lock(&self.state).stopped = true;
         self.changed.notify_all();
     }
 
-    /// Returns true once stopped.
+    /// Whether [`Wakeup::stop`] was called.
     pub fn is_stopped(&self) -> bool {
         lock(&self.state).stopped
     }
 
-    /// Sleeps until notified, stopped or out of time; false once stopped.
+    /// Sleeps until notified or stopped, for at most `longest`. False: stopped.
     pub fn sleep(&self, longest: Duration) -> bool {
         self.wait(longest) != Woken::Stopped
     }
 
-    /// Sleeps until notified or out of time; true once notified.
+    /// Sleeps until notified, for at most `longest`. True: notified.
     pub fn notified_within(&self, longest: Duration) -> bool {
         self.wait(longest) == Woken::Notified
     }
 
-    /// Sleeps until notified, stopped or out of time, and says which.
+    /// Sleeps until notified or stopped, for at most `longest`. Returns why the sleep ended.
     pub fn wait(&self, longest: Duration) -> Woken {
         let state = lock(&self.state);
         let mut state = wait_while(&self.changed, state, longest, |state| {

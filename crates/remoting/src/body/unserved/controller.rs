@@ -33,7 +33,7 @@ body! {
 
     /// Epochs of a broker (answer to 1007) (Apache `EpochEntryCache`).
     pub struct EpochEntryCache {
-        /// Broker to consume from.
+        /// Broker id.
         pub broker_id: i64 => "brokerId",
         /// Broker name.
         pub broker_name: String => "brokerName",
@@ -41,17 +41,17 @@ body! {
         pub cluster_name: String => "clusterName",
         /// Epochs.
         pub epoch_list: Vec<EpochEntry> => "epochList",
-        /// Largest offset of the queue.
+        /// End of the broker's commit log.
         pub max_offset: i64 => "maxOffset",
     }
 
     /// One replica (Apache `ReplicaIdentity`).
     pub struct ReplicaIdentity {
-        /// It lives.
+        /// Whether the replica is alive.
         pub alive: Option<bool> => "alive",
         /// Broker address, `ip:port`.
         pub broker_address: String => "brokerAddress",
-        /// Broker to consume from.
+        /// Broker id.
         pub broker_id: i64 => "brokerId",
         /// Broker name.
         pub broker_name: String => "brokerName",

@@ -1,5 +1,5 @@
-//! Bodies of requests that no server here answers yet. Brokers and clients of 4.6 to 5.5 send them: a feature that is
-//! built finds its bodies here and moves them to its family's file.
+//! Bodies of requests that no native processor serves. Brokers and clients of 4.6 to 5.5 send them: a feature that is
+//! built finds its bodies here and moves them to its family's file. `crates/auth` already uses those of `auth`.
 //!
 //! | file | feature |
 //! |---|---|

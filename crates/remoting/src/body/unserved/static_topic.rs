@@ -11,7 +11,7 @@ body! {
         pub attributes: BTreeMap<String, String> => "attributes",
         /// Mapping of a static topic.
         pub mapping_detail: Option<TopicQueueMappingDetail> => "mappingDetail",
-        /// Ordered.
+        /// Whether the topic is ordered.
         pub order: bool => "order",
         /// Permission bits: 4 read, 2 write, 1 inherit.
         pub perm: i32 => "perm" = 6,

@@ -27,7 +27,7 @@ crate::header! {
         pub broker_name: &'a str => "brokerName",
         /// Broker id; 0 is the master.
         pub broker_id: i64 => "brokerId",
-        /// This broker and no other.
+        /// Whether only this broker may be elected.
         pub designate_elect: bool => "designateElect",
         /// When the caller asked, ms since the epoch.
         pub invoke_time: Option<i64> => "invokeTime",
@@ -59,7 +59,7 @@ crate::header! {
         pub invoke_time: Option<i64> => "invokeTime",
     }
 
-    /// Who is master (Apache `RegisterBrokerToControllerResponseHeader`).
+    /// The current master (Apache `RegisterBrokerToControllerResponseHeader`).
     pub struct RegisterBrokerToControllerResponseHeader<'a> {
         /// Cluster name.
         pub cluster_name: Option<&'a str> => "clusterName",
@@ -81,7 +81,7 @@ crate::header! {
         pub broker_name: Option<&'a str> => "brokerName",
     }
 
-    /// Who is master (Apache `GetReplicaInfoResponseHeader`).
+    /// The current master (Apache `GetReplicaInfoResponseHeader`).
     pub struct GetReplicaInfoResponseHeader<'a> {
         /// The master's broker id.
         pub master_broker_id: Option<i64> => "masterBrokerId",
@@ -91,21 +91,21 @@ crate::header! {
         pub master_epoch: Option<i32> => "masterEpoch",
     }
 
-    /// Who leads the controllers (Apache `GetMetaDataResponseHeader`).
+    /// The leader of the controllers (Apache `GetMetaDataResponseHeader`).
     pub struct GetMetaDataResponseHeader<'a> {
-        /// Consumer group.
+        /// Name of the controllers' group.
         pub group: Option<&'a str> => "group",
         /// The leader's id.
         pub controller_leader_id: Option<&'a str> => "controllerLeaderId",
         /// The leader's address.
         pub controller_leader_address: Option<&'a str> => "controllerLeaderAddress",
-        /// The answering controller leads.
+        /// Whether the responding controller leads.
         pub is_leader: bool => "isLeader",
         /// All controllers.
         pub peers: Option<&'a str> => "peers",
     }
 
-    /// Tells a broker its role (Apache `NotifyBrokerRoleChangedRequestHeader`).
+    /// Notifies a broker of its role (Apache `NotifyBrokerRoleChangedRequestHeader`).
     pub struct NotifyBrokerRoleChangedRequestHeader<'a> {
         /// The master's address.
         pub master_address: Option<&'a str> => "masterAddress",
@@ -117,7 +117,7 @@ crate::header! {
         pub master_broker_id: Option<i64> => "masterBrokerId",
     }
 
-    /// Forgets a broker (Apache `CleanControllerBrokerDataRequestHeader`).
+    /// Deletes a broker's data (Apache `CleanControllerBrokerDataRequestHeader`).
     pub struct CleanControllerBrokerDataRequestHeader<'a> {
         /// Cluster name.
         pub cluster_name: Option<&'a str> => "clusterName",
@@ -125,7 +125,7 @@ crate::header! {
         pub broker_name: &'a str => "brokerName",
         /// Broker ids, joined by semicolons.
         pub broker_controller_ids_to_clean: Option<&'a str> => "brokerControllerIdsToClean",
-        /// Also when it lives.
+        /// Whether to delete it even if the broker is alive.
         pub is_clean_living_broker: bool => "isCleanLivingBroker",
         /// When the caller asked, ms since the epoch.
         pub invoke_time: Option<i64> => "invokeTime",
@@ -155,7 +155,7 @@ crate::header! {
         pub cluster_name: Option<&'a str> => "clusterName",
         /// Broker name.
         pub broker_name: Option<&'a str> => "brokerName",
-        /// Id that is asked for.
+        /// The requested id.
         pub applied_broker_id: Option<i64> => "appliedBrokerId",
         /// Proof, `address;ms`.
         pub register_check_code: Option<&'a str> => "registerCheckCode",

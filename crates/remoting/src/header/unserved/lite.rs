@@ -23,7 +23,7 @@ crate::header! {
 
     /// Where the messages came from (Apache `PopLiteMessageResponseHeader`).
     pub struct PopLiteMessageResponseHeader<'a> {
-        /// When the broker handed out, ms since the epoch.
+        /// When the broker handed the messages out, ms since the epoch.
         pub pop_time: i64 => "popTime",
         /// How long messages stay hidden, ms.
         pub invisible_time: i64 => "invisibleTime",
@@ -37,7 +37,7 @@ crate::header! {
         pub order_count_info: Option<&'a str> => "orderCountInfo",
     }
 
-    /// Tells a client that a lite topic is gone (Apache `NotifyUnsubscribeLiteRequestHeader`).
+    /// Notifies a client that a lite topic is gone (Apache `NotifyUnsubscribeLiteRequestHeader`).
     pub struct NotifyUnsubscribeLiteRequestHeader<'a> {
         /// Lite topic (5.5).
         pub lite_topic: &'a str => "liteTopic",

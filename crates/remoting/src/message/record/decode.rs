@@ -7,7 +7,7 @@ use crate::message::read::Cursor;
 use crate::message::sys_flag;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A record as it lies in someone's buffer.
+/// A record in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// Bytes of the whole record.
@@ -26,27 +26,26 @@ pub struct Record<'a> {
     pub sys_flag: i32,
     /// When the producer made it, ms.
     pub born_timestamp_ms: i64,
-    /// Who sent it.
+    /// The sender's address.
     pub born_host: SocketAddr,
     /// When the broker stored it, ms.
     pub store_timestamp_ms: i64,
-    /// Who stored it.
+    /// The storing broker's address.
     pub store_host: SocketAddr,
-    /// How often it came back from consumers.
+    /// How often consumers sent it back.
     pub reconsume_times: i32,
-    /// Where the prepared message of a transaction stands.
+    /// Position of a transaction's prepared message.
     pub prepared_transaction_offset: i64,
     /// The body as stored, compressed if the sys flag says so.
     pub body: &'a [u8],
     /// Topic.
     pub topic: &'a str,
-    /// Properties, to look into.
+    /// A view of the properties.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// Takes one record off the front of `bytes`; `size` says how many it used. Bodies are not checked against their
-    /// CRC.
+    /// Decodes the record at the front of `bytes`; `size` says how many it uses. The body's checksum is not verified.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut head = Cursor::new(bytes, WHAT);
         let announced = head.i32()?;
@@ -120,7 +119,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The message that would encode to this record again.
+    /// The message that encodes to this record.
     pub fn to_new(&self) -> NewRecord<'a> {
         NewRecord {
             topic: self.topic,
@@ -141,7 +140,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A port that does not fit 16 bits is cut, as Java's own socket address would refuse it.
+/// A port that does not fit 16 bits is truncated; Java's socket address would refuse it.
 fn take_host(cursor: &mut Cursor<'_>, v6: bool) -> Result<SocketAddr, WireError> {
     let ip = if v6 {
         let bytes = cursor.take(16)?;

@@ -33,15 +33,15 @@ pub const MAGIC_V1: u32 = 0xDAA3_20A7;
 pub const MAGIC_V2: u32 = 0xDAA3_20AB;
 /// Magic of the blank record that ends a file.
 pub const MAGIC_BLANK: u32 = 0xCBD4_3194;
-/// Bytes of the blank record's head, which a file keeps free behind every record.
+/// Bytes of the blank record's head, for which a file keeps space after every record.
 pub const BLANK_SIZE: usize = 8;
 /// Bytes of everything up to and including the body length, with IPv4 hosts: no record is shorter than this and 3.
 pub const FIXED_V4: usize = 88;
-/// Where the queue offset stands.
+/// Position of the queue offset.
 pub const QUEUE_OFFSET_AT: usize = 20;
-/// Where the physical offset stands.
+/// Position of the physical offset.
 pub const PHYSICAL_OFFSET_AT: usize = 28;
-/// Where the sys flag stands.
+/// Position of the sys flag.
 pub const SYS_FLAG_AT: usize = 36;
 /// Longest topic of a V1 record, in bytes.
 pub const MAX_TOPIC_V1: usize = 127;
@@ -64,15 +64,15 @@ pub struct NewRecord<'a> {
     pub sys_flag: i32,
     /// When the producer made it, ms.
     pub born_timestamp_ms: i64,
-    /// Who sent it.
+    /// The sender's address.
     pub born_host: SocketAddr,
     /// When the broker stored it, ms.
     pub store_timestamp_ms: i64,
-    /// Who stored it.
+    /// The storing broker's address.
     pub store_host: SocketAddr,
-    /// How often it came back from consumers.
+    /// How often consumers sent it back.
     pub reconsume_times: i32,
-    /// Where the prepared message of a transaction stands.
+    /// Position of a transaction's prepared message.
     pub prepared_transaction_offset: i64,
     /// The body, compressed if the sys flag says so.
     pub body: &'a [u8],
@@ -103,12 +103,12 @@ impl NewRecord<'_> {
             + self.properties.len()
     }
 
-    /// Appends the record; nothing is written when a part does not fit its length field.
+    /// Appends the record, or nothing if a part does not fit its length field.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let sizes = Sizes::new(self.encoded_size(), self.topic, self.body, self.properties)?;
         let from = out.len();
-        // Written where it stays: a head put together elsewhere would be read back before its bytes have settled.
+        // Written in place: a head built elsewhere would be read back before its bytes have left the store buffer.
         out.reserve(sizes.record.max(MOST_HEAD));
         out.extend_from_slice(&[0; MOST_HEAD]);
         let head_size = match out.get_mut(from..).and_then(<[u8]>::first_chunk_mut) {
@@ -120,7 +120,7 @@ impl NewRecord<'_> {
         Ok(())
     }
 
-    /// Writes what records of one batch share; says how many bytes the head has.
+    /// Writes the part that the records of a batch share; returns the length of the head.
     #[inline]
     fn write_head(&self, mut head: Head<'_>) -> usize {
         let is_v1 = self.topic.len() <= MAX_TOPIC_V1;
@@ -142,13 +142,13 @@ impl NewRecord<'_> {
         head.used
     }
 
-    /// Bytes in front of the body.
+    /// Number of bytes before the body.
     fn head_size(&self) -> usize {
         FIXED_V4 - 16 + host_size(self.born_host) + host_size(self.store_host)
     }
 
-    /// Appends the record, whose head is that of another one at `pattern` in the buffer but for size, checksum and
-    /// flag: what a batch shares is put together once. Nothing is written when a part does not fit its length field.
+    /// Appends the record with a copy of the head at `pattern` in the buffer; only size, checksum and flag differ. So a
+    /// batch builds its shared head once. Appends nothing if a part does not fit its length field.
     #[inline]
     pub fn encode_like(&self, pattern: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
         let head = pattern..pattern + self.head_size();
@@ -180,7 +180,7 @@ impl NewRecord<'_> {
     }
 }
 
-/// What is known only inside the append lock.
+/// The fields that are known only under the append lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Patch {
     /// Index in the consume queue.
@@ -220,7 +220,7 @@ pub fn flags_of(record: &[u8]) -> Option<i32> {
         .map(|bytes| i32::from_be_bytes(*bytes))
 }
 
-/// Where the store timestamp stands in a record with this sys flag.
+/// Position of the store timestamp in a record with this sys flag.
 pub const fn store_timestamp_at(flags: i32) -> usize {
     if flags & sys_flag::BORN_HOST_V6 == 0 {
         56
@@ -243,16 +243,16 @@ pub fn body_crc(body: &[u8]) -> u32 {
     crc32fast::hash(body) & 0x7FFF_FFFF
 }
 
-/// Most bytes in front of a body.
+/// Maximum number of bytes before a body.
 const MOST_HEAD: usize = FIXED_V4 + 2 * 12;
-/// Where the whole size stands.
+/// Position of the total size.
 const SIZE_AT: usize = 0;
-/// Where the body's checksum stands.
+/// Position of the body's checksum.
 const CRC_AT: usize = 8;
-/// Where the user's flag stands.
+/// Position of the user's flag.
 const FLAG_AT: usize = 16;
 
-/// The parts of a record that follow its head, with lengths that fit their fields.
+/// The parts of a record after its head, with lengths that fit their fields.
 struct Sizes<'a> {
     record: usize,
     whole: i32,
@@ -281,7 +281,7 @@ impl<'a> Sizes<'a> {
         })
     }
 
-    /// Completes the head at `from`, which is the last of the buffer, and appends the rest.
+    /// Completes the head at `from`, at the end of the buffer, and appends the other parts.
     #[inline]
     fn finish(&self, from: usize, head_size: usize, flag: i32, out: &mut Vec<u8>) {
         let ((topic, topic_size), (body, body_size)) = (self.topic, self.body);
@@ -309,7 +309,7 @@ fn set<const N: usize>(head: &mut [u8], at: usize, number: [u8; N]) {
     }
 }
 
-/// What is written in front of a body, from zero bytes.
+/// A record's bytes before its body, initially zero.
 struct Head<'h> {
     bytes: &'h mut [u8; MOST_HEAD],
     used: usize,
