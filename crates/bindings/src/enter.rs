@@ -1,7 +1,7 @@
 //! The one way from Python into calls that block or take long: there is no other `detach` in this crate.
 //!
-//! A wait is done detached from the interpreter, in slices, with a check for signals between them: Ctrl-C ends every
-//! wait within a slice, other threads run meanwhile.
+//! A thread waits detached from the interpreter, in slices, and checks for signals between them. So other Python
+//! threads run meanwhile, and Ctrl-C ends every wait within a slice.
 
 use crate::errors::Error;
 use crate::runtime;
@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long one stretch of waiting lasts before signals are looked at.
+/// How long a thread waits before it checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// Runs work that is bounded (it computes, or copies much) without the interpreter.
+/// Runs bounded work (computing or copying) detached from the interpreter.
 pub(crate) fn compute<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
@@ -20,7 +20,7 @@ pub(crate) fn compute<T: Send, E: Into<Error> + Send>(
     py.detach(work).map_err(|error| error.into().into_py(py))
 }
 
-/// Calls `poll` until it has a value: each call waits at most the slice it is given.
+/// Calls `poll` until it returns a value. Each call may wait no longer than the slice that it is given.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     mut poll: impl FnMut(Duration) -> Option<T> + Send,
@@ -33,7 +33,7 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// Drives a future on this thread, with the runtime's timers and sockets. A signal drops the future where it stands.
+/// Drives a future on this thread, with the runtime's timers and sockets. A signal drops the future where it is.
 pub(crate) fn block_on<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send,

@@ -1,11 +1,12 @@
-//! RocketMQ's bodies as Python values: JSON with bare integer names and objects as names, which `json` cannot read.
+//! RocketMQ's JSON bodies as Python values. Their names may be bare integers or objects, which the `json` module cannot
+//! read.
 
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use pyrmq_remoting::body::{Json, Key};
 
-/// Reads a body. An integer name becomes an int, an object as a name a tuple of its (name, value) pairs.
+/// Parses a body. An integer name becomes an int; an object as a name becomes a tuple of its (name, value) pairs.
 #[pyfunction]
 fn parse_json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let json = Json::parse(text).map_err(|error| Error::Wire(error).into_py(py))?;

@@ -1,8 +1,8 @@
 //! `tracing` events on their way to Python's `logging`: a bounded ring that a Python thread drains.
 //!
 //! Nothing is installed at import: the first server or client calls [`log_start`], which makes this the process's
-//! subscriber once. An event that finds the ring full, or its lock taken for long (a fork can leave it taken for ever
-//! in the child), is counted as dropped: logging never blocks a connection's task.
+//! subscriber. An event is dropped and counted when the ring is full or its lock cannot be had (a fork can leave it
+//! locked forever in the child): logging never blocks a connection's task.
 
 use crate::enter;
 use crate::errors::Error;
@@ -18,14 +18,14 @@ use tracing::level_filters::LevelFilter;
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Events that may wait for Python.
+/// Maximum number of events that wait for Python.
 const CAPACITY: usize = 4096;
-/// Level number of a word from the drain to itself, which is never dropped.
+/// Level of a record that the draining thread sends to itself; such records are never dropped.
 const CONTROL: u8 = u8::MAX;
-/// Tries to get the lock before an event is dropped.
+/// Attempts to take the lock before an event is dropped.
 const TRIES: u32 = 1000;
 
-/// One event, as Python's `logging` wants it: level number of `logging`, logger's name, text.
+/// One event: its level as a number of Python's `logging`, the logger's name, the text.
 type Record = (u8, String, String);
 
 static RING: Ring = Ring {
@@ -40,7 +40,7 @@ struct Ring {
     records: Mutex<VecDeque<Record>>,
     ready: Condvar,
     dropped: AtomicU64,
-    // Lowest level number of `logging` that passes.
+    // Events below this level number are ignored.
     level: AtomicU8,
 }
 
@@ -79,7 +79,7 @@ impl Ring {
     }
 }
 
-/// The process's subscriber. Spans carry nothing here: events name topic, queue and peer themselves.
+/// The process's subscriber. It ignores spans: events name topic, queue and peer themselves.
 struct Bridge;
 
 impl Subscriber for Bridge {
@@ -128,7 +128,7 @@ impl Subscriber for Bridge {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// The level number of Python's `logging`; trace is below its DEBUG.
+/// The level number of Python's `logging`; trace lies below DEBUG.
 fn number(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -139,7 +139,7 @@ fn number(level: Level) -> u8 {
     }
 }
 
-/// The message first, then `key=value` for each field.
+/// Formats the message, then `key=value` for each field.
 #[derive(Default)]
 struct Text {
     message: String,
@@ -177,7 +177,7 @@ impl Visit for Text {
     }
 }
 
-/// Lets events of this level number of `logging` and above into the ring, from now on.
+/// From now on, accepts events of this level number or above.
 #[pyfunction]
 fn log_start(level: u8) {
     let before = RING.level.swap(level, Ordering::Relaxed);
@@ -186,8 +186,8 @@ fn log_start(level: u8) {
     }
 }
 
-/// Waits for events, then gives at most `most` of them as (level, logger, text), and how many were dropped since
-/// the last call. Meant for a thread of its own: it waits its whole time detached.
+/// Waits for events and returns at most `most` of them as (level, logger, text), and how many were dropped since the
+/// previous call. It needs a thread of its own, since it waits detached for up to `timeout_ms`.
 #[pyfunction]
 fn log_take(py: Python<'_>, most: usize, timeout_ms: u64) -> PyResult<(Vec<Record>, u64)> {
     enter::compute(py, || {
@@ -196,7 +196,7 @@ fn log_take(py: Python<'_>, most: usize, timeout_ms: u64) -> PyResult<(Vec<Recor
     })
 }
 
-/// Puts a record into the ring as if Rust had logged it: wakes the thread in [`log_take`], and serves the tests.
+/// Puts a record into the ring as if Rust had logged it. This wakes the thread in [`log_take`]; tests use it, too.
 #[pyfunction]
 fn log_put(level: u8, logger: String, text: String) {
     RING.push((level, logger, text));

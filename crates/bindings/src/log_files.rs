@@ -1,4 +1,4 @@
-//! Log files as column buffers: which files and pieces a log has, and the rows of a piece.
+//! Log files as column buffers: the files of a log, how they are cut into pieces, and the rows of a piece.
 
 use crate::consumer::columns::{PyBlock, block_into_py, named_columns};
 use crate::enter;
@@ -14,16 +14,17 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Path, position of the first byte, and bytes of a file.
+/// Path, position of the first byte, and length of a file.
 type File = (PathBuf, i64, i64);
-/// Position of the first record, of the last, and after it; records, first and last store time in ms, topics.
+/// Positions of the first record, of the last, and after it; number of records; first and last store time in ms;
+/// topics.
 type PlannedPiece = (i64, i64, i64, u64, i64, i64, Vec<String>);
-/// Pieces, position after the last one, why they end there, and what is wrong there.
+/// The pieces, the position after the last, why they end there, and what is wrong there.
 type Planned = (Vec<PlannedPiece>, i64, &'static str, Option<String>);
-/// First offset, and the offset behind the last, by topic and queue number.
+/// The first offset and the one after the last, by topic and queue id.
 type QueueRanges = HashMap<String, HashMap<i32, (i64, i64)>>;
 
-/// The files of the log in a directory, in order.
+/// The log files of a directory, in order.
 #[pyfunction(name = "log_files")]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it converts")]
 fn py_log_files(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<File>> {
@@ -34,17 +35,17 @@ fn py_log_files(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<File>> {
         .collect())
 }
 
-/// Topics that were deleted from a store of ours, and the log position before which their messages are gone.
+/// The topics that were deleted from a pyrmq store, and the log position before which their messages are gone.
 #[pyfunction(name = "deleted_topics")]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it converts")]
 fn py_deleted_topics(py: Python<'_>, root: PathBuf) -> PyResult<HashMap<String, i64>> {
     enter::compute(py, || deleted_topics(&RealFs, &root).map_err(Error::from))
 }
 
-/// Cuts the records of a file that begin at a position or behind it, and before `until`, into pieces.
+/// Cuts the records of a file from `position` up to `until` into pieces.
 ///
-/// The third value says why the pieces end: `end` (of the file), `limit` (so many records were taken), `unused` (zeros)
-/// or `damage`, and then the fourth says what is wrong.
+/// The third value says why the pieces end: `end` (of the file), `limit` (enough records were read), `unused` (zeros)
+/// or `damage`. The fourth says what is wrong, for `damage`.
 #[pyfunction]
 #[pyo3(signature = (file, position, *, piece_bytes, most_records, with_topics, until=None))]
 fn plan_log(
@@ -89,7 +90,7 @@ fn plan_log(
     Ok((pieces.collect(), end, why, reason))
 }
 
-/// The position of the next sound record from one on; None if the file has none.
+/// The position of the next valid record from `position` on; None if the file has none.
 #[pyfunction]
 fn next_record(py: Python<'_>, file: File, position: i64) -> PyResult<Option<i64>> {
     let file = log_file(file);
@@ -116,7 +117,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Works for up to `slice`; `None` when it is not done.
+    /// Works for up to `slice`. `None`: it is not done yet.
     fn poll(&mut self, slice: Duration) -> Option<Result<bool, Error>> {
         let until = Instant::now() + slice;
         loop {
@@ -129,7 +130,7 @@ impl Reading {
         }
     }
 
-    /// `Some(true)`: a block is full. `Some(false)`: nothing follows what was collected. `None`: there is more to do.
+    /// `Some(true)`: a block is full. `Some(false)`: no record follows the collected ones. `None`: there is more to do.
     fn step(&mut self, until: Instant) -> Result<Option<bool>, Error> {
         let (rows, failed) = (&mut self.rows, &mut self.failed);
         let (max_rows, max_bytes) = (self.max_rows, self.max_bytes);
@@ -141,7 +142,7 @@ impl Reading {
                 return ControlFlow::Break(());
             }
             let is_full = rows.rows() >= max_rows || rows.bytes() >= max_bytes;
-            // The clock is looked at once for many records: a filter may want none of them.
+            // The clock is read only once every 4,096 records: a filter may reject them all.
             if is_full || (visited.is_multiple_of(4096) && Instant::now() >= until) {
                 return ControlFlow::Break(());
             }
@@ -195,10 +196,10 @@ fn in_words(bad: &BadRow) -> String {
     format!("topic {topic}, queue {queue_id}, offset {offset}, position {position}: {cause}")
 }
 
-/// The rows of a piece, block by block.
+/// Reads the rows of a piece, block by block.
 #[pyclass(frozen, name = "LogScan", module = "pyrmq._core")]
 struct PyLogScan {
-    // Guards the scan: two threads that ask take turns.
+    // Guards the scan: threads that call `next_block` take turns.
     reading: Mutex<Reading>,
 }
 
@@ -268,7 +269,7 @@ impl PyLogScan {
         })
     }
 
-    /// The next rows, or None when all were read.
+    /// The next rows; None when all have been read.
     fn next_block(&self, py: Python<'_>) -> PyResult<Option<PyBlock>> {
         let block = enter::wait(py, |slice| {
             let mut reading = lock(&self.reading);
@@ -284,13 +285,13 @@ impl PyLogScan {
         }
     }
 
-    /// The messages that could not be read since the last call, in words.
+    /// Describes the messages that could not be read since the previous call.
     fn take_unreadable(&self) -> Vec<String> {
         let mut reading = lock(&self.reading);
         reading.rows.take_bad().iter().map(in_words).collect()
     }
 
-    /// The parts of the file that were left out since the last call, in words.
+    /// Describes the parts of the file that were skipped since the previous call.
     fn take_corrupt(&self) -> Vec<String> {
         let mut reading = lock(&self.reading);
         std::mem::take(&mut reading.skipped)

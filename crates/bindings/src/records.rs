@@ -1,4 +1,4 @@
-//! Records of a commit log as rows, many at a time: what the log tools of the command line walk over.
+//! Commit log records as rows, many at a time, for the command line's log tools.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -13,10 +13,10 @@ type Row = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32, bool);
 /// Rows, the position where they end, and why they end there.
 type Scanned = (Vec<Row>, i64, &'static str, Option<String>);
 
-/// Reads the records at the front of `data`, which begins at `position` of the log, in a file that begins at `base`.
+/// Reads the records at the start of `data`, which begins at `position` of the log, in a file that begins at `base`.
 ///
-/// The third value says why it ends: `more` (a whole record needs more bytes), `blank` (the file's rest is unused),
-/// `unused` (zeros) or `damage`, and then the fourth says what is wrong.
+/// The third value says why reading ended: `more` (a record needs more bytes), `blank` (the rest of the file is
+/// unused), `unused` (zeros) or `damage`. The fourth says what is wrong, for `damage`.
 #[pyfunction]
 fn scan_records(py: Python<'_>, data: &[u8], position: i64, base: i64, check: bool) -> Scanned {
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! Many requests at once: what planning a read asks of a cluster costs one round trip, not one for each queue.
+//! Many requests at once: planning a read then costs one round trip, not one for each queue.
 
 use crate::command::PyCommand;
 use crate::connections::Connections;
@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyrmq_remoting::net::NetError;
 use std::time::Duration;
 
-/// Sends requests (address, command, milliseconds to wait) and returns for each its answer or the exception that a
-/// single request would have raised. One that gets no answer does not delay the others' results beyond its own time.
+/// Sends requests (address, command, timeout in ms). Returns for each its response, or the exception that a single
+/// request would have raised. One without a response delays the others by its own timeout at most.
 #[pyfunction]
 fn request_many(
     py: Python<'_>,

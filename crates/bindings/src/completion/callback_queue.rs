@@ -1,7 +1,8 @@
-//! The callbacks of futures that are due in an event loop.
+//! The queue of an event loop's due future callbacks.
 //!
-//! What asyncio promises holds: callbacks never run inside the call that adds them or ends the future, they run in the
-//! order in which they became due, each in its context, and their exceptions go to the loop's exception handler.
+//! It keeps asyncio's guarantees: a callback never runs inside the call that adds it or that ends the future; callbacks
+//! run in the order in which they became due, each in its own context; their exceptions go to the loop's exception
+//! handler.
 //!
 //! No lock is held while Python runs or while a Python object is dropped.
 
@@ -30,12 +31,13 @@ pub(crate) fn call_exception_handler(
     Ok(())
 }
 
-/// The callbacks that a loop is to call soon. The loop has one handle for all of them.
+/// The callbacks that a loop is to call soon. One loop handle serves them all, which is cheaper than one handle for
+/// each.
 #[pyclass(frozen, name = "CallbackQueue", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct CallbackQueue {
     pub(crate) event_loop: Py<PyAny>,
-    // Guards what is due; the loop has a handle while it is not empty.
+    // Guards the due callbacks. The loop has a handle for this queue while it is not empty.
     due: Mutex<Vec<Due>>,
 }
 
@@ -70,7 +72,7 @@ impl CallbackQueue {
         slf.get().call(py, &slf.getattr(intern!(py, "run"))?)
     }
 
-    /// Makes the loop call something after what it runs now.
+    /// Makes the loop call `call` after the handles that it is running now.
     pub(crate) fn call(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<()> {
         let event_loop = self.event_loop.bind(py);
         event_loop.call_method1(intern!(py, "call_soon"), (call,))?;
@@ -88,7 +90,7 @@ impl CallbackQueue {
         }
     }
 
-    /// Calls what is due. What becomes due meanwhile is called after the loop's other handles.
+    /// Calls what is due. Callbacks that become due meanwhile run after the loop's other handles.
     fn run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let due = std::mem::take(&mut *lock(&slf.get().due));
@@ -135,6 +137,7 @@ impl CallbackQueue {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Python's types call a `SendFuture` a future of asyncio, and only the accumulator makes one: it is not registered.
+    // Python's type hints present `SendFuture` as an asyncio future, and only the accumulator creates one, so its class
+    // is not registered.
     module.add_class::<CallbackQueue>()
 }

@@ -1,8 +1,8 @@
-//! Delivery callbacks, and threads that wait for room or for the end of what is on its way.
+//! Delivery callbacks, and threads that wait for capacity or until nothing is in flight.
 //!
-//! A thread that waits runs callbacks meanwhile: a message counts as on its way until its callback has run, so they are
-//! what makes room when nobody polls. Each waiting thread has a wake-up of its own, which back pressure sets when
-//! capacity is free, and the completion queue when callbacks are due.
+//! A waiting thread runs callbacks itself. A message counts as in flight until its callback has run, so nothing else
+//! would free capacity when nobody polls. Each waiting thread has its own wake-up: back pressure sets it when capacity
+//! is free, the completion queue when callbacks are due.
 
 use crate::completion::queue::{CompletionQueue, deliver};
 use crate::enter;
@@ -14,12 +14,12 @@ use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Whose thread runs callbacks.
+/// The kind of thread that runs callbacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// The caller's: Ctrl-C and `sys.exit` in a callback end the call, and what is left is told later.
+    /// The caller's thread. Ctrl-C and `sys.exit` in a callback end the call; the outcomes left are delivered later.
     Callers,
-    /// Ours: nothing that a callback raises may end it.
+    /// A thread of the library. No exception from a callback may end it.
     Ours,
 }
 
@@ -36,17 +36,17 @@ fn notifying(wakeup: &Arc<Wakeup>) -> Listener {
 }
 
 impl Callbacks {
-    /// `on_error(exception)` is told of what callbacks raise.
+    /// Sets `on_error(exception)`, which is called with exceptions from callbacks.
     pub(crate) fn tell_errors_to(&self, on_error: Py<PyAny>) {
         self.on_error.get_or_init(|| on_error);
     }
 
-    /// Runs the callbacks that are due; how many.
+    /// Runs the callbacks that are due and returns how many ran.
     pub(crate) fn serve(&self, py: Python<'_>, back_pressure: &Arc<BackPressure>) -> PyResult<usize> {
         self.serve_from(py, &self.completion_queue, back_pressure, Thread::Callers)
     }
 
-    /// Delivers what is in a completion queue; the number of messages.
+    /// Delivers the outcomes in a completion queue and returns the number of messages.
     pub(crate) fn serve_from(
         &self,
         py: Python<'_>,
@@ -62,7 +62,7 @@ impl Callbacks {
                 batch,
                 outcome,
             } = batch_outcome;
-            // A callback that sends needs the capacity.
+            // Released first: a callback that sends needs the capacity.
             drop(permit);
             let mut completions = completions.into_iter();
             let mut failed = None;
@@ -90,7 +90,8 @@ impl Callbacks {
         Ok(served)
     }
 
-    /// Tells what a callback raised, unless it ends the call. Whoever is told may raise, too: a logging handler.
+    /// Reports what a callback raised, unless it ends the call. The reporting function (a logging handler) may raise,
+    /// too.
     fn tell(&self, py: Python<'_>, error: PyErr, thread: Thread) -> PyResult<()> {
         let ends = |error: &PyErr| {
             thread == Thread::Callers
@@ -114,7 +115,7 @@ impl Callbacks {
         }
     }
 
-    /// Acquires capacity; `None` when there was none until `deadline`.
+    /// Acquires capacity. `None`: there was none until `deadline`.
     pub(crate) fn acquire_capacity<'a>(
         &self,
         py: Python<'_>,
@@ -127,7 +128,7 @@ impl Callbacks {
         let mut place = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), notifying(wakeup));
         loop {
             self.serve(py, back_pressure)?;
-            // Once more when the time is over: whoever fits is not refused.
+            // Tried once more after the deadline: capacity that is free now is not refused.
             if let Some(permit) = place.try_acquire() {
                 return Ok(Some(permit));
             }
@@ -146,7 +147,7 @@ impl Callbacks {
         }
     }
 
-    /// Runs callbacks until nothing is on its way but `apart`; false when the time passed first.
+    /// Runs callbacks until nothing is in flight except `apart`. False: `deadline` passed first.
     pub(crate) fn serve_until_empty(
         &self,
         py: Python<'_>,
@@ -169,7 +170,7 @@ impl Callbacks {
         }
     }
 
-    /// Runs the callbacks that are due, after waiting for the first until `deadline`; how many.
+    /// Waits for the first due callback until `deadline`, runs those that are due, and returns how many ran.
     pub(crate) fn poll(
         &self,
         py: Python<'_>,
@@ -187,7 +188,7 @@ impl Callbacks {
     }
 }
 
-/// Sleeps until notified, or the time is over.
+/// Sleeps until notified or until `deadline`.
 pub(crate) fn wait_for(py: Python<'_>, wakeup: &Wakeup, deadline: Instant) -> PyResult<()> {
     enter::wait(py, |slice: Duration| {
         let left = deadline.saturating_duration_since(Instant::now());

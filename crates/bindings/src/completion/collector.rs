@@ -1,4 +1,4 @@
-//! The outcomes of a call of many messages, one for each, in the order of the messages.
+//! Collects the outcomes of a call with many messages, one for each, in the order of the messages.
 
 use crate::completion::result::PySendResult;
 use crate::errors::Error;
@@ -10,23 +10,23 @@ use pyrmq_remoting::sync::{lock, wait_while};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Messages of a batch call that were in one frame, each as its place there and its number in the call, and their
-/// outcome.
+/// Messages of a batch call that shared a frame, each as its index in the frame and its number in the call, and the
+/// frame's outcome.
 pub(crate) type BatchPart = (Vec<(u32, u32)>, Result<Arc<SendResult>, ClientError>);
 
-/// What a batch call that ended early has not sent.
+/// What a batch call that ended early did not send.
 #[derive(Debug)]
 pub(crate) struct Unsent {
-    /// Messages that were read.
+    /// How many messages were read.
     pub(crate) count: u32,
-    /// The one that could not be sent.
+    /// The number of the message that could not be sent.
     pub(crate) failed: Option<u32>,
-    /// What the call ended by.
+    /// The exception that ended the call.
     pub(crate) error: Option<PyErr>,
 }
 
 impl Unsent {
-    /// The outcome of a message that was read and not sent.
+    /// The outcome of a message that was read but not sent.
     fn outcome(&self, py: Python<'_>, member: u32) -> PyResult<Py<PyAny>> {
         let errors = PyModule::import(py, "pyrmq.errors")?.getattr("RmqError")?;
         let Some(error) = &self.error else {
@@ -44,12 +44,12 @@ impl Unsent {
     }
 }
 
-/// Called once all outcomes are there.
+/// Called once all outcomes have arrived.
 type Then = Box<dyn FnOnce(Vec<BatchPart>) + Send>;
 
-/// Where the outcomes of a call's messages come together. Whoever brings the last one ends the call.
+/// Collects the outcomes of a call's messages. The thread that records the last one completes the call.
 pub(crate) struct BatchCollector {
-    // Guards what has come.
+    // Guards the outcomes that have arrived.
     state: Mutex<Arrived>,
     done: Condvar,
 }
@@ -93,8 +93,8 @@ impl BatchCollector {
         self.end_if_whole(state);
     }
 
-    /// Brings the outcome of one frame to each call that has messages in it: its place there, and its number in the
-    /// call.
+    /// Records the outcome of a frame in each call that has messages in it. A member is the call, the message's index
+    /// in the frame, and its number in the call.
     pub(crate) fn record_all(
         members: &[(Arc<Self>, u32, u32)],
         outcome: &Result<Arc<SendResult>, ClientError>,
@@ -122,7 +122,7 @@ impl BatchCollector {
         }
     }
 
-    /// Sets how many messages were sent: with as many outcomes the call ends.
+    /// Sets how many messages were sent. The call is complete when that many outcomes have arrived.
     pub(crate) fn expect(&self, messages: usize, then: Option<Then>) {
         let mut state = self.state();
         state.expected = Some(messages);
@@ -137,8 +137,8 @@ impl BatchCollector {
     }
 }
 
-/// A result or an exception for each message of a batch call, in the order of the messages, and what the call ended by,
-/// when that was early.
+/// A result or an exception for each message of a batch call, in order, and the exception that ended the call early, if
+/// one did.
 pub(crate) fn batch_list(
     py: Python<'_>,
     parts: Vec<BatchPart>,

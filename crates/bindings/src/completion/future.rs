@@ -1,4 +1,4 @@
-//! The future of a message's outcome in an event loop.
+//! The event loop's future for a message's outcome.
 //!
 //! asyncio knows a future by a protocol (`_asyncio_future_blocking`), so tasks, `gather`, `wait` and `shield` take a
 //! [`SendFuture`]. It hands its callbacks to the loop's [`CallbackQueue`], which is why it costs less than an
@@ -16,7 +16,7 @@ use pyrmq_remoting::sync::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// How a message's future ended.
+/// How a future ended.
 #[derive(Debug)]
 pub(crate) enum End {
     Value(Py<PyAny>),
@@ -30,15 +30,15 @@ pub(crate) enum End {
 pub(crate) struct SendFuture {
     soon: Py<CallbackQueue>,
     end: OnceLock<End>,
-    // Guards the callbacks that wait for the end; empty once there is one.
+    // Guards the callbacks that wait for the end; empty once the future has ended.
     waiting: Mutex<Waiting>,
-    // asyncio's: true from `yield` until the task has seen it.
+    // asyncio's flag: true from `yield` until the task has seen it.
     blocking: AtomicBool,
-    // Whether somebody has looked at the error.
+    // Whether the error was retrieved; one that never is gets reported.
     retrieved: AtomicBool,
 }
 
-/// Nearly always one: it needs no memory of its own.
+/// The callbacks of a future. There is nearly always one, which needs no allocation.
 #[derive(Debug, Default)]
 struct Waiting {
     first: Option<(Py<PyAny>, Py<PyAny>)>,
@@ -60,7 +60,7 @@ impl SendFuture {
         self.end.get().is_some()
     }
 
-    /// Ends it, unless it has ended: true when this was the end.
+    /// Ends the future. False: it had ended before.
     pub(crate) fn complete(slf: &Bound<'_, Self>, end: End) -> PyResult<bool> {
         let this = slf.get();
         if this.end.set(end).is_err() {
@@ -195,7 +195,7 @@ impl SendFuture {
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
-        // Comparing runs Python: out of the lock.
+        // Comparing runs Python code, so the lock is released first.
         let all = std::mem::take(&mut *lock(&self.waiting));
         let (mut kept, mut removed) = (Waiting::default(), Vec::new());
         for (other, context) in all.first.into_iter().chain(all.more) {
@@ -221,7 +221,7 @@ impl SendFuture {
         slf
     }
 
-    /// What awaits it gets the future itself while there is no outcome, then the outcome.
+    /// An awaiting task gets the future itself until there is an outcome, then the outcome.
     fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let (this, py) = (slf.get(), slf.py());
         if this.is_done() {
@@ -272,7 +272,7 @@ impl Drop for SendFuture {
         if *self.retrieved.get_mut() {
             return;
         }
-        // As asyncio does: an error that nobody looked at is reported.
+        // As asyncio does: an error that was never retrieved is reported.
         Python::try_attach(|py| {
             let error = PyErr::from_value(error.bind(py).clone());
             let event_loop = self.soon.get().event_loop.bind(py);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! one send      Waiter: a slot, the waiting thread is woken by the connection's task itself
-//! many calls    CompletionList: (token, outcome) pairs; a thread takes all that are there, or asyncio does when the
+//! many calls    CompletionList: (token, outcome) pairs; a thread takes all of them, or asyncio does when the
 //!               pipe's end becomes readable. One byte is in the pipe while the list is not empty.
 //! ```
 
@@ -26,13 +26,13 @@ use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
 use std::sync::Arc;
 
-/// The outcome of one frame: a message, or a batch of them.
+/// The outcome of one frame: one message, or a batch.
 pub(crate) type Outcome = Result<SendResult, ClientError>;
 
-/// What a blocking send gets: its frame's result, and its place when that was a batch.
+/// What a blocking send gets: the result of its frame and, for a batch, its index in it.
 pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
 
-/// Where a blocking send waits.
+/// The slot where a blocking send waits for its outcome.
 pub(crate) type Waiter = pyrmq_client::producer::waiter::Waiter<Share>;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

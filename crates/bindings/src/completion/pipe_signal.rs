@@ -1,4 +1,4 @@
-//! A pipe that an event loop waits on.
+//! A pipe that wakes an event loop.
 
 use crate::errors::Error;
 use pyrmq_remoting::sync::lock;
@@ -6,7 +6,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A byte in a pipe while there is something to look at: what asyncio can wait for.
+/// A pipe that holds one byte while there is something to read elsewhere. asyncio can wait for it.
 #[derive(Debug)]
 pub(crate) struct PipeSignal {
     reader: PipeReader,
@@ -25,7 +25,7 @@ impl PipeSignal {
         })
     }
 
-    /// The pipe of a consumer, made by the first call; `on_arrival` gets what writes to it.
+    /// A consumer's pipe, created by the first call. `on_arrival` gets the function that writes to it.
     pub(crate) fn once(
         kept: &OnceLock<Arc<Self>>,
         on_arrival: impl FnOnce(Arc<dyn Fn() + Send + Sync>),
@@ -37,7 +37,7 @@ impl PipeSignal {
         let pipe_signal = kept.get_or_init(|| made).clone();
         let notified = pipe_signal.clone();
         on_arrival(Arc::new(move || notified.notify()));
-        // What came before somebody listened.
+        // Messages may have arrived before anybody listened.
         pipe_signal.notify();
         Ok(pipe_signal)
     }
@@ -46,7 +46,7 @@ impl PipeSignal {
         self.reader.as_raw_fd()
     }
 
-    /// Never blocks: at most one byte is in the pipe.
+    /// Makes the pipe readable. Never blocks: the pipe holds at most one byte.
     pub(crate) fn notify(&self) {
         let mut is_notified = lock(&self.is_notified);
         if !*is_notified {
@@ -54,7 +54,7 @@ impl PipeSignal {
         }
     }
 
-    /// Takes the byte out, if it is there.
+    /// Takes the byte out of the pipe, if there is one.
     pub(crate) fn reset(&self) {
         let mut is_notified = lock(&self.is_notified);
         if *is_notified {

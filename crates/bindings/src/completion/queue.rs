@@ -1,7 +1,7 @@
 //! Outcomes on their way to the callbacks, futures and threads that wait for them.
 //!
-//! A finished frame's completions are handed out on the connection's task, which touches nothing of Python: threads are
-//! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.
+//! The connection's task hands out the completions of a finished frame and touches no Python object. Threads are woken
+//! at once; callbacks and futures wait in a completion queue until a Python thread takes them.
 
 use crate::completion::Waiter;
 use crate::completion::collector::BatchCollector;
@@ -22,28 +22,28 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// What waits for a message's outcome.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// `on_delivery(error, result)`.
+    /// A callback, called as `on_delivery(error, result)`.
     Call(Py<PyAny>),
-    /// A future of `concurrent.futures`.
+    /// A `concurrent.futures.Future`.
     Future(Py<PyAny>),
-    /// A future of an event loop.
+    /// An event loop's future.
     SendFuture(Py<SendFuture>),
-    /// A thread.
+    /// A blocked thread.
     Thread(Arc<Waiter>),
     /// A call of many messages, and the message's number in it.
     Member(Arc<BatchCollector>, u32),
 }
 
-/// Frames whose completions wait for a thread of Python's.
+/// Finished frames whose completions wait for a Python thread.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionQueue {
-    // Guards the finished frames, and the threads that wait for them.
+    // Guards the finished frames and the threads that wait for them.
     state: Mutex<CompletedFrames>,
     pub(crate) pipe_signal: Option<PipeSignal>,
 }
 
 impl CompletionQueue {
-    /// With a pipe signal an event loop is woken by completions, without one the registered threads are.
+    /// With a pipe signal, completions wake an event loop; without one, they wake the registered threads.
     pub(crate) fn new(pipe_signal: Option<PipeSignal>) -> Self {
         Self {
             state: Mutex::default(),
@@ -67,14 +67,14 @@ impl CompletedFrames {
     }
 }
 
-/// A thread that is woken by completions; dropped, it is not any more.
+/// A registered thread, which completions wake. Dropping this ends the registration.
 pub(crate) struct WakeRegistration<'a> {
     completion_queue: &'a CompletionQueue,
     wakeup: Arc<Wakeup>,
 }
 
 impl WakeRegistration<'_> {
-    /// Set when a frame has finished, or the queue was closed.
+    /// Notified when a frame has finished or the queue was closed.
     pub(crate) fn wakeup(&self) -> &Arc<Wakeup> {
         &self.wakeup
     }
@@ -105,7 +105,7 @@ impl CompletionQueue {
         }
     }
 
-    /// A thread is woken from now on; what finished before, it sees by itself.
+    /// Completions wake this thread from now on. It must look itself for frames that finished before.
     pub(crate) fn register_thread(&self) -> WakeRegistration<'_> {
         let wakeup: Arc<Wakeup> = Arc::default();
         self.state().registered.push(wakeup.clone());
@@ -119,7 +119,7 @@ impl CompletionQueue {
         self.state().frames.pop_front()
     }
 
-    /// Messages whose outcome nobody has fetched.
+    /// The number of messages whose outcome nobody has fetched.
     pub(crate) fn completions(&self) -> usize {
         let state = self.state();
         state
@@ -129,12 +129,12 @@ impl CompletionQueue {
             .sum()
     }
 
-    /// Makes the waiting threads look again.
+    /// Wakes the waiting threads, so that they check their condition again.
     pub(crate) fn kick(&self) {
         self.state().wake_all();
     }
 
-    /// Nothing more comes.
+    /// Closes the queue: nothing more will arrive.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -142,7 +142,7 @@ impl CompletionQueue {
     }
 }
 
-/// Calls back, or completes the future.
+/// Calls the callback, or completes the future.
 pub(crate) fn deliver(
     py: Python<'_>,
     completion: Completion,
@@ -152,7 +152,7 @@ pub(crate) fn deliver(
     if let Completion::SendFuture(future) = &completion
         && future.get().is_done()
     {
-        // A cancelled future has nobody who waits.
+        // Nobody waits for a cancelled future.
         return Ok(());
     }
     let value = match outcome {
@@ -170,7 +170,7 @@ pub(crate) fn deliver(
         }
         Completion::Future(future) => {
             let future = future.bind(py);
-            // A cancelled future has nobody who waits.
+            // Nobody waits for a cancelled future.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
                 return Ok(());
             }
@@ -191,7 +191,7 @@ pub(crate) fn deliver(
     Ok(())
 }
 
-/// Hands a frame's completions out. Threads are woken here; all else waits in its completion queue.
+/// Hands out a frame's completions. Threads are woken here; the rest waits in its completion queue.
 pub(crate) fn share(
     calls: &CompletionQueue,
     futures: &CompletionQueue,
@@ -241,7 +241,7 @@ pub(crate) fn share(
         }
     }
     if for_a_loop {
-        // A producer that is dropped may wait for this.
+        // A producer that is being dropped may wait for this frame.
         calls.kick();
     }
 }

@@ -1,9 +1,10 @@
-//! Many messages in one call: from a Python iterable into batch frames, and their outcomes back, one for each.
+//! Many messages in one call: from a Python iterable into batch frames, with an outcome for each message.
 //!
-//! Messages without a wish leave in frames of their own as soon as one is full, many at once, so encoding goes on while
-//! the first answers come. Those with a sharding key or a queue go through the accumulator, behind everything else of
-//! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame
-//! of its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
+//! Messages without a sharding key or queue are gathered into frames, each sent as soon as it is full, so encoding goes
+//! on while the first responses arrive. Those with a sharding key or queue go through the accumulator, behind earlier
+//! messages of their queue, which keeps their order. A delayed message gets a frame of its own, since brokers refuse it
+//! in a batch. A call that ends early still waits for the messages already sent: their outcomes are reported with the
+//! error.
 
 use crate::completion::queue::Completion;
 use crate::completion::{BatchCollector, BatchPart, Unsent, batch_list};
@@ -32,12 +33,12 @@ pub(crate) struct Plan<'a, 'py> {
     pub(crate) queue: Option<&'a (String, i32)>,
     pub(crate) batch_bytes: usize,
     pub(crate) timeout: Duration,
-    /// Topics of batches keep each batch as one record.
+    /// Whether the topic stores each batch as one record.
     pub(crate) inner: bool,
 }
 
 impl Plan<'_, '_> {
-    /// The brokers that the call's messages may go to, but for those with a key of their own.
+    /// The brokers that the call's messages may go to. Messages with a sharding key have their own.
     fn candidates(&self, producer: &Producer) -> Candidates {
         let destination = match self.queue {
             Some((broker, id)) => Destination::Queue(broker, *id),
@@ -47,26 +48,26 @@ impl Plan<'_, '_> {
     }
 }
 
-/// One call under way.
+/// One call in progress.
 struct Call<'a, 'py> {
     way: &'a Way<'a>,
     py: Python<'py>,
     plan: &'a Plan<'a, 'py>,
     topic: Arc<str>,
     batch_bytes: usize,
-    /// The frame that is being filled with messages that may go anywhere, and which they are.
+    /// The frame that is being filled with messages for any queue, and the numbers of those messages.
     open: Option<(Batch, Vec<u32>)>,
     collector: Arc<BatchCollector>,
-    /// Messages that have been read.
+    /// How many messages were read.
     count: u32,
-    /// Of these, those that were handed over.
+    /// How many of them were handed over.
     sent: usize,
-    /// Messages wait for room; an event loop's do not, it has asked for room before.
+    /// Whether the call waits for capacity. An event loop's call does not: it has waited before.
     waits: bool,
 }
 
-/// Sends everything and waits for all outcomes: a result or an exception for each message that was read, and what the
-/// call ended by, if it ended early.
+/// Sends all messages and waits for their outcomes. Returns a result or an exception for each message that was read,
+/// and the exception that ended the call early, if one did.
 pub(crate) fn send<'py>(
     way: &Way<'_>,
     py: Python<'py>,
@@ -79,7 +80,7 @@ pub(crate) fn send<'py>(
     batch_list(py, parts, unsent)
 }
 
-/// Sends everything; the outcomes go to `then` when all are there.
+/// Sends all messages; `then` gets the outcomes when all have arrived.
 pub(crate) fn send_then<'py>(
     way: &Way<'_>,
     py: Python<'py>,
@@ -96,8 +97,8 @@ pub(crate) fn send_then<'py>(
     Ok(())
 }
 
-/// Hands over what can be; where it is told what becomes of that, and how many they are. An error comes back by itself
-/// only when nothing was handed over, or when it is no mistake but an end (Ctrl-C).
+/// Hands over the messages. Returns the collector of their outcomes, how many were sent, and what was not. Fails only
+/// when nothing was sent or the call was interrupted (Ctrl-C); other errors come with the unsent messages.
 fn launch_all<'py>(
     way: &Way<'_>,
     py: Python<'py>,
@@ -135,7 +136,7 @@ fn launch_all<'py>(
     }
 }
 
-/// A message that names another topic than its call is a mistake, not a wish.
+/// A message that names a topic other than the call's is an error.
 fn check_same_topic(message: &Bound<'_, PyAny>, topic: &str) -> PyResult<()> {
     let own = message.getattr("topic")?;
     let own = own.cast::<PyString>()?.to_cow()?;
@@ -154,7 +155,7 @@ impl<'py> Call<'_, 'py> {
         Error::from(error).into_py(self.py)
     }
 
-    /// Takes all messages; `failed` is the number of one that could not be.
+    /// Reads all messages. `failed` becomes the number of the one that could not be sent.
     fn read(&mut self, messages: &Bound<'py, PyAny>, failed: &mut Option<u32>) -> PyResult<()> {
         for message in messages.try_iter()? {
             let message = message?;
@@ -198,7 +199,7 @@ impl<'py> Call<'_, 'py> {
         }
     }
 
-    /// A message for a queue, behind everything that is for it.
+    /// Sends a message for one queue, behind earlier ones for it.
     fn push(
         &mut self,
         body: &[u8],
@@ -251,7 +252,7 @@ impl<'py> Call<'_, 'py> {
         self.launch(outgoing, vec![member])
     }
 
-    /// A message that may go anywhere: into the frame that is being filled.
+    /// Adds a message for any queue to the frame that is being filled.
     fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
         let producer = self.way.producer.clone();
         let properties = extras.properties(&self.topic, &producer)?;
@@ -290,10 +291,10 @@ impl<'py> Call<'_, 'py> {
             return Ok(permit);
         }
         if !self.waits {
-            // The list is in memory anyway.
+            // Not bounded here: the caller holds the whole list in memory already.
             return Ok(back_pressure.force_acquire(messages, bytes));
         }
-        // What this call holds back may be what takes the room.
+        // The messages that this call has not sent yet may hold the capacity that it waits for.
         self.way.core().uncork();
         let deadline = Instant::now() + self.plan.timeout;
         let native = self.way.native.get();
@@ -319,7 +320,7 @@ impl<'py> Call<'_, 'py> {
         }
     }
 
-    /// Sends what is left.
+    /// Sends the last frame.
     fn finish(&mut self) -> PyResult<()> {
         self.launch_open()
     }

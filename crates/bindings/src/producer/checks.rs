@@ -1,4 +1,4 @@
-//! The answer of a producer without a `check` to a broker that asks how a transaction ended.
+//! How a producer without a `check` answers a broker that asks for the state of a transaction.
 
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
@@ -6,10 +6,11 @@ use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Time between two log lines about questions that nobody here can answer.
+/// Minimum time between two log lines about transactions that this producer cannot check.
 const LOG_INTERVAL_MS: i64 = 60_000;
 
-/// Answers a broker that asks a plain producer how a transaction ended: another producer of its group has begun it.
+/// Answers a broker that asks a plain producer for the state of a transaction, which another producer of its group
+/// began.
 pub(crate) fn refuse(group: String) -> Arc<dyn Processor> {
     let told = AtomicI64::new(0);
     Arc::new(move |_: Command, peer: &Peer, reply: Reply| {

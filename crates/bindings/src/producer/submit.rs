@@ -1,4 +1,4 @@
-//! The way of one message from Python into the accumulator: its capacity, its body, its completion.
+//! How one message enters the accumulator from Python: capacity, body, completion.
 
 use crate::completion::queue::Completion;
 use crate::errors::{Error, about};
@@ -11,7 +11,7 @@ use pyrmq_client::producer::accumulator::{Destination, Item};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use std::time::{Duration, Instant};
 
-/// How a message is taken.
+/// How a message is sent: which thread waits, for how long, and what is completed.
 pub(super) struct SendMode {
     pub(super) completion: Option<Completion>,
     pub(super) eager: bool,
@@ -64,7 +64,7 @@ impl PyAccumulator {
             batch: None,
             completion: mode.completion,
         };
-        // Whoever waits in an event loop does not wait here.
+        // A message that is awaited in an event loop waits for the loop's other tasks; the caller does not block.
         let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
             self.core().push_corked(item, permit)
@@ -74,7 +74,7 @@ impl PyAccumulator {
         pushed.map_err(raise)
     }
 
-    /// Takes a message whose outcome goes to a callback.
+    /// Accepts a message whose outcome goes to a callback.
     pub(crate) fn produce<'py>(
         &self,
         py: Python<'py>,
@@ -98,7 +98,7 @@ impl PyAccumulator {
             .map(drop)
     }
 
-    /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
+    /// Waits for capacity and runs callbacks meanwhile: when nobody polls, only they free capacity.
     fn acquire_capacity(
         &self,
         py: Python<'_>,
@@ -114,7 +114,8 @@ impl PyAccumulator {
                 self.calls
                     .acquire_capacity(py, back_pressure, (1, bytes, &brokers), deadline)?
         {
-            // A thread that waits for the outcome, and a time of its own, count the wait for room too.
+            // The wait for capacity counts towards the message's own timeout, and towards that of a thread that waits
+            // for it.
             if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
                 mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
             }

@@ -1,4 +1,4 @@
-//! What the messages of a batch call are handed to.
+//! What a batch call hands its messages to.
 
 use crate::completion::queue::Completion;
 use crate::enter;
@@ -22,9 +22,9 @@ impl Way<'_> {
         self.core
     }
 
-    /// Compresses a body that is large enough, without the interpreter: other threads run meanwhile.
+    /// Compresses a body that is large enough, detached from the interpreter.
     pub(crate) fn encode_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<EncodedBody>> {
-        // What is too large is refused, not compressed.
+        // A body that is too large will be refused, so it is not compressed.
         if body.len() > self.producer.options().max_message_bytes {
             return Ok(None);
         }
