@@ -113,6 +113,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         hooks: Called with everything that is sent; see :class:`SendHook`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

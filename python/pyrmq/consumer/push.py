@@ -106,8 +106,14 @@ class PushConsumer:
         hooks: See each message before and after its call, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
         trace: Write Apache's message traces of each call.
         trace_topic: Where to.
+        invisible: Seconds that a message is hidden from other members at first, in a group that
+            pops (Apache ``popInvisibleTime``). The time is renewed while the message waits or is at
+            work, so this is how late it comes again after a member has died. 1 s to 12 h.
+        client_rebalance: Pull, also when the group's mode is POP on its brokers.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

@@ -73,6 +73,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         hooks: See what is received, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it nothing is signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

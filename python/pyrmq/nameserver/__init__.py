@@ -1,4 +1,4 @@
-"""The name server: it knows the brokers, and which of them has which topic."""
+"""The name server, which knows all brokers and their topics."""
 
 from pyrmq.nameserver.server import NameServer
 

@@ -36,11 +36,11 @@ DEFAULTS = {
     "writeBufferHighWaterMark": "0",
     "writeBufferLowWaterMark": "0",
 }
-"""What 5.5.0 answers to request 319 beside the options that have an effect here."""
+"""The options in the response of 5.5.0 to request 319 that have no effect here."""
 
 
 def given(pairs: Mapping[str, str]) -> dict[str, str]:
-    """Those of these pairs that are such options.
+    """Return the pairs that are options without effect.
 
     Example:
         >>> given({"productEnvName": "east", "listenPort": "1"})

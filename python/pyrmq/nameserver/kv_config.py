@@ -37,9 +37,9 @@ class KvConfig:
         self._table: Table = read_or_backup(path, _parse) or {}
 
     def watch_order(self, on_order: Callable[[dict[str, str] | None], None]) -> None:
-        """Call with the namespace `ORDER_TOPIC_CONFIG` as it is, and after each change of it.
+        """Call a function with the namespace `ORDER_TOPIC_CONFIG`, now and after each change.
 
-        It is called with None while there was never a value in it.
+        The argument is None as long as the namespace never had a value.
         """
         with self._lock:
             self._on_order = on_order
@@ -73,7 +73,7 @@ class KvConfig:
             return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All values of a namespace, or None if there was never one in it."""
+        """All values of a namespace; None if it never had one."""
         with self._lock:
             values = self._table.get(namespace)
             return None if values is None else dict(values)

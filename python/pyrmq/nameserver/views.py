@@ -1,4 +1,4 @@
-"""The name server's tables as its operator sees them: read-only, a copy of one moment."""
+"""The name server's tables for its operator: read-only copies of one moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LiveBroker(NamedTuple):
         zone: its zone, or None.
         version: version of its software, as `5.5.0`.
         silent_seconds: time since its last registration or heartbeat.
-        timeout_seconds: how long it lives without one.
+        timeout_seconds: time without one after which it is removed.
         topics: topics of its broker name.
         acting_master: whether a slave of this name may stand in for its master.
         replaced_address: the address that last had this name and id, if it was another one: a
@@ -95,7 +95,7 @@ class Route(NamedTuple):
 
 
 def version_name(ordinal: int) -> str:
-    """A version of RocketMQ by the number that it sends in each header.
+    """Name the RocketMQ version of the ordinal that it sends in each header.
 
     Args:
         ordinal: Apache's `MQVersion` number.
@@ -113,7 +113,7 @@ def version_name(ordinal: int) -> str:
 
 
 def live_broker(seen: Mapping[str, Any]) -> LiveBroker:
-    """Make one from what the core returns.
+    """Make a `LiveBroker` from the core's answer.
 
     Example:
         >>> [live_broker(seen) for seen in core.brokers()]  # doctest: +SKIP

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans and figures of producers and consumers, and the context in messages.
 
-Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone: what becomes of
-spans and figures is decided by the SDK that your application configures; without one, nothing does.
+Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone. The SDK that your
+application configures exports spans and figures; without one they are dropped.
 
 Example:
     >>> from pyrmq import Producer

@@ -1,4 +1,4 @@
-"""Spans and figures of what consumers receive and process.
+"""Spans and figures of received and processed messages.
 
 Example:
     >>> from pyrmq import PushConsumer
@@ -28,11 +28,11 @@ __all__ = ["ConsumeTelemetry", "context_of"]
 
 _NAME = "pyrmq"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""The buckets that the conventions ask for: the SDK's own begin at 5 s."""
+"""The buckets of OpenTelemetry's conventions, in seconds; the SDK's own begin at 5 s."""
 
 
 def context_of(message: ReceivedMessage) -> Context:
-    """The trace context that a message carries: the parent, or a link, of what you do with it.
+    """Return the trace context of a message: the parent, or a link, of its processing.
 
     Example:
         >>> parent = context_of(message)  # doctest: +SKIP
@@ -45,9 +45,9 @@ def context_of(message: ReceivedMessage) -> Context:
 class ConsumeTelemetry(ConsumeHook):
     """A hook for ``hooks=[...]`` of consumers: spans ``process <topic>`` and ``receive <topic>``.
 
-    A call of a listener is a span of kind CONSUMER, which is the current one while the listener
-    runs; a poll that returns messages is one of kind CLIENT, for each topic. Both have links to the
-    spans in which the messages were sent. Attributes and metrics are those of OpenTelemetry's
+    A listener's call is a span of kind CONSUMER, which is current while the listener runs. A poll
+    that returns messages is a span of kind CLIENT for each topic. Both link to the spans in which
+    the messages were sent. Attributes and metrics are those of OpenTelemetry's
     conventions for messaging: ``messaging.process.duration``,
     ``messaging.client.operation.duration`` (of polls) and ``messaging.client.consumed.messages``.
     One hook serves any number of consumers and threads.
@@ -110,7 +110,7 @@ class ConsumeTelemetry(ConsumeHook):
         Example:
             >>> ConsumeTelemetry().before_process(Consuming("orders", []))
         """
-        # The span of the thread or task, if there is one, is not the cause of the call.
+        # The current span of the thread or task, if any, did not cause this call.
         span = self._tracer.start_span(
             f"process {consuming.topic}",
             context=context.Context(),
@@ -163,7 +163,7 @@ def _common(consuming: Consuming, operation: str) -> dict[str, Any]:
 
 
 def _details(consuming: Consuming) -> dict[str, Any]:
-    """What is told of the messages: of several how many, of one what it is and where from."""
+    """Attributes of the messages: the number of several; the origin and id of a single one."""
     attributes: dict[str, Any] = {
         "messaging.rocketmq.namespace": consuming.namespace,
         "messaging.rocketmq.client_group": consuming.group,

@@ -1,4 +1,4 @@
-"""The figures of a name server or broker, as its metrics port shows them."""
+"""The figures of a name server or broker, with the names of its metrics port."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ __all__ = ["export_server"]
 
 _NAME = "pyrmq"
 _FRESH_SECONDS = 0.5
-"""How long a reading serves: a collection asks for one metric after the other."""
+"""How long a reading is used, in seconds: a collection reads one metric after the other."""
 
 
 class _Family(Protocol):
@@ -34,13 +34,13 @@ class _Server(Protocol):
 
 
 def export_server(server: _Server, meter_provider: metrics.MeterProvider | None = None) -> None:
-    """Observe the figures of a server that runs, under the names of its metrics port.
+    """Observe the figures of a running server, under the names of its metrics port.
 
     Counters keep their names without `_total`. A histogram becomes two counters, `_count` and
     `_sum` in seconds. While the server is stopped there are no figures.
 
     Args:
-        server: a `Broker` or `NameServer` that runs.
+        server: a running `Broker` or `NameServer`.
         meter_provider: The global one without it.
 
     Raises:

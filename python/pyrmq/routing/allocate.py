@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Strategy(Protocol):
-    """What a strategy is: a name and ``allocate`` (Apache's ``AllocateMessageQueueStrategy``).
+    """A strategy: a name and ``allocate`` (Apache's ``AllocateMessageQueueStrategy``).
 
     Example:
         >>> strategy: Strategy = AveragelyByCircle()
@@ -74,7 +74,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """``AVG_BY_CIRCLE``: a queue in turn to each client.
+    """``AVG_BY_CIRCLE``: each client in turn gets a queue.
 
     Example:
         >>> queues = [QueueId("orders", "broker-a", number) for number in range(4)]
@@ -124,8 +124,8 @@ class ConsistentHash:
 class ByMachineRoom:
     """``MACHINE_ROOM``: only queues of brokers in some rooms, a block for each client.
 
-    A broker is in the room that stands before the ``@`` of its name: ``room1@broker-a``. Nobody
-    reads queues of other brokers.
+    The part of a broker's name before the ``@`` is its room: ``room1@broker-a``. No client reads
+    queues of brokers in other rooms.
 
     Args:
         rooms: The rooms to read from.
@@ -151,7 +151,7 @@ class ByMachineRoom:
 
 
 class MachineRoomNearby:
-    """``MACHINE_ROOM_NEARBY``: a room's queues to the clients there; all share an empty room's.
+    """``MACHINE_ROOM_NEARBY``: clients share their room's queues; all share an empty room's.
 
     Args:
         strategy: How queues are allocated inside a room, and those of rooms without clients.
@@ -208,7 +208,7 @@ class MachineRoomNearby:
 
 
 class ByConfig:
-    """``CONFIG``: the configured queues, whatever the other members of the group are.
+    """``CONFIG``: the configured queues, regardless of the group's other members.
 
     Args:
         queues: This client's queues.

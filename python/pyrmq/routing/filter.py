@@ -52,8 +52,8 @@ class Filter:
         cannot be compared (``price > 10`` with the price ``cheap``) does not pass.
 
         Args:
-            properties: Name and text of each property, as in ``ReceivedMessage.properties``; what
-                lacks is NULL.
+            properties: Name and text of each property, as in ``ReceivedMessage.properties``. A
+                missing property is NULL.
 
         Raises:
             TypeError: A property that the condition names is not text.

@@ -87,7 +87,7 @@ class LatencyFaultTolerance:
         return self._core.is_available(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        """Check whether a broker is reachable: it does not wait for a probe.
+        """Check whether a broker is reachable: no probe of it is awaited.
 
         Example:
             >>> LatencyFaultTolerance().is_reachable("broker-a")
@@ -104,7 +104,7 @@ class LatencyFaultTolerance:
         self._core.remove(broker)
 
     def get(self, broker: str) -> Fault | None:
-        """Tell what is known of a broker.
+        """Return the state of a broker; None if it is unknown.
 
         Example:
             >>> LatencyFaultTolerance().get("broker-a") is None
@@ -118,7 +118,7 @@ class QueueSelector:
     """Chooses queues in turn (Apache's ``TopicPublishInfo`` and ``MQFaultStrategy``).
 
     Args:
-        start: Where to begin. With random values many clients do not choose the same queues.
+        start: Where to begin. A random value keeps clients from choosing the same queues.
 
     Example:
         >>> selector = QueueSelector(start=0)
@@ -141,7 +141,7 @@ class QueueSelector:
 
         Args:
             brokers: For each queue the name of its broker.
-            last_broker: Broker of the attempt that failed: another one is taken if there is one.
+            last_broker: Broker of the failed attempt. Another one is chosen if there is one.
             faults: Brokers to avoid: an available broker comes first, then a reachable one, then
                 any.
             now_ms: The current time, for ``faults``.
@@ -160,15 +160,15 @@ class QueueSelector:
 class MachineRoom:
     """A ``queue=`` function: the queues of the brokers in some machine rooms, in turn.
 
-    A broker is in the room that stands before the ``@`` of its name (``room1@broker-a``), as in
-    Apache's ``AllocateMessageQueueByMachineRoom``.
+    The part of a broker's name before the ``@`` is its room (``room1@broker-a``), as in Apache's
+    ``AllocateMessageQueueByMachineRoom``.
 
     Args:
         rooms: The rooms to send to.
         elsewhere: Use the other brokers if none of these rooms has the topic. False: raise.
 
     Raises:
-        ConfigError: Called, without ``elsewhere``, when no broker of these rooms has the topic.
+        ConfigError: When called without ``elsewhere`` and no broker of these rooms has the topic.
 
     Example:
         >>> queues = [QueueId("t", "north@a", 0), QueueId("t", "south@b", 0)]

@@ -1,1 +1,1 @@
-"""What both servers share: property files, start and stop, workers of the control plane."""
+"""What both servers share: property files, start and stop, control plane workers."""

@@ -27,7 +27,7 @@ def load(role: type[T], path: str | os.PathLike[str]) -> T:
         path: the file, as `mqbroker -c` takes it.
 
     Raises:
-        ConfigError: the file cannot be read, a value in it is wrong, or it asks for protection that
+        ConfigError: the file cannot be read, a value in it is wrong, or it enables protection that
             this server does not have.
 
     Example:

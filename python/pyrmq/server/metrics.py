@@ -1,9 +1,8 @@
 """The metrics port of a server: Prometheus text, and answers for orchestrators.
 
-`/metrics` is Prometheus' text form, `/live` says 200 while the process serves, `/ready` says 200
-while clients may be sent here and 503 otherwise. Off unless `metricsPort` is set. Figures are the
-core's own counters, read at each request. A broker and a name server of one process may share a
-port.
+`/metrics` returns Prometheus' text form, `/live` 200 while the process serves, `/ready` 200 while
+clients may be sent here and 503 otherwise. Off unless `metricsPort` is set. Figures are the core's
+own counters, read at each request. A broker and a name server of one process may share a port.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram(NamedTuple):
-    """Counts by duration: up to 1, 2, 4, 8 ... microseconds, the last one everything longer."""
+    """Counts by duration: up to 1, 2, 4, 8 ... microseconds; the last counts everything longer."""
 
     buckets: Sequence[int]
     sum_us: int
@@ -38,7 +37,7 @@ class Family(NamedTuple):
         kind: `counter`, `gauge` or `histogram`.
         text: what it counts.
         labels: the names of its labels.
-        rows: the values of the labels and what was counted, for each series.
+        rows: for each series, the values of its labels and its value.
     """
 
     name: str
@@ -72,7 +71,7 @@ class MetricsServer:
     """Open the port, or join the server that has opened it in this process.
 
     Args:
-        server: the server to show, which runs.
+        server: the running server.
         host: address to listen on; empty: every address.
         port: its port.
 
@@ -98,7 +97,7 @@ class MetricsServer:
         return int(self._port.http.server_address[1])
 
     def close(self) -> None:
-        """Leave the port; the last server closes it, after the answers under way."""
+        """Leave the port; the last server closes it, after running responses."""
         with _LOCK:
             left = tuple(one for one in self._port.servers if one is not self._server)
             self._port.servers = left
@@ -134,7 +133,7 @@ class _Port:
         return all(server.ready() for server in self.servers)
 
     def close(self) -> None:
-        """Close it, after the answers under way."""
+        """Close the port, after running responses."""
         self.http.shutdown()
         self.http.server_close()
         self._thread.join(_JOIN_SECONDS)
@@ -222,4 +221,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: an orchestrator asks every few seconds."""
+        """Log nothing: an orchestrator sends a request every few seconds."""

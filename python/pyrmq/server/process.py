@@ -1,4 +1,4 @@
-"""What this process uses and may use: memory, and the file system of a directory (Linux)."""
+"""The memory of this process and its limit, and the file system of a directory (Linux)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def file_system(directory: Path) -> str | None:
         _, at, kind, *_ = line.split(" ")
         # The table writes a blank as \\040.
         where = Path(at.replace("\\040", " "))
-        # A later line lies over an earlier one at the same place.
+        # A later mount at the same place hides an earlier one.
         if here.is_relative_to(where) and (best is None or len(where.parts) >= best[0]):
             best = (len(where.parts), kind)
     return None if best is None else best[1]

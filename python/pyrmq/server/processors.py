@@ -2,7 +2,7 @@
 
 A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
 threads pull from it; Rust never calls Python. An exception of a handler becomes
-an answer: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. A server's
+a response: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. A server's
 table is fixed while it runs; native rows cannot be replaced.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
 
-# Not more: requests that a worker takes wait behind a slow handler while another worker sleeps.
+# Not more: a worker's requests wait behind a slow handler, even while another worker sleeps.
 _BATCH = 1
 _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1
@@ -130,7 +130,7 @@ class Processors:
         return lambda function: function
 
     def add(self, handlers: Mapping[int, Handler]) -> None:
-        """Add the server's own rows; a code that has a native row keeps that."""
+        """Add the server's own rows; a code with a native row keeps that row."""
         for code, handler in handlers.items():
             if code not in self._native:
                 self.register(code, handler)
@@ -150,13 +150,13 @@ class Processors:
             request.reply(response.code, response.remark, response.fields, response.body)
         except Refused as refused:
             request.reply(refused.code, str(refused))
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+        except Exception as error:  # noqa: BLE001 - the client waits for a response in any case
             _report(request)
             request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
 def _report(request: _core.Request) -> None:
-    # Imported when there is something to log: a server's start takes milliseconds.
+    # Imported on demand, to keep a server's start short.
     from pyrmq._client import log
 
     log.get("pyrmq.server").exception(

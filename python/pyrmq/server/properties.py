@@ -1,4 +1,4 @@
-r"""Java property files: what `broker.conf` and `namesrv.properties` are written in.
+r"""Java property files, the format of `broker.conf` and `namesrv.properties`.
 
 Invariants: what `write` gives, `parse` reads back unchanged, and so does Java's `Properties.load`.
 A byte sequence that is valid UTF-8 is read as UTF-8, anything else as Latin-1 (which is what Java
@@ -189,7 +189,7 @@ def _unescape(text: str) -> str:
         ):
             raise ConfigError(f"a `\\u` escape needs four hexadecimal digits: `\\u{digits}`")
         out.append(chr(int(digits, 16)))
-    # Two escaped UTF-16 halves are one character: Java writes those beyond the basic plane so.
+    # Two escaped UTF-16 halves are one character: so Java writes characters beyond 16 bits.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The JSON that handlers answer with."""
+"""The JSON of handlers' responses."""
 
 from __future__ import annotations
 

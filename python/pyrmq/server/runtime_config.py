@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def pairs_of(request: _core.Request) -> dict[str, str]:
-    """The pairs of a request's body, which is property text.
+    """Return the pairs of a request's body, which is property text.
 
     Raises:
         Refused: it cannot be read.
@@ -37,7 +37,7 @@ def pairs_of(request: _core.Request) -> dict[str, str]:
 
 
 def readable(options: Options, pairs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The pairs whose values are of their option's type, and what is wrong with the others.
+    """Return the pairs with a value of their option's type, and what is wrong with the others.
 
     Example:
         >>> from pyrmq.config import NameServerOptions
@@ -56,7 +56,7 @@ def readable(options: Options, pairs: Mapping[str, str]) -> tuple[dict[str, str]
 
 
 def changes(options: Options, request: _core.Request) -> dict[str, object]:
-    """What a request changes: option names with their new values, all of them checked.
+    """Return what a request changes: option names with their new values, all checked.
 
     Unknown keys are ignored with a warning; Apache ignores them silently.
 
@@ -72,7 +72,7 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
 
 
 def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[str, object]:
-    """As `changes`, from pairs that were read before.
+    """Like `changes`, from pairs that were read before.
 
     Args:
         options: the current options.
@@ -80,7 +80,7 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
         source: where they come from, for the warning about unknown keys.
 
     Raises:
-        Refused: as `changes`.
+        Refused: see `changes`.
 
     Example:
         >>> from pyrmq.config import NameServerOptions
@@ -115,7 +115,7 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
 def file_changes(
     options: Options, path: str | os.PathLike[str], *, but: Container[str] = ()
 ) -> dict[str, object]:
-    """What a property file changes: option names with their new values.
+    """Return what a property file changes: option names with their new values.
 
     Args:
         options: the current options.
@@ -123,8 +123,8 @@ def file_changes(
         but: names of options that the file must not change.
 
     Raises:
-        ConfigError: the file cannot be read, a value is wrong, or an option changed that holds
-            from the start on.
+        ConfigError: the file cannot be read, a value is wrong, or an option changed that can only
+            be set at the start.
 
     Example:
         >>> file_changes(server.options, "broker.conf")  # doctest: +SKIP

@@ -1,1 +1,1 @@
-"""The broker's Python rows, one family a file."""
+"""The broker's Python rows, one family per file."""

@@ -20,7 +20,7 @@ def rows(server: Broker) -> dict[int, Handler]:
     began_ms = int(time() * 1000)
 
     def update(request: _core.Request) -> None:
-        # The lock: nobody else may change the options between the comparison and the change.
+        # Under the lock: no other thread may change options between comparison and change.
         with server.changing:
             server.reconfigure(changes(server.options, request))
 
@@ -39,8 +39,8 @@ def rows(server: Broker) -> dict[int, Handler]:
 
 
 def _defaults_of_apache() -> dict[str, str]:
-    """Apache's keys that are no options here: tools look for some of them."""
-    # Rarely asked for: not imported at the start.
+    """Apache's keys that are not options here; tools look for some of them."""
+    # Imported on demand: it is rarely needed.
     from importlib.resources import files
 
     text = files("pyrmq.broker").joinpath("apache_defaults.properties").read_text("utf-8")

@@ -1,1 +1,1 @@
-"""The name server's Python rows, one family a file."""
+"""The name server's Python rows, one family per file."""

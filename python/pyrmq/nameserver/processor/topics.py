@@ -1,4 +1,4 @@
-"""Lists of topics and their end: 206, 216, 224, 304, 311, 312, 313.
+"""Lists of topics, and their deletion: 206, 216, 224, 304, 311, 312, 313.
 
 In Apache `DefaultRequestProcessor` over `RouteInfoManager`.
 """
