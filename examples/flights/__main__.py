@@ -2,7 +2,10 @@
 
     python -m examples.flights [--rows 336776] [--out demo-out]
 
-Ends with a report and a plot, and with exit code 1 if a flight was lost or doubled.
+Both halves of Spark's work are pipeline files: flights.toml writes every flight to Parquet;
+weather.toml joins windows of flights with a stream of the weather, and sends alerts to a topic.
+Ends with a report and two pictures, and with exit code 1 if a flight was lost or doubled, or an
+hour differs.
 """
 
 from __future__ import annotations
@@ -16,20 +19,21 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from examples.flights import data, plot, report, servers, stream
+from examples.flights import data, plot, plot_weather, report, servers, stream, weather
 from examples.flights.sender import Sender
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "flights"
 KILL_AT = 0.4
-RESTART_QUERY_AT = 0.7
+RESTART_AT = 0.7
 DOWN_S = 1.0
 DRAIN_S = 120.0
-OURS = ("store", "parquet", "checkpoint", "logs")
+OURS = ("store", "parquet", "checkpoint", "weather.checkpoint", "logs")
 
 
 class Demo:
@@ -73,11 +77,14 @@ class Demo:
         if not made:
             raise SystemExit(f"Spark did not start, see {logs / 'spark.log'}; is there a Java 17?")
         self.stack.callback(made[0].stop)
-        self.stream = stream.Stream(made[0], names.address, TOPIC, self.out)
+        self.spark = made[0]
+        self.names = names.address
+        first = stream.pipeline("flights", self.names, self.out)
+        self.stream = stream.Run(self.spark, first, every="0 seconds")
         self.stack.callback(self.stream.stop)
         self.stream.start()
         self.stream.await_first_batch()
-        self.say(f"Spark {made[0].version} runs the query")
+        self.say(f"Spark {self.spark.version} runs pipeline flights.toml")
 
     def kill_and_start_again(self) -> None:
         """Kill the broker with -9 and start it again on its store."""
@@ -90,13 +97,13 @@ class Demo:
         self.down_s = time.monotonic() - begun
         self.say(f"broker started again on its store (pid {self.broker.pid}, {seconds:.2f} s)")
 
-    def restart_query(self) -> None:
-        """Stop the query and start it again from its checkpoint."""
+    def restart_pipeline(self) -> None:
+        """Stop the pipeline and start it again from its checkpoint."""
         read = self.stream.read
         self.stream.stop()
-        self.say(f"query stopped at {read:,}")
+        self.say(f"pipeline stopped at {read:,}")
         self.stream.start()
-        self.say("query started again from its checkpoint")
+        self.say("pipeline started again from its checkpoint")
 
     def run(self) -> None:
         """Send and read, with both interruptions."""
@@ -127,9 +134,9 @@ class Demo:
                 if not killed and done >= self.rows * KILL_AT:
                     killed = True
                     self.kill_and_start_again()
-                if killed and not restarted and taken >= self.rows * RESTART_QUERY_AT:
+                if killed and not restarted and taken >= self.rows * RESTART_AT:
                     restarted = True
-                    self.restart_query()
+                    self.restart_pipeline()
                 if self.sender.error is not None:
                     raise RuntimeError("sending failed") from self.sender.error
                 if not self.sender.alive and taken >= self.rows:
@@ -139,12 +146,42 @@ class Demo:
                     break
                 time.sleep(0.1)
         self.stream_s = time.monotonic() - sending
+        self.stream.stop()
+
+    def second_act(self) -> list[str]:
+        """Join windows of the flights with the weather; return what is wrong with the outcome."""
+        years = -(-self.rows // data.YEAR_ROWS)
+        sent = weather.send(self.names, years)
+        self.say(f"second act: {len(sent):,} hours of weather sent, pipeline weather.toml runs")
+        self.board = weather.Board(self.names)
+        self.stack.callback(self.board.close)
+        self.board.open()
+        second = stream.Run(self.spark, stream.pipeline("weather", self.names, self.out))
+        self.stack.callback(second.stop)
+        begun = time.monotonic()
+        second.start()
+        with Live(console=self.console, refresh_per_second=4) as live:
+            while second.alive or len(self.board.hours) < self.board.stored():
+                self.board.take(0.25)
+                live.update(self.board.show())
+                if time.monotonic() - begun > DRAIN_S:
+                    break
+        self.say(
+            f"{len(self.board.hours):,} hours came back in {time.monotonic() - begun:.1f} s,"
+            f" {sum(hour.is_alert for hour in self.board.hours):,} of them alerts"
+        )
+        return self.board.faults(stream.hours(self.rows_written), sent)
+
+    @property
+    def rows_written(self) -> DataFrame:
+        """The flights in Parquet."""
+        return self.spark.read.parquet(str(self.out / "parquet"))
 
     def findings(self) -> report.Findings:
         """Collect the figures of both sides."""
         counts = self.sender.counts
         begun = time.monotonic()
-        written, keys = stream.tally(self.stream.rows())
+        written, keys = stream.tally(self.rows_written)
         checked_s = time.monotonic() - begun
         size = counts.bytes / 1e6
         return report.Findings(
@@ -172,9 +209,9 @@ class Demo:
             ],
         )
 
-    def picture(self) -> Path:
-        """Plot the delays."""
-        rows = self.stream.rows()
+    def pictures(self) -> str:
+        """Plot the delays; return the files."""
+        rows = self.rows_written
         path = self.out / "departures.png"
         plot.draw(
             stream.delays(rows, "hour"),
@@ -183,7 +220,8 @@ class Demo:
             self.rows,
             path,
         )
-        return path
+        plot_weather.draw(self.board.hours, self.out / "weather.png")
+        return f"{path} and {self.out / 'weather.png'}"
 
 
 def main() -> int:
@@ -201,8 +239,8 @@ def main() -> int:
         stack.callback(demo.sender.stop)
         demo.run()
         equal = report.show(console, demo.findings())
-        path = demo.picture()
-        demo.say(f"picture: {path}; Parquet, checkpoint, store and logs are beside it")
+        equal &= report.show_second(console, demo.second_act())
+        demo.say(f"pictures: {demo.pictures()}; Parquet, checkpoints, store, logs are beside them")
     return 0 if equal else 1
 
 

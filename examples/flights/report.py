@@ -94,9 +94,25 @@ def show(console: Console, findings: Findings) -> bool:
     console.print(
         Panel(
             f"{findings.rows:,} flights sent, {findings.rows:,} in Parquet, each once, every byte"
-            " the same:\nthe broker was killed with -9 on the way, the query stopped and started"
+            " the same:\nthe broker was killed with -9 on the way, the pipeline stopped and started"
             " again.",
             title="none lost, none doubled",
+            style="green",
+        )
+    )
+    return True
+
+
+def show_second(console: Console, faults: list[str]) -> bool:
+    """Print whether the hours that came back are those in Parquet."""
+    if faults:
+        console.print(Panel("\n".join(faults), title="HOURS DIFFER", style="bold red"))
+        return False
+    console.print(
+        Panel(
+            "Every closed hour with weather came back once, with the flights and minutes of delay"
+            " that Parquet has.",
+            title="windows and join are exact",
             style="green",
         )
     )

@@ -1,52 +1,39 @@
-"""The Spark side: a streaming query from the topic to Parquet by month, and its results."""
+"""The Spark side: pipelines from files, how far they are, and what they wrote."""
 
 from __future__ import annotations
 
+import json
 import os
-import sys
+import threading
 import time
-from ast import literal_eval
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from examples.flights.data import Tally
 
+from pyrmq import pipeline as pipelines
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
-COLUMNS = (
-    "id STRING, year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING,"
-    " flight INT, tailnum STRING, origin STRING, dest STRING, distance INT, hour INT, minute INT"
-)
-ROWS_PER_BATCH = 100_000
+    from pyrmq.pipeline import Pipeline, Report
+
+_SERVER = "127.0.0.1:9876"
+_STOP_S = 60.0
 
 
 def session(log: Path) -> SparkSession:
     """Start Spark on two cores, with its JVM's output in a file."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
+    from pyrmq.spark import session as quiet_session
 
-    builder = SparkSession.builder.master("local[2]").appName("flights")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": "1g",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-    }.items():
-        builder = builder.config(key, value)
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
     with _errors_into(log):
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+        return quiet_session("local[2]", **settings)
 
 
 @contextmanager
@@ -62,89 +49,93 @@ def _errors_into(log: Path) -> Iterator[None]:
         os.close(kept)
 
 
+def pipeline(name: str, name_server: str, folder: Path) -> Pipeline:
+    """Copy a pipeline file of the demo into its output directory, for its name server; load it."""
+    text = (Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
+    copy = folder / f"{name}.toml"
+    copy.write_text(text.replace(_SERVER, name_server), encoding="utf-8")
+    return pipelines.load(copy)
+
+
 @dataclass
-class Stream:
-    """The query from a topic to Parquet.
+class Run:
+    """A pipeline that runs in a thread, and can be stopped and started again.
 
     Args:
         spark: the session.
-        name_server: address of the name server.
-        topic: name of the topic.
-        folder: directory of the Parquet files and the checkpoint.
+        pipeline: what to run.
+        every: how often a batch begins; None to end when what is there is done.
     """
 
     spark: SparkSession
-    name_server: str
-    topic: str
-    folder: Path
-    _query: StreamingQuery | None = None
-    _read: int = 0
+    pipeline: Pipeline
+    every: str | None = None
+    report: Report | None = None
+    _thread: threading.Thread | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _error: BaseException | None = None
 
     def start(self) -> None:
-        """Start the query, from its checkpoint if there is one."""
-        messages = (
-            self.spark.readStream.format("rocketmq")
-            .option("nameServer", self.name_server)
-            .option("topic", self.topic)
-            .option("startingOffsets", "earliest")
-            .option("columns", "body,keys")
-            .option("maxOffsetsPerTrigger", str(ROWS_PER_BATCH))
-            .option("timeoutMs", "60000")
-            .load()
-        )
-        self._query = (
-            messages.selectExpr(
-                f"from_json(cast(body AS string), '{COLUMNS}') AS flight",
-                "keys AS key",
-                "crc32(body) AS checksum",
-            )
-            .select("flight.*", "key", "checksum")
-            .writeStream.format("parquet")
-            .partitionBy("month")
-            .option("path", str(self.folder / "parquet"))
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .start()
-        )
+        """Start it, from its checkpoint if there is one."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.pipeline.name, daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        """Stop the query, even in the middle of a batch."""
-        if self._query is not None:
-            self._query.stop()
-            self._query = None
+        """Stop it, even in the middle of a batch."""
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(_STOP_S)
+            self._thread = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        if self._error is not None:
+            raise RuntimeError(f"pipeline {self.pipeline.name} failed") from self._error
+        if self.report is not None and self.report.error is not None:
+            raise RuntimeError(f"pipeline {self.pipeline.name} failed: {self.report.error}")
+        return self._thread is not None and self._thread.is_alive()
 
     def await_first_batch(self) -> None:
-        """Wait until the query has planned its first batch, and so has found the topic."""
-        while not (self.folder / "checkpoint/offsets/0").exists():
-            self._raise_failure()
+        """Wait until the first batch is planned, and so has found the topic."""
+        while self.alive and not (self._folder / "offsets/0").exists():
             time.sleep(0.1)
-
-    def _raise_failure(self) -> None:
-        failed = self._query.exception() if self._query is not None else None
-        if failed is not None:
-            raise RuntimeError(f"the streaming query failed: {failed}")
 
     @property
     def read(self) -> int:
-        """Return how many messages the query has read, from its offsets."""
-        query = self._query
-        if query is not None:
-            self._raise_failure()
-            progress = query.lastProgress
-            if progress is not None and progress.sources[0].endOffset:
-                # JSON; Spark 4.1 shows it as Python would.
-                self._read = _sum(literal_eval(progress.sources[0].endOffset))
-        return self._read
+        """Return how many messages the finished batches have read, from their offsets."""
+        _ = self.alive
+        last = max(self._finished(), default=None)
+        if last is None:
+            return 0
+        text = (self._folder / "offsets" / str(last)).read_text(encoding="utf-8")
+        return _sum(json.loads(text.splitlines()[2]))
 
     @property
     def batches(self) -> int:
         """Return the number of finished batches."""
-        return sum(
-            not path.name.startswith(".") for path in (self.folder / "checkpoint/commits").glob("*")
-        )
+        return len(self._finished())
 
-    def rows(self) -> DataFrame:
-        """Read the written rows."""
-        return self.spark.read.parquet(str(self.folder / "parquet"))
+    @property
+    def _folder(self) -> Path:
+        return Path(str(self.pipeline.checkpoint)) / "main"
+
+    def _finished(self) -> list[int]:
+        commits = (self._folder / "commits").glob("*")
+        return [int(path.name) for path in commits if path.name.isdecimal()]
+
+    def _run(self) -> None:
+        try:
+            self.report = pipelines.run(
+                self.spark, self.pipeline, every=self.every, stop=self._stop
+            )
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._error = error
 
 
 def _sum(offsets: dict[str, Any]) -> int:
@@ -185,6 +176,16 @@ def delays(rows: DataFrame, by: str) -> pd.DataFrame:
         .orderBy(by)
         .toPandas()
     )
+
+
+def hours(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return flights and minutes of delay by airport and scheduled hour, counted at once."""
+    found = (
+        rows.groupBy("origin", _expr("date_format(time_hour, 'yyyy-MM-dd HH:mm') AS at"))
+        .agg(_expr("count(*) AS flights"), _expr("coalesce(sum(dep_delay), 0) AS minutes"))
+        .collect()
+    )
+    return {(row.origin, row["at"]): (row.flights, row.minutes) for row in found}
 
 
 def _expr(text: str) -> Any:  # noqa: ANN401 - a Spark column

@@ -80,9 +80,9 @@ def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, fold
 
 def times_are_exact(topic: Topic) -> None:
     """Compare offsets by time with the store times of all messages, for every time around them."""
-    from pyrmq.spark.offsets import Bounds, Queue
-    from pyrmq.spark.options import Options
-    from pyrmq.spark.remote import RemoteCluster
+    from pyrmq._tables.brokers.remote import RemoteCluster
+    from pyrmq._tables.offsets import Bounds, Queue
+    from pyrmq._tables.options.topic_options import Options
 
     for number in range(6):
         topic.send(0, [f"{number}-{copy}" for copy in range(1 + number % 3)])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyrmq._tables.offsets import Mark
+from pyrmq._tables.planning.cluster import AbsentBroker, Look
 from pyrmq.errors import TopicNotFound
-from pyrmq.spark.cluster import AbsentBroker, Look
-from pyrmq.spark.offsets import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyrmq.spark.offsets import Bounds, Offsets, Queue
+    from pyrmq._tables.offsets import Bounds, Offsets, Queue
 
 
 @dataclass

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyrmq import Producer, arrow
+from pyrmq._tables.batch import planned
+from pyrmq._tables.errors import SchemaError
+from pyrmq._tables.messages import encode
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.worker import Part, batches
 from pyrmq.arrow.progress import shown
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError, MessageError, TopicNotFound
-from pyrmq.spark.batch import planned
-from pyrmq.spark.errors import SchemaError
-from pyrmq.spark.messages import encode
-from pyrmq.spark.options import Options
-from pyrmq.spark.worker import Part, batches
 from tests.spark.topic import Topic
 
 if TYPE_CHECKING:

@@ -68,7 +68,8 @@ def test_the_arrow_schema_is_sparks_own(spark: SparkSession) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.schema import COLUMNS, arrow_schema, ddl
+    from pyrmq._tables.schema import COLUMNS, ddl
+    from pyrmq.spark.spark_schema import arrow_schema
 
     for text in (ddl(list(COLUMNS)), "body binary NOT NULL, tags string", ddl()):
         schema = StructType.fromDDL(text)

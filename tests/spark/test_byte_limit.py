@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq.spark.byte_limit import limit_bytes
-from pyrmq.spark.offsets import Bounds, Queue, parse_version
+from pyrmq._tables.offsets import Bounds, Queue, parse_version
+from pyrmq._tables.planning.byte_limit import limit_bytes
 from tests.spark.test_progress import A, B, Stream
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from pyrmq import Admin, Producer
-from pyrmq.spark.batch import planned
-from pyrmq.spark.errors import BrokerAway, OffsetError
-from pyrmq.spark.options import Options
-from pyrmq.spark.remote import RemoteCluster
-from pyrmq.spark.schema import COLUMNS, arrow_type
-from pyrmq.spark.worker import Part, batches
+from pyrmq._tables.batch import planned
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.errors import BrokerAway, OffsetError
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.schema import COLUMNS, arrow_type
+from pyrmq._tables.worker import Part, batches
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:

@@ -48,8 +48,10 @@ def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "none lost, none doubled" in done.stdout
     assert "broker killed with -9" in done.stdout
-    assert "query started again from its checkpoint" in done.stdout
-    assert (tmp_path / "departures.png").stat().st_size > 20_000
+    assert "pipeline started again from its checkpoint" in done.stdout
+    assert "windows and join are exact" in done.stdout
+    for picture in ("departures.png", "weather.png"):
+        assert (tmp_path / picture).stat().st_size > 20_000
 
 
 def findings() -> Findings:

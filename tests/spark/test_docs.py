@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Producer
-from pyrmq.spark.option_table import KNOWN, LOG, SINK
-from pyrmq.spark.schema import COLUMNS
+from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
+from pyrmq._tables.schema import COLUMNS
 from pyrmq.testing import cluster
 from tests.test_readme import BLOCKS
 

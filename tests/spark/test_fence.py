@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyrmq.spark.errors import FenceError
+from pyrmq._tables.errors import FenceError
+from pyrmq._tables.offsets import Offsets, Queue
 from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.offsets import Offsets, Queue
 from pyrmq.spark.stamps import Stamps, missing
 
 if TYPE_CHECKING:

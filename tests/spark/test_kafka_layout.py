@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyrmq.spark import kafka
+from pyrmq._tables import kafka
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark")
 
 import pyrmq.pipeline
 import pyrmq.spark
+from pyrmq._tables.offsets import Mark, Position, Queue, to_json
 from pyrmq.spark.figures import Lag, figures_of, lag
 from pyrmq.spark.listener import listen
-from pyrmq.spark.offsets import Mark, Position, Queue, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path

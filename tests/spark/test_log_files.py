@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import Producer
+from pyrmq.cli.main import main
+from pyrmq.pipeline import load, run
+from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.testing import cluster
 from tests.spark.test_read_log import SEGMENT, fill, unpacked
 
@@ -49,6 +52,22 @@ def test_a_directory_gives_the_rows_of_its_broker(spark: SparkSession, running: 
     assert files.count() == pulled.count() == 402
     assert files.exceptAll(pulled).count() == 0
     assert pulled.exceptAll(files).count() == 0
+
+
+def test_a_query_and_a_backfill_read_a_directory(
+    spark: SparkSession, running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = "SELECT count(*) AS n FROM (SELECT body FROM Log0 UNION ALL SELECT body FROM Log1)"
+    assert main(["query", both, str(running.store), "--json"]) == 0
+    assert capsys.readouterr().out == '{"n": 402}\n'
+    assert main(["query", "SELECT * FROM nowhere", str(running.store)]) == 2
+    assert "names no topic of" in (said := capsys.readouterr().err)
+    assert "it has Log0, Log1" in said
+    file = tmp_path / "backfill.toml"
+    text = TEMPLATES["backfill"].replace("/data/store", str(running.store))
+    file.write_text(text.replace('topic = "orders"', 'topic = "Log0,Log1"'))
+    assert run(spark, load(file)).error is None
+    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 402
 
 
 def test_a_real_brokers_directory_and_a_users_schema(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.offsets import (
+from pyrmq._tables.errors import OffsetError
+from pyrmq._tables.offsets import (
     Bounds,
     Mark,
     Position,

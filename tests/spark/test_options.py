@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
+from pyrmq._tables.offsets import Queue
+from pyrmq._tables.options.topic_options import KNOWN, Options
 from pyrmq.errors import RmqError
-from pyrmq.spark.errors import OffsetError, OptionError, SchemaError
-from pyrmq.spark.offsets import Queue
-from pyrmq.spark.options import KNOWN, Options
 
 GIVEN = {"nameserver": "127.0.0.1:9876", "topic": "orders"}
 

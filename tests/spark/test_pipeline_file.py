@@ -95,6 +95,7 @@ def test_lines_of_texts_of_several_lines_are_no_keys() -> None:
         (("[quality]", "[qualities]"), "line 17, key qualities: unknown, did you mean quality?"),
         (("[sink]", "[sink"), "p.toml: no TOML: "),
         (('"h:1"', '"h"'), "line 3, key source.nameServer: host:port is wanted, found: 'h'"),
+        (('nameServer = "h:1"', 'path = "/data"'), "line 3, key source.path: a directory is read"),
         (('name = "shop"', "names = 1"), "line 1, key names: unknown, did you mean name?"),
     ],
 )
@@ -139,8 +140,6 @@ def test_every_template_is_a_pipeline(
 ) -> None:
     assert main(["pipeline", "init", kind]) == 0
     text = capsys.readouterr().out
-    if kind == "backfill":
-        text = text.replace('path = "/data/store"', 'nameServer = "h:1"')
     assert load(written(tmp_path, text)).sink["format"] in {"parquet", "topic", "console"}
 
 

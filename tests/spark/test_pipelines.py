@@ -122,6 +122,24 @@ def test_a_pipeline_that_fails_says_why(
         assert main(["pipeline", "check", str(wrong)]) == 2
 
 
+def test_a_batch_reads_its_source_once_for_both_of_its_topics(
+    spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    """Good rows go to the topic that is read: a second read would find and reject them."""
+    topic, rejected = new_topic(1), new_topic(1)
+    topic.send(0, [*orders(1, 2), Sent(b"no json")])
+    text = FILE.replace("[[step]]", "batch = true\n[[step]]")
+    text = text.replace("id, total * 2 AS twice, keys", "concat('done ', id) AS body")
+    text = text.replace("twice > 0", "body <> 'done 1'").replace('"parquet"', '"topic"')
+    text = text.replace('path = "rows"', f'topic = "{topic.name}"')
+    report = run(spark, load(written(tmp_path, topic, rejected.name, text)))
+    assert (report.error, report.rows, report.rejected) == (None, 3, 2)
+    bodies = [bytes(row.body).decode() for row in topic.read(spark).collect()]
+    assert bodies[3:] == ["done 0"]
+    bad = {bytes(row.body).decode() for row in rejected.read(spark).collect()}
+    assert bad == {"no json", '{"body":"done 1"}'}
+
+
 def test_the_steps_that_are_built_in(spark: SparkSession, new_topic: Callable[..., Topic]) -> None:
     dead = new_topic(1)
     marks = {"DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "orders", "color": "red"}

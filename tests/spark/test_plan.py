@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.offsets import Bounds, Queue
-from pyrmq.spark.plan import PACK_ROWS, Range, limit_rows, pack, ranges_between, rows, split, take
+from pyrmq._tables.errors import OffsetError
+from pyrmq._tables.offsets import Bounds, Queue
+from pyrmq._tables.planning.plan import (
+    PACK_ROWS,
+    Range,
+    limit_rows,
+    pack,
+    ranges_between,
+    rows,
+    split,
+    take,
+)
 
 LARGEST = 2**63 - 1
 LENGTHS = st.lists(st.integers(1, 200_000), min_size=1, max_size=12)

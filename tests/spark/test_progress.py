@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyrmq.spark.errors import BrokerAway, DataLossError, OptionError
-from pyrmq.spark.offsets import Bounds, Position, Queue, parse_version, to_json
-from pyrmq.spark.options import Options
-from pyrmq.spark.plan import rows
-from pyrmq.spark.progress import Progress
+from pyrmq._tables.errors import BrokerAway, DataLossError, OffsetError, OptionError
+from pyrmq._tables.offsets import Bounds, Position, Queue, parse_version, to_json
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.plan import rows
+from pyrmq._tables.planning.progress import Progress
 from tests.spark.fake import FakeClock, FakeCluster
 
 A, B, C = (Queue("t", "b", number) for number in range(3))
@@ -208,6 +208,17 @@ def test_expired_messages_are_an_error_or_are_left_out() -> None:
         stream.progress.tasks(start, end)
     lenient = Stream({A: Bounds(4, 9)}, startingOffsets="earliest", failOnDataLoss="false")
     assert lenient.read(start, end) == [(A, 4, 9)]
+
+
+def test_a_limit_does_not_count_what_has_expired() -> None:
+    """Else a query that was overtaken would take as many batches as limits have expired."""
+    stream = Stream({A: Bounds(0, 5)}, startingOffsets="earliest", failOnDataLoss="false")
+    at = stream.latest(stream.progress.initial())
+    stream.cluster.queues[A] = Bounds(1000, 1100)
+    stream.clock.now += 1
+    end = stream.latest(at, limit=10)
+    assert stream.read(at, end) == [(A, 1000, 1010)]
+    assert stream.read(end, stream.latest(end, limit=10)) == [(A, 1010, 1020)]
 
 
 def test_a_queue_that_seems_shorter_is_waited_for_before_it_counts_as_lost() -> None:
@@ -462,6 +473,25 @@ def test_a_topic_that_is_gone_is_told_once_and_keeps_its_position(
     stream.cluster.made_ms[ON_OTHER] = 1_000_000
     stream.clock.now += 5
     assert stream.read(at, stream.latest(at)) == [(ON_OTHER, 0, 2)]
+
+
+def test_a_checkpoint_of_other_topics_is_refused() -> None:
+    u = Queue("u", "b", 0)
+    both = Stream({A: Bounds(0, 9), u: Bounds(0, 4)}, topic="t,u", startingOffsets="earliest")
+    start = both.progress.initial()
+    end = both.latest(start)
+    text = "positions of topics u, and option topic names t"
+    with pytest.raises(OffsetError, match=text):
+        Stream({A: Bounds(0, 9)}).latest(end)
+    with pytest.raises(OffsetError, match=text):
+        Stream({A: Bounds(0, 9)}).read(start, end)
+    one = Stream({A: Bounds(0, 12)}, failOnDataLoss="false")
+    assert one.read(end, one.latest(end)) == [(A, 9, 12)]
+    # Another topic may come to those that are there: it is read from its beginning.
+    more = Stream({A: Bounds(0, 9), u: Bounds(0, 4), Queue("v", "b", 0): Bounds(0, 2)})
+    more.options = Options.parse({"nameServer": "h:1", "topic": "t,u,v"}, batch=False)
+    more.again()
+    assert more.read(end, more.latest(end)) == [(Queue("v", "b", 0), 0, 2)]
 
 
 def test_a_queue_that_may_not_be_read_any_more_has_its_own_text() -> None:

@@ -11,10 +11,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as spark_filters
 
-from pyrmq.spark.batch import planned
-from pyrmq.spark.narrowing import LARGEST, Narrowing
-from pyrmq.spark.options import Options
-from pyrmq.spark.plan import rows
+from pyrmq._tables.batch import planned
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.narrowing import LARGEST, Narrowing
+from pyrmq._tables.planning.plan import rows
 from pyrmq.spark.pushdown import narrowing_of
 from tests.spark.topic import Sent, Topic
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pyrmq.spark.schema import Layout
+    from pyrmq._tables.schema import Layout
 
 TIME = dt.datetime(2026, 11, 23, 12, 0, 0, 500, tzinfo=dt.UTC)
 TIME_MS = int(TIME.timestamp() * 1000)

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyrmq.spark
+from pyrmq._tables.errors import SchemaError
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError
 from pyrmq.spark.checks import examine_executors
-from pyrmq.spark.errors import SchemaError
 from pyrmq.spark.query import sql, used_columns
 from tests.spark.topic import Sent, Topic
 

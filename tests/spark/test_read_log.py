@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from pyrmq import Producer, TransactionProducer, arrow
+from pyrmq._tables.errors import OffsetError, OptionError
+from pyrmq._tables.logs.log_plan import plan
+from pyrmq._tables.logs.log_worker import log_batches
+from pyrmq._tables.options.log_options import LogOptions, directory_of
 from pyrmq.errors import ConfigError, DataLossError, ProtocolError
-from pyrmq.spark.errors import OffsetError, OptionError
-from pyrmq.spark.log_options import LogOptions, directory_of
-from pyrmq.spark.log_plan import plan
-from pyrmq.spark.log_worker import log_batches
 from pyrmq.testing import cluster
 from tests.reference.golden import GOLDEN
 

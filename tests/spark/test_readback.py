@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pyrmq import Admin, arrow
+from pyrmq._tables.batch import planned
+from pyrmq._tables.errors import BrokerAway, OptionError
+from pyrmq._tables.options.topic_options import Options
 from pyrmq.errors import SendTimeout
-from pyrmq.spark.batch import planned
-from pyrmq.spark.errors import BrokerAway, OptionError
-from pyrmq.spark.options import Options
 from pyrmq.spark.writer import _Task, _Writer
 from pyrmq.testing import cluster
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyrmq import Admin
-from pyrmq.errors import BrokerError, TopicNotFound
-from pyrmq.spark.offsets import Bounds, Queue
-from pyrmq.spark.options import Options
-from pyrmq.spark.remote import RemoteCluster
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.offsets import Bounds, Queue
+from pyrmq._tables.options.topic_options import Options
+from pyrmq.codes import RequestCode
+from pyrmq.errors import BrokerError, ConnectionLost, TopicNotFound
+from pyrmq.remoting import Command
 from tests.spark import checks
 from tests.spark.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyrmq.spark.cluster import Look
+    from pyrmq._tables.planning.cluster import Look
     from pyrmq.testing import Cluster
 
 pytestmark = [pytest.mark.rocketmq(brokers=2, faults=True), pytest.mark.timeout(120)]
@@ -114,6 +116,26 @@ def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
     assert look.gone == {(site.name, "broker-b")}
     assert set(look.bounds) == {a}
     assert not look.away
+
+
+def test_every_broker_is_asked_whether_a_topic_is_compacted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our brokers refuse such topics, so the second one's answer is a real broker's."""
+    body = b'{"topicName":"t","attributes":{"cleanup.policy":"COMPACTION"}}'
+    answers = [[ConnectionLost("away"), Command(0, {}, body)]]
+    asked = []
+
+    def request(code: RequestCode, asks: list[Any], fields: list[Any]) -> list[Any]:
+        asked.append((code, {ask.address for ask in asks}, len(fields)))
+        return answers.pop() if asks else []
+
+    monkeypatch.setattr(site.remote, "_request", request)
+    assert site.remote.compacted([site.name]) == {site.name}
+    both = {broker.address for broker in site.running.brokers}
+    assert asked == [(RequestCode.GET_TOPIC_CONFIG, both, 2)]
+    assert site.remote.compacted([site.name]) == {site.name}
+    assert not asked[1][1], "what is known is not asked again"
 
 
 def test_unknown_and_unreadable_topics_are_errors_or_left_out(

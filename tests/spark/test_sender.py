@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pyrmq import Producer
+from pyrmq._tables.messages import check_columns
+from pyrmq._tables.sender import TableSender
 from pyrmq.errors import ConfigError
-from pyrmq.spark.messages import check_columns
-from pyrmq.spark.sender import TableSender
 from tests.reference import properties as reference
 from tests.spark.topic import Topic
 

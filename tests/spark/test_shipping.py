@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -15,7 +17,11 @@ from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import pyrmq
-from pyrmq.spark.options import Options
+from pyrmq._tables.errors import BrokerAway
+from pyrmq._tables.offsets import Queue
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.plan import Range
+from pyrmq._tables.worker import Part, batches
 from pyrmq.spark.reader import BatchReader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,3 +81,16 @@ def test_the_daemon_has_imported_what_workers_use() -> None:
     )
     wanted = {"pyspark.worker", "pyarrow", "pandas", "pyrmq.spark.stream", "pyrmq.spark.writer"}
     assert wanted <= set(done.stdout.split())
+
+
+def test_an_executor_that_cannot_reach_an_advertised_address_says_so() -> None:
+    given = {"nameServer": "127.0.0.1:1", "topic": "orders"}
+    options = Options.parse(given, batch=True)
+    part = Part("127.0.0.1:2", Range(Queue("orders", "broker-a", 0), 0, 5))
+    schema = pa.schema([pa.field("body", pa.binary())])
+    with pytest.raises(BrokerAway) as caught:
+        list(batches(options, schema, [part], patience_ms=300))
+    text = str(caught.value)
+    assert "127.0.0.1:2" in text
+    assert f"on executor {socket.gethostname()}" in text
+    assert "set brokerIP1 of the broker to one that it can" in text

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyrmq import Admin
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -86,6 +88,14 @@ def test_what_cannot_be_written_fails_at_planning(
     given = {"nameServer": site.name_server, "topic": "Refused", **options}
     with pytest.raises(Exception, match=text):
         frame.write.format("rocketmq").mode("append").options(**given).save()
+
+
+def test_a_topic_that_takes_no_messages_fails_the_write(spark: SparkSession, topic: Topic) -> None:
+    with Admin(name_server=topic.name_server) as admin:
+        admin.create_topic(topic.name, queues=4, perm=4)
+    with pytest.raises(Exception, match=rf"topic `?{topic.name}"):
+        write(spark.range(1).selectExpr("'x' as body"), topic)
+    assert bodies(spark, topic) == []
 
 
 def test_a_topic_cannot_be_overwritten(spark: SparkSession, topic: Topic) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrmq.spark.offsets import Bounds, Queue
-from pyrmq.spark.times import first_at
+from pyrmq._tables.brokers.times import first_at
+from pyrmq._tables.offsets import Bounds, Queue
 
 A, B = Queue("t", "b", 0), Queue("t", "b", 1)
 TIMES = st.lists(st.integers(0, 12), max_size=40).map(sorted)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyrmq._core import Command, Connections
-from pyrmq.spark.options import Options
-from pyrmq.spark.remote import RemoteCluster
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.options.topic_options import Options
 from tests.reference import record as reference
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyrmq._tables.options.option_values import ago
+from pyrmq._tables.schema import COLUMNS, DEFAULT, arrow_type, known
 from pyrmq.errors import ConfigError
-from pyrmq.spark.option_values import ago
-from pyrmq.spark.schema import COLUMNS, DEFAULT, arrow_type, known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyrmq._tables.errors import OptionError
+from pyrmq._tables.logs.log_plan import plan
+from pyrmq._tables.logs.log_worker import log_batches
+from pyrmq._tables.options.log_options import LogOptions
 from pyrmq.arrow.arguments import moment, schema_of
 from pyrmq.arrow.progress import shown
-from pyrmq.spark.errors import OptionError
-from pyrmq.spark.log_options import LogOptions
-from pyrmq.spark.log_plan import plan
-from pyrmq.spark.log_worker import log_batches
 
 if TYPE_CHECKING:
     import os

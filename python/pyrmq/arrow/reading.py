@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyrmq._tables.batch import planned
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.progress import Progress
+from pyrmq._tables.worker import Part, batches
 from pyrmq.arrow.arguments import moment, schema_of
 from pyrmq.arrow.progress import shown
-from pyrmq.spark.batch import planned
-from pyrmq.spark.options import Options
-from pyrmq.spark.progress import Progress
-from pyrmq.spark.remote import RemoteCluster
-from pyrmq.spark.worker import Part, batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from pyrmq.spark.plan import Range
+    from pyrmq._tables.planning.plan import Range
 
 __all__ = ["follow", "read", "scan"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyrmq._tables.messages import check_columns
+from pyrmq._tables.sender import TableSender
 from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
-from pyrmq.spark.messages import check_columns
-from pyrmq.spark.sender import TableSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyrmq.spark.sender import BadRow
+    from pyrmq._tables.sender import BadRow
 
 __all__ = ["send"]
 

@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_name_server, parser, seconds
@@ -48,6 +49,9 @@ def _query(given: argparse.Namespace) -> int:
     from pyrmq.spark.query import sql
 
     options = {"nameServer": given.name_server}
+    if given.directory is not None:
+        # A path without a slash would be a topic.
+        options = {"path": str(Path(given.directory).absolute())}
     for option, text in (("startingTimestamp", given.since), ("endingTimestamp", given.until)):
         if text is not None:
             options[option] = str(round(moment(text).timestamp() * 1000))
@@ -118,6 +122,12 @@ def _add_spark(to: argparse.ArgumentParser) -> None:
 def _query_parser() -> argparse.ArgumentParser:
     made = parser("query", "Run SQL over topics, with a Spark of its own (extra spark-local).")
     made.add_argument("sql", metavar="SQL", help="topics are tables: SELECT * FROM orders")
+    made.add_argument(
+        "directory",
+        metavar="DIR",
+        nargs="?",
+        help="a broker's store directory, or its commit log: read it instead of a cluster",
+    )
     made.add_argument("--since", help="messages stored since then: 1h, 30m, 7d, or an ISO time")
     made.add_argument("--until", help="messages stored before then")
     made.add_argument(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.offsets import Position, parse_version
+from pyrmq._tables.options.topic_options import Options
 from pyrmq.spark.figures import Lag
-from pyrmq.spark.offsets import Position, parse_version
-from pyrmq.spark.options import Options
-from pyrmq.spark.remote import RemoteCluster
 
 if TYPE_CHECKING:
     from pyrmq.pipeline.file import Pipeline
@@ -56,11 +56,14 @@ def status(pipeline: Pipeline) -> PipelineStatus:
 
     Raises:
         RmqError: no name server answers.
+        PipelineError: the pipeline reads a directory, or its checkpoint is elsewhere.
 
     Example:
         >>> str(status(load("orders.toml")))  # doctest: +SKIP
         'orders: batch 7 done, 12 s ago, no lag'
     """
+    if "path" in pipeline.source:
+        pipeline.fail("source", "path", "a directory is read as a whole: there is no status")
     if "://" in str(pipeline.checkpoint):
         pipeline.fail("sink", "checkpoint", "the status needs a checkpoint on this machine")
     folder = Path(str(pipeline.checkpoint))

@@ -29,13 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
+from pyrmq._tables.options.log_options import LogOptions
+from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
+from pyrmq._tables.options.option_values import TOPIC_NAME
+from pyrmq._tables.options.sink_options import SinkOptions
+from pyrmq._tables.options.topic_options import Options
 from pyrmq.pipeline.errors import PipelineError
 from pyrmq.pipeline.lines import Place, find_lines
-from pyrmq.spark.errors import OffsetError, OptionError, SchemaError
-from pyrmq.spark.option_table import KNOWN, SINK
-from pyrmq.spark.option_values import TOPIC_NAME
-from pyrmq.spark.options import Options
-from pyrmq.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -168,13 +169,15 @@ class _Reader:
 
     def source(self) -> tuple[dict[str, str], dict[str, Any]]:
         given = self.content["source"]
-        self.known(given, (*_SOURCE_OWN, *KNOWN), "source")
+        self.known(given, (*_SOURCE_OWN, *(LOG if "path" in given else KNOWN)), "source")
         own = self.typed(
             {k: v for k, v in given.items() if k in _SOURCE_OWN}, _SOURCE_OWN, "source"
         )
         options = {name: _text(value) for name, value in given.items() if name not in own}
         if "path" in own:
             options["path"] = self.absolute(own["path"])
+            if not own.get("batch"):
+                self.fail(("source", 0, "path"), "a directory is read as a whole: add batch = true")
         if not own.get("batch"):
             # A pipeline that is run again goes on where it stood, and begins with all there is.
             options.setdefault("startingOffsets", "earliest")
@@ -220,8 +223,9 @@ class _Reader:
         return made
 
     def check_options(self, made: Pipeline) -> None:
+        parse = LogOptions.parse if "path" in made.source else Options.parse
         try:
-            Options.parse(made.source, batch=made.batch)
+            parse(made.source, batch=made.batch)
         except OptionError as error:
             self.fail(("source", 0, error.option), str(error).partition(": ")[2])
         except (OffsetError, SchemaError) as error:

@@ -31,9 +31,11 @@ class Frames:
         rows: rows for the sink.
         rejected: messages for the topic of rejected rows, or None.
         counts: observations of a batch read; a stream has them in its progress.
+        source: the messages as they were read.
     """
 
     rows: DataFrame
+    source: DataFrame
     rejected: DataFrame | None = None
     counts: list[Observation] = field(default_factory=list)
 
@@ -46,7 +48,7 @@ def frames_of(spark: SparkSession, pipeline: Pipeline) -> Frames:
     """
     with _at(pipeline, "source", ""):
         reader = spark.read if pipeline.batch else spark.readStream
-        frame = reader.format("rocketmq").options(**pipeline.source).load()
+        source = frame = reader.format("rocketmq").options(**pipeline.source).load()
     counts: list[Observation] = []
     unreadable: DataFrame | None = None
     if pipeline.json is not None:
@@ -60,8 +62,8 @@ def frames_of(spark: SparkSession, pipeline: Pipeline) -> Frames:
         judged = frame.withColumn(_WHY, _judgement(pipeline))
     rows = _passed(pipeline, judged, counts)
     if pipeline.reject in {"drop", "fail"}:
-        return Frames(rows, None, counts)
-    return Frames(rows, _rejected(pipeline, judged, unreadable), counts)
+        return Frames(rows, source, None, counts)
+    return Frames(rows, source, _rejected(pipeline, judged, unreadable), counts)
 
 
 def _readable(pipeline: Pipeline, checked: DataFrame, counts: list[Observation]) -> DataFrame:

@@ -13,6 +13,7 @@ from pyrmq.spark.listener import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +27,7 @@ __all__ = ["check", "run"]
 _PAUSE_S = 0.2
 _LISTENER_S = 10.0
 _RAISED = "[USER_RAISED_EXCEPTION]"
+_CALL = "An error occurred while calling"
 _SHOWN = 500
 
 
@@ -65,8 +67,8 @@ def missing_topics(pipeline: Pipeline) -> list[str]:
     Raises:
         NameServerUnreachable: no name server answers.
     """
+    from pyrmq._tables.options.sink_options import SinkOptions
     from pyrmq.admin import Admin
-    from pyrmq.spark.sink_options import SinkOptions
 
     targets = []
     if pipeline.sink["format"] == "topic":
@@ -76,7 +78,7 @@ def missing_topics(pipeline: Pipeline) -> list[str]:
     missing = []
     for given in targets:
         options = SinkOptions.parse(given, has_topic_column=True)
-        with Admin(name_server=options.name_server) as admin:
+        with Admin(name_server=options.name_server, **options.security.arguments()) as admin:
             if options.topic is not None and options.topic not in admin.topics():
                 missing.append(options.topic)
     return missing
@@ -91,8 +93,8 @@ def _check_sink(pipeline: Pipeline, frames: Frames) -> None:
                     "sink", "partitionBy", f"no column {column}: there are {sorted(names)}"
                 )
         return
+    from pyrmq._tables.messages import check_columns
     from pyrmq.errors import ConfigError
-    from pyrmq.spark.messages import check_columns
 
     types = {field.name: field.dataType.simpleString() for field in frames.rows.schema.fields}
     try:
@@ -107,6 +109,7 @@ def run(
     *,
     every: str | None = None,
     on_batch: Callable[[BatchFigures], None] | None = None,
+    stop: Event | None = None,
 ) -> Report:
     """Run a pipeline to its end, and write its report beside the checkpoint.
 
@@ -115,6 +118,8 @@ def run(
         pipeline: from `load`.
         every: run without end, a batch so often (``10s``); None: until what is there is done.
         on_batch: gets the figures of each batch.
+        stop: ends the run when another thread sets it, also in the middle of a batch: the next run
+            begins with that batch. A batch read is not interrupted.
 
     Returns:
         What it did; its error is None if it succeeded.
@@ -126,6 +131,7 @@ def run(
         >>> run(spark, load("orders.toml")).rows  # doctest: +SKIP
         30000
     """
+    _activate(spark)
     frames = frames_of(spark, pipeline)
     _check_sink(pipeline, frames)
     report = Report(pipeline.name)
@@ -134,7 +140,7 @@ def run(
         if pipeline.batch:
             _run_batch(pipeline, frames, report)
         else:
-            _run_stream(spark, pipeline, frames, report, every, on_batch)
+            _run_stream(spark, pipeline, frames, report, every, on_batch, stop)
     except KeyboardInterrupt:
         raise
     except Exception as error:  # noqa: BLE001 - the report says why the run failed
@@ -147,13 +153,29 @@ def run(
     return report
 
 
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread.
+
+    Spark looks for a sink in Python only there, and a thread begins without one: it would say
+    DATA_SOURCE_NOT_FOUND.
+    """
+    spark.createDataFrame([], "nothing INT")
+
+
 def _run_batch(pipeline: Pipeline, frames: Frames, report: Report) -> None:
-    _batch_sink(pipeline, frames.rows)
-    for observation in frames.counts:
-        report.count(observation.get)
     if frames.rejected is not None:
-        options = _reject_options(pipeline)
-        frames.rejected.write.format("rocketmq").mode("append").options(**options).save()
+        # Both writes are of one read: a second one would end elsewhere, and cost as much again.
+        frames.source.persist()
+    try:
+        _batch_sink(pipeline, frames.rows)
+        for observation in frames.counts:
+            report.count(observation.get)
+        if frames.rejected is not None:
+            options = _reject_options(pipeline)
+            frames.rejected.write.format("rocketmq").mode("append").options(**options).save()
+    finally:
+        if frames.rejected is not None:
+            frames.source.unpersist()
 
 
 def _batch_sink(pipeline: Pipeline, rows: DataFrame) -> None:
@@ -180,6 +202,7 @@ def _run_stream(
     report: Report,
     every: str | None,
     on_batch: Callable[[BatchFigures], None] | None,
+    stop: Event | None,
 ) -> None:
     def told(figures: BatchFigures) -> None:
         if figures.query == pipeline.name:
@@ -198,7 +221,10 @@ def _run_stream(
         while any(query.isActive for query in queries):
             for query in queries:
                 _raise_failure(query)
-            time.sleep(_PAUSE_S)
+            if stop is not None and stop.wait(_PAUSE_S):
+                return
+            if stop is None:
+                time.sleep(_PAUSE_S)
         for query in queries:
             _raise_failure(query)
         _await_listener(queries[0], last)
@@ -265,4 +291,7 @@ def _cause(error: BaseException) -> str:
     ours = [line for line in lines if line.startswith("pyrmq.")]
     if raised or ours:
         return (raised or ours)[-1][:_SHOWN]
+    if lines and lines[0].startswith(_CALL):
+        # Py4J puts the Java exception into the second line.
+        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
     return (lines or [type(error).__name__])[0][:_SHOWN]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyrmq
+from pyrmq._tables.options.option_values import OptionValues
 from pyrmq.admin import Admin
 from pyrmq.errors import ConfigError, RmqError
-from pyrmq.spark.option_values import OptionValues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,73 +1,14 @@
-"""What the Spark source raises, each error with what happened, where, and what to do.
-
-They stand under `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an
-executor Spark turns them into text, so everything a person needs is in the message.
-"""
+"""The errors of the Spark source and sink, and of `pyrmq.arrow`."""
 
 from __future__ import annotations
 
-from pyrmq.errors import ConfigError, DataLossError, RmqError
+from pyrmq._tables.errors import (
+    BrokerAway,
+    DataLossError,
+    FenceError,
+    OffsetError,
+    OptionError,
+    SchemaError,
+)
 
 __all__ = ["BrokerAway", "DataLossError", "FenceError", "OffsetError", "OptionError", "SchemaError"]
-
-
-class OptionError(ConfigError):
-    """An option is unknown, missing, contradictory or has a value it cannot have.
-
-    Example:
-        >>> raise OptionError("topic", "is missing: name the topic to read")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.OptionError: option topic: is missing: name the topic to read
-    """
-
-    def __init__(self, option: str, problem: str) -> None:
-        """Keep the option's name beside the text; the value is shown only by `problem`."""
-        super().__init__(f"option {option}: {problem}")
-        self.option = option
-
-
-class SchemaError(ConfigError):
-    """A user schema names a column that does not exist, or gives it a type it does not have.
-
-    Example:
-        >>> raise SchemaError("column bdy: unknown, did you mean body?")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.SchemaError: column bdy: unknown, did you mean body?
-    """
-
-
-class BrokerAway(RmqError):
-    """A broker whose messages a read needs is out of the route or does not answer.
-
-    Nothing is lost: its positions stay in the checkpoint, and a restart goes on from there.
-
-    Example:
-        >>> raise BrokerAway("broker broker-b (10.0.0.2:10911): away for 600 s")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.BrokerAway: broker broker-b (10.0.0.2:10911): away for 600 s
-    """
-
-
-class OffsetError(RmqError):
-    """Offsets do not fit the topic, each other, or the form that offsets are written in.
-
-    Example:
-        >>> raise OffsetError("topic orders, broker broker-a, queue 9: does not exist")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.OffsetError: topic orders, broker broker-a, queue 9: does not exist
-    """
-
-
-class FenceError(RmqError):
-    """The files of an exactly-once sink do not fit its topic or its checkpoint.
-
-    Example:
-        >>> raise FenceError("/data/checkpoint/pyrmq-sink belongs to a sink of topic orders")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.FenceError: /data/checkpoint/pyrmq-sink belongs to a sink of topic orders
-    """

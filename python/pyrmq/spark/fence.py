@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from pyrmq.spark.errors import FenceError
-from pyrmq.spark.offsets import Position, parse_version, to_json
+from pyrmq._tables.errors import FenceError
+from pyrmq._tables.offsets import Position, parse_version, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyrmq.spark.offsets import Offsets
+    from pyrmq._tables.offsets import Offsets
 
 __all__ = ["Begun", "Fence"]
 

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.offsets import Position, Queue, parse_version
+from pyrmq._tables.errors import OffsetError
+from pyrmq._tables.offsets import Position, Queue, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +30,8 @@ class Lag:
     Attributes:
         rows: offsets that wait in all queues; None while Spark does not say (4.1).
         queues: offsets that wait, by queue, without the queues where none does.
-        oldest_s: the oldest waiting message is at most so many seconds old; None when none waits
-            or it is not known.
+        oldest_s: upper bound of the age of the oldest waiting message, in seconds; None when none
+            waits or it is not known.
     """
 
     rows: int | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json as jsonlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyrmq._tables.errors import SchemaError
 from pyrmq.errors import ConfigError
-from pyrmq.spark.errors import SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from pyrmq.spark import worker
-from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.log_plan import LogPiece, plan
-from pyrmq.spark.log_worker import log_batches
-from pyrmq.spark.schema import arrow_schema, projection
+from pyrmq._tables import worker
+from pyrmq._tables.errors import OffsetError
+from pyrmq._tables.logs.log_plan import LogPiece, plan
+from pyrmq._tables.logs.log_worker import log_batches
+from pyrmq.spark.spark_schema import arrow_schema, projection
 from pyrmq.spark.stream import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.log_options import LogOptions
+    from pyrmq._tables.options.log_options import LogOptions
 
 __all__ = ["LogBatchReader", "LogPartition", "LogStreamReader"]
 
@@ -141,7 +141,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _oldest(options: LogOptions) -> int:
     """Position of the log's first byte: what is there is not read."""
-    from pyrmq.spark.log_plan import LogDirectory
+    from pyrmq._tables.logs.log_plan import LogDirectory
 
     files = LogDirectory(options.directory).files()
     return files[0][1] if files else 0

@@ -19,15 +19,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyrmq.spark.narrowing import LARGEST, Narrowing
-from pyrmq.spark.schema import COLUMNS
+from pyrmq._tables.planning.narrowing import LARGEST, Narrowing
+from pyrmq._tables.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyspark.sql.datasource import Filter
 
-    from pyrmq.spark.schema import Layout
+    from pyrmq._tables.schema import Layout
 
 __all__ = ["narrowing_of"]
 

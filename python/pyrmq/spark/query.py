@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyrmq._tables.logs.log_plan import plan
+from pyrmq._tables.options.log_options import LogOptions, directory_of
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.schema import COLUMNS
 from pyrmq.admin import Admin
 from pyrmq.errors import ConfigError
-from pyrmq.spark.options import Options
-from pyrmq.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +36,8 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
         spark: a session; temporary views of the topics' names are made in it.
         text: SQL. A topic is named like a table, in backticks if it has other characters than
             letters, digits and underscores.
-        options: options of ``format("rocketmq")`` for all topics, without topic and columns.
+        options: options of ``format("rocketmq")`` for all topics, without topic and columns; with
+            ``path`` the topics are those of a directory of log files.
 
     Raises:
         OptionError: a wrong option.
@@ -43,18 +46,27 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
     Example:
         >>> sql(spark, "SELECT tags, count(*) FROM orders GROUP BY tags", {})  # doctest: +SKIP
     """
-    checked = Options.parse({**options, "topic": "any"}, batch=True)
-    with Admin(name_server=checked.name_server) as admin:
-        topics = _named(text, admin.topics())
+    there, where, shown_by = _topics(options)
+    topics = _named(text, there)
     if not topics:
-        raise ConfigError(
-            f"the query names no topic of {checked.name_server}: `pyrmq topic list` shows them"
-        )
+        raise ConfigError(f"the query names no topic of {where}: {shown_by}")
     _make_views(spark, topics, options, dict.fromkeys(topics, tuple(COLUMNS)))
     whole = spark.sql(text)
     columns = used_columns(whole, topics)
     _make_views(spark, topics, options, columns)
     return spark.sql(text)
+
+
+def _topics(options: Mapping[str, str]) -> tuple[Iterable[str], str, str]:
+    """Return the topics that can be queried, where they are, and how to see them."""
+    directory = directory_of(options)
+    if directory is not None:
+        pieces, _ = plan(LogOptions.parse(options, batch=True))
+        found = sorted({topic for piece in pieces for topic in piece.topics})
+        return found, directory, f"it has {', '.join(found) or 'none'}"
+    checked = Options.parse({**options, "topic": "any"}, batch=True)
+    with Admin(name_server=checked.name_server, **checked.security.arguments()) as admin:
+        return admin.topics(), checked.name_server, "`pyrmq topic list` shows them"
 
 
 def used_columns(frame: DataFrame, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:

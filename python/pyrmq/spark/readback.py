@@ -6,18 +6,18 @@ import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyrmq._core import Connections, RangeReader
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.errors import BrokerAway
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.cluster import await_brokers
 from pyrmq.errors import TopicNotFound
-from pyrmq.spark.cluster import await_brokers
-from pyrmq.spark.errors import BrokerAway
-from pyrmq.spark.options import Options
-from pyrmq.spark.remote import RemoteCluster
 from pyrmq.spark.stamps import PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyrmq.spark.offsets import Bounds, Offsets, Queue
-    from pyrmq.spark.sink_options import SinkOptions
+    from pyrmq._tables.offsets import Bounds, Offsets, Queue
+    from pyrmq._tables.options.sink_options import SinkOptions
 
 _Range: TypeAlias = tuple[str, str, str, int, int, int]
 
@@ -79,7 +79,7 @@ def _names_in(options: SinkOptions, ranges: list[_Range], prefix: str) -> set[st
     from pyrmq._client.arrow import batch
 
     reader = RangeReader(
-        Connections(),
+        Connections(**options.security.native()),
         ranges,
         ["properties"],
         group=options.group,
@@ -109,6 +109,7 @@ def _bounds(
         "timeoutMs": str(options.timeout_ms),
         "readFrom": "master",
         "brokers": ",".join(brokers),
+        **options.security.options(),
     }
     asked = Options.parse(given, batch=True)
     cluster = RemoteCluster(asked)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyrmq.spark import worker
-from pyrmq.spark.batch import planned
-from pyrmq.spark.schema import arrow_schema, projection
+from pyrmq._tables import worker
+from pyrmq._tables.batch import planned
+from pyrmq._tables.worker import Part
 from pyrmq.spark.shipping import Shipped
-from pyrmq.spark.worker import Part
+from pyrmq.spark.spark_schema import arrow_schema, projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.narrowing import Narrowing
-    from pyrmq.spark.options import Options
-    from pyrmq.spark.plan import Range
+    from pyrmq._tables.options.topic_options import Options
+    from pyrmq._tables.planning.narrowing import Narrowing
+    from pyrmq._tables.planning.plan import Range
 
 __all__ = ["BatchReader", "PushdownReader", "RangePartition"]
 

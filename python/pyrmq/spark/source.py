@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyrmq.spark import schema as columns
-from pyrmq.spark.log_options import LogOptions, directory_of
-from pyrmq.spark.options import Options
+from pyrmq._tables import schema as columns
+from pyrmq._tables.options.log_options import LogOptions, directory_of
+from pyrmq._tables.options.topic_options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

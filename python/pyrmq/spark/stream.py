@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from pyrmq.spark import worker
-from pyrmq.spark.offsets import parse_version
-from pyrmq.spark.option_values import LARGEST
-from pyrmq.spark.progress import Progress
+from pyrmq._tables import worker
+from pyrmq._tables.offsets import parse_version
+from pyrmq._tables.options.option_values import LARGEST
+from pyrmq._tables.planning.progress import Progress
 from pyrmq.spark.reader import RangePartition
-from pyrmq.spark.schema import arrow_schema, projection
 from pyrmq.spark.shipping import Shipped
+from pyrmq.spark.spark_schema import arrow_schema, projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.options import Options
-    from pyrmq.spark.remote import RemoteCluster
+    from pyrmq._tables.brokers.remote import RemoteCluster
+    from pyrmq._tables.options.topic_options import Options
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -122,7 +122,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planning(self) -> Progress:
         if self._progress is None:
-            from pyrmq.spark.remote import RemoteCluster
+            from pyrmq._tables.brokers.remote import RemoteCluster
 
             self._cluster = RemoteCluster(self.options)
             self._progress = Progress(self.options, self._cluster)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, cast
 
-from pyrmq.spark.schema import ddl
+from pyrmq._tables.schema import ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +66,11 @@ def read_topic(
     """
     import pyarrow as pa
 
-    from pyrmq.spark.batch import planned
-    from pyrmq.spark.option_values import ago
-    from pyrmq.spark.options import Options
-    from pyrmq.spark.schema import COLUMNS, DEFAULT, arrow_type
-    from pyrmq.spark.worker import Part, batches
+    from pyrmq._tables.batch import planned
+    from pyrmq._tables.options.option_values import ago
+    from pyrmq._tables.options.topic_options import Options
+    from pyrmq._tables.schema import COLUMNS, DEFAULT, arrow_type
+    from pyrmq._tables.worker import Part, batches
 
     options_of = {"since": "startingTimestamp", "until": "endingTimestamp"}
     given = {"nameServer": names, "topic": topic} | {

@@ -23,16 +23,16 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pyrmq._tables import kafka
+from pyrmq._tables.errors import FenceError, OptionError, SchemaError
+from pyrmq._tables.messages import COLUMNS, DELAYS, check_columns
+from pyrmq._tables.options.sink_options import SinkOptions
+from pyrmq._tables.sender import BadRow, TableSender
 from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
-from pyrmq.spark import kafka
-from pyrmq.spark.errors import FenceError, OptionError, SchemaError
 from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.messages import COLUMNS, DELAYS, check_columns
 from pyrmq.spark.readback import names_in_topic, topic_ends
-from pyrmq.spark.sender import BadRow, TableSender
 from pyrmq.spark.shipping import Shipped
-from pyrmq.spark.sink_options import SinkOptions
 from pyrmq.spark.stamps import PROPERTY, Stamps, missing
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from pyrmq._tables.options.security import Security
+
 __all__ = ["BatchWriter", "Sent", "StreamWriter"]
 
 _log = logging.getLogger("pyrmq.spark")
-_producers: dict[tuple[int, str, str, bool], Producer] = {}
+_producers: dict[tuple[int, str, str, bool, Security], Producer] = {}
 _SHOWN = 200
 _RETRIES = 2
 
@@ -313,13 +315,17 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def _producer(options: SinkOptions) -> Producer:
     """Return this process's producer: a worker is forked, and its parent's is not its own."""
     # The group is in the namespace.
-    key = (os.getpid(), options.name_server, options.group, options.exactly_once)
+    key = (
+        *(os.getpid(), options.name_server, options.group, options.exactly_once),
+        options.security,
+    )
     if key not in _producers:
         producer = Producer(
             name_server=options.name_server,
             group=options.group,
             namespace=options.namespace,
             send_timeout=options.timeout_ms / 1000,
+            **options.security.arguments(),
             # A retry could store a message a second time. The task's next attempt reads back first.
             retries=0 if options.exactly_once else _RETRIES,
         )

@@ -1,0 +1,1 @@
+"""What brokers and name servers say: routes, offsets, times."""

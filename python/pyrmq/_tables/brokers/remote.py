@@ -1,0 +1,437 @@
+"""A real cluster as the driver asks it: all brokers at once, each with its own deadline.
+
+A broker that does not answer delays nobody: a look waits for it `_LOOK_MS` at most, and while it is
+away it is asked only every `_PROBE_S`. A call that needs an answer asks again until ``timeoutMs``
+has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pyrmq import _core
+from pyrmq._tables.brokers.routes import Routes
+from pyrmq._tables.brokers.times import first_at
+from pyrmq._tables.brokers.wire import (
+    Fields,
+    group_fields,
+    pull_fields,
+    read_attributes,
+    read_mark,
+    read_size,
+    read_stats,
+)
+from pyrmq._tables.offsets import Bounds, Mark, Offsets, Queue
+from pyrmq._tables.planning.cluster import AbsentBroker, Look
+from pyrmq.admin import Admin
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.errors import (
+    BrokerBusy,
+    BrokerError,
+    ConnectionLost,
+    NameServerUnreachable,
+    ProtocolError,
+    RequestTimeout,
+    RmqError,
+    ServiceUnavailable,
+    TopicNotFound,
+)
+from pyrmq.remoting import Command, answer_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from pyrmq._tables.options.topic_options import Options
+
+__all__ = ["RemoteCluster"]
+
+_LOOK_MS = 1000
+_PROBE_S = 2.0
+_PROBE_MS = 500
+_REQUEST_MS = 5000
+_NAMES_S = 2.0
+_PAUSE_S = (0.05, 0.1, 0.2, 0.5)
+_PASSING = (
+    ConnectionLost,
+    RequestTimeout,
+    NameServerUnreachable,
+    BrokerBusy,
+    ServiceUnavailable,
+)
+
+_log = logging.getLogger("pyrmq.spark")
+
+_Answer = TypeVar("_Answer")
+
+
+class _Ask(NamedTuple):
+    topic: str
+    broker: str
+    address: str
+    queues: range
+
+
+@dataclass
+class RemoteCluster:
+    """The cluster behind the name servers of some options.
+
+    Args:
+        options: name servers and time-outs.
+
+    Example:
+        >>> RemoteCluster(options).look(["orders"]).bounds  # doctest: +SKIP
+        {Queue(topic='orders', broker='broker-a', queue_id=0): Bounds(lowest=0, highest=12)}
+    """
+
+    options: Options
+    _connections: _core.Connections = field(init=False)
+    _routes: Routes = field(init=False)
+    _away: dict[str, tuple[float, AbsentBroker]] = field(default_factory=dict, init=False)
+    _unreadable: set[str] = field(default_factory=set, init=False)
+    _policies: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare to ask; nothing is sent yet."""
+        self._timeout_ms = min(_REQUEST_MS, self.options.timeout_ms)
+        self._connections = _core.Connections(
+            connect_timeout_ms=_LOOK_MS, **self.options.security.native()
+        )
+        self._admin = Admin(
+            name_server=self.options.name_server,
+            timeout=min(_NAMES_S, self._timeout_ms / 1000),
+            **self.options.security.arguments(),
+        )
+        self._routes = Routes(self.options, self._admin)
+
+    def topics(self, *, system: bool) -> list[str]:
+        """List every topic that the name server knows, with or without system topics.
+
+        Raises:
+            NameServerUnreachable: no name server answers.
+        """
+        return self._patiently(lambda: self._routes.topics(system=system))
+
+    def look(
+        self,
+        topics: Iterable[str],
+        *,
+        expected: Iterable[Queue] = (),
+        lenient: bool = False,
+        fresh: bool = False,
+    ) -> Look:
+        """Ask every broker of these topics once; arguments and errors as `Cluster.look`."""
+        asks, away = self._asks(topics, expected, lenient=lenient, fresh=fresh)
+        bounds: dict[Queue, Bounds] = {}
+        gone: set[tuple[str, str]] = set()
+        fields: list[tuple[Fields, int]] = [
+            ({"topic": ask.topic}, self._patience(ask.broker)) for ask in asks
+        ]
+        answers = self._request(RequestCode.GET_TOPIC_STATS_INFO, asks, fields)
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, TopicNotFound):
+                gone.add((ask.topic, ask.broker))
+                self._away.pop(ask.broker, None)
+            elif isinstance(answer, _PASSING):
+                away[ask.broker] = AbsentBroker(ask.address, str(answer))
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                try:
+                    held = self._bounds_of(ask, read_stats(answer.body, ask.broker))
+                except _PASSING as error:
+                    away[ask.broker] = AbsentBroker(ask.address, str(error))
+                    continue
+                self._away.pop(ask.broker, None)
+                bounds.update(held)
+        for broker, cause in away.items():
+            self._away[broker] = (time.monotonic(), cause)
+        away.update({name: cause for name, (_, cause) in self._away.items()})
+        silent = {queue for queue in bounds if queue.broker in away}
+        kept = {queue: held for queue, held in sorted(bounds.items()) if queue not in silent}
+        asked = {ask.broker for ask in asks}
+        return Look(kept, away, frozenset(gone), frozenset(asked & self._routes.slaves))
+
+    def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """Return the message before each position, where there is one and its broker answers."""
+        before = {
+            queue: offset - 1
+            for queue, offset in positions.items()
+            if offset > 0 and queue.broker not in self._away
+        }
+        try:
+            return self._peek(before, all_of=False)
+        except ConnectionLost:
+            return {}
+
+    def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
+        """Return the stored bytes of messages, without those that cannot be had now."""
+        asked = [probe for probe in probes if probe[0].broker not in self._away]
+        try:
+            bodies = self._messages(asked)
+        except ConnectionLost:
+            return {}
+        return {
+            probe: read_size(body)
+            for probe, body in zip(asked, bodies, strict=True)
+            if isinstance(body, bytes)
+        }
+
+    def compacted(self, topics: Collection[str]) -> set[str]:
+        """Return the topics with compaction; all brokers of a topic are asked, once.
+
+        One of them may be away, or not have the attribute yet: what any of them says counts.
+        """
+        asks = []
+        for topic in topics:
+            route = None if topic in self._policies else self._routes.of(topic)
+            if route is not None:
+                asks += [_Ask(topic, "", at, range(0)) for at in route.addresses.values()]
+        fields: list[tuple[Fields, int]] = [({"topic": a.topic}, self._timeout_ms) for a in asks]
+        answers = self._request(RequestCode.GET_TOPIC_CONFIG, asks, fields)
+        for ask, answer in zip(asks, answers, strict=True):
+            if isinstance(answer, _PASSING):
+                continue
+            # Brokers before 5.0 know neither the request nor compaction.
+            known = {} if isinstance(answer, Exception) else read_attributes(answer.body)
+            if self._policies.get(ask.topic) != "COMPACTION":
+                self._policies[ask.topic] = known.get("cleanup.policy", "DELETE")
+        return {topic for topic in topics if self._policies.get(topic) == "COMPACTION"}
+
+    def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
+        """Return each queue's first offset stored at or after a time; its end if there is none.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+        queues = list(bounds)
+        fields: list[Fields] = [
+            {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp_ms}
+            for queue in queues
+        ]
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        hints = self._patiently(lambda: self._offsets_once(code, queues, fields))
+
+        def store_times(wanted: dict[Queue, int]) -> dict[Queue, int]:
+            marks = self._patiently(lambda: self._peek(wanted, all_of=True))
+            return {queue: mark.stored_ms for queue, mark in marks.items()}
+
+        return first_at(bounds, dict(zip(queues, hints, strict=True)), timestamp_ms, store_times)
+
+    def committed(self, queues: Iterable[Queue]) -> Offsets:
+        """Return what the group has committed, for the queues where it has.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+        wanted = list(queues)
+        group = self.options.group
+        fields = [group_fields(group, queue) for queue in wanted]
+
+        def ask() -> Offsets:
+            found: Offsets = {}
+            answers = self._ask_all(RequestCode.QUERY_CONSUMER_OFFSET, wanted, fields)
+            for queue, answer in zip(wanted, answers, strict=True):
+                if isinstance(answer, BrokerError) and answer.code == ResponseCode.QUERY_NOT_FOUND:
+                    continue
+                if isinstance(answer, Exception):
+                    raise answer
+                found[queue] = max(0, int(answer.fields["offset"]))
+            return found
+
+        return self._patiently(ask)
+
+    def commit(self, offsets: Offsets) -> list[str]:
+        """Commit offsets to the group; return what could not be committed, in words."""
+        queues = [queue for queue in offsets if queue.broker not in self._away]
+        group = self.options.group
+        fields: list[Fields] = [
+            {**group_fields(group, queue), "commitOffset": offsets[queue]} for queue in queues
+        ]
+        try:
+            answers = self._ask_all(RequestCode.UPDATE_CONSUMER_OFFSET, queues, fields)
+        except ConnectionLost as error:
+            return [str(error)]
+        return [
+            f"{queue}: {answer}"
+            for queue, answer in zip(queues, answers, strict=True)
+            if isinstance(answer, Exception)
+        ]
+
+    def addresses(self) -> dict[str, str]:
+        """Return ``host:port`` of every broker seen by `look`, by name."""
+        return self._routes.addresses()
+
+    def close(self) -> None:
+        """Give up all connections."""
+        self._connections.close()
+        self._admin.close()
+
+    def _asks(
+        self, topics: Iterable[str], expected: Iterable[Queue], *, lenient: bool, fresh: bool
+    ) -> tuple[list[_Ask], dict[str, AbsentBroker]]:
+        wanted: dict[tuple[str, str], int] = {}
+        for queue in expected:
+            place = (queue.topic, queue.broker)
+            wanted[place] = max(wanted.get(place, 0), queue.queue_id + 1)
+        names = sorted({*topics, *(topic for topic, _ in wanted)})
+        is_away = fresh or bool(self._away)
+        asks: list[_Ask] = []
+        away: dict[str, AbsentBroker] = {}
+        for topic in names:
+            route = self._patiently(partial(self._routes.of, topic, is_away=is_away))
+            counts = {broker: count for (name, broker), count in wanted.items() if name == topic}
+            if route is not None:
+                counts = {
+                    broker: count for broker, count in counts.items() if broker not in route.queues
+                } | route.queues
+                counts = {
+                    broker: count
+                    for broker, count in counts.items()
+                    if broker not in route.unreadable
+                }
+            if not counts:
+                self._skip(topic, is_known=route is not None, lenient=lenient)
+            for broker, count in sorted(counts.items()):
+                address = self._address(broker, topic)
+                if address is None:
+                    away[broker] = AbsentBroker(
+                        "", "is in no route and in no cluster of the name servers"
+                    )
+                elif self._is_due(broker):
+                    asks.append(_Ask(topic, broker, address, range(count)))
+        return asks, away
+
+    def _address(self, broker: str, topic: str) -> str | None:
+        try:
+            return self._routes.address(broker, self._routes.of(topic, is_away=False))
+        except NameServerUnreachable:
+            return self._routes.addresses().get(broker)
+
+    def _skip(self, topic: str, *, is_known: bool, lenient: bool) -> None:
+        if not is_known and not lenient:
+            raise TopicNotFound(
+                f"topic {topic}: does not exist on {self.options.name_server}: create it, or look"
+                " at the spelling",
+                topic=topic,
+            )
+        if is_known and not lenient:
+            raise BrokerError(
+                f"topic {topic}: no broker lets it be read: its permission lacks read"
+            )
+        if is_known and topic not in self._unreadable:
+            self._unreadable.add(topic)
+            _log.warning("topic %s is left out: its permission lacks read", topic)
+
+    def _is_due(self, broker: str) -> bool:
+        known = self._away.get(broker)
+        return known is None or time.monotonic() - known[0] >= _PROBE_S
+
+    def _patience(self, broker: str) -> int:
+        return min(_PROBE_MS if broker in self._away else _LOOK_MS, self._timeout_ms)
+
+    def _bounds_of(self, ask: _Ask, held: dict[int, Bounds]) -> dict[Queue, Bounds]:
+        found = {}
+        unlisted = []
+        for queue_id in ask.queues:
+            queue = Queue(ask.topic, ask.broker, queue_id)
+            if queue_id in held:
+                found[queue] = held[queue_id]
+            else:
+                # The statistics list write queues; a topic may have more to read.
+                unlisted.append(queue)
+        if unlisted:
+            fields: list[Fields] = [{"topic": q.topic, "queueId": q.queue_id} for q in unlisted]
+            lowest = self._offsets_once(RequestCode.GET_MIN_OFFSET, unlisted, fields)
+            highest = self._offsets_once(RequestCode.GET_MAX_OFFSET, unlisted, fields)
+            found.update(zip(unlisted, map(Bounds, lowest, highest), strict=True))
+        return found
+
+    def _offsets_once(
+        self, code: RequestCode, queues: Sequence[Queue], fields: Sequence[Fields]
+    ) -> list[int]:
+        found = []
+        for queue, answer in zip(queues, self._ask_all(code, queues, fields), strict=True):
+            if isinstance(answer, Exception):
+                raise answer
+            try:
+                found.append(max(0, int(answer.fields["offset"])))
+            except (KeyError, ValueError) as error:
+                raise ProtocolError(f"{queue}: no offset in the answer: {answer!r}") from error
+        return found
+
+    def _peek(self, offsets: Mapping[Queue, int], *, all_of: bool) -> dict[Queue, Mark]:
+        """Read log position and store time of one message of each queue, where it is there.
+
+        Raises:
+            ConnectionLost: a broker does not answer, and all answers are wanted.
+        """
+        found: dict[Queue, Mark] = {}
+        probes = list(offsets.items())
+        for (queue, offset), body in zip(probes, self._messages(probes), strict=True):
+            if isinstance(body, _PASSING) and all_of:
+                raise body
+            mark = read_mark(body, offset) if isinstance(body, bytes) else None
+            if mark is not None:
+                found[queue] = mark
+        return found
+
+    def _messages(self, probes: Sequence[tuple[Queue, int]]) -> list[bytes | Exception | None]:
+        """Pull one message at each place, as it is stored; None where there is none.
+
+        Raises:
+            ConnectionLost: a broker is in no route.
+        """
+        fields: list[Fields] = [pull_fields(self.options.group, q, offset) for q, offset in probes]
+        answers = self._ask_all(RequestCode.PULL_MESSAGE, [q for q, _ in probes], fields)
+        return [
+            answer if isinstance(answer, Exception) else answer.body or None for answer in answers
+        ]
+
+    def _ask_all(
+        self, code: RequestCode, queues: Sequence[Queue], fields: Sequence[Fields]
+    ) -> list[Command | Exception]:
+        asks = []
+        for queue in queues:
+            address = self._address(queue.broker, queue.topic)
+            if address is None:
+                raise ConnectionLost(f"{queue}: the broker is in no route")
+            asks.append(_Ask(queue.topic, queue.broker, address, range(0)))
+        return self._request(code, asks, [(each, self._timeout_ms) for each in fields])
+
+    def _request(
+        self, code: RequestCode, asks: Sequence[_Ask], fields: Sequence[tuple[Fields, int]]
+    ) -> list[Command | Exception]:
+        """Ask all at the same time; an answer other than success becomes its exception."""
+        answers = _core.request_many(
+            self._connections,
+            [
+                (ask.address, Command(int(code), each), timeout_ms)
+                for ask, (each, timeout_ms) in zip(asks, fields, strict=True)
+            ],
+        )
+        return [
+            answer_error(ask.address, code, answer)
+            if isinstance(answer, Command) and answer.code != ResponseCode.SUCCESS
+            else answer
+            for ask, answer in zip(asks, answers, strict=True)
+        ]
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask again while the failure may pass and the time is not up."""
+        begun = time.monotonic()
+        attempt = 0
+        while True:
+            try:
+                return ask()
+            except RmqError as error:
+                waited = time.monotonic() - begun
+                pause = _PAUSE_S[min(attempt, len(_PAUSE_S) - 1)]
+                late = waited + pause > self.options.timeout_ms / 1000
+                if not isinstance(error, _PASSING) or late:
+                    raise
+            attempt += 1
+            time.sleep(pause)

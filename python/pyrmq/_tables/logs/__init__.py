@@ -1,0 +1,1 @@
+"""Log files: pieces of a directory, and their rows as columns."""

@@ -1,0 +1,1 @@
+"""Options of the formats: their names, their values, and what they mean together."""

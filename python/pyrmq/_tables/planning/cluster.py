@@ -1,0 +1,292 @@
+"""What planning asks of a cluster, one method a need, so that planning is tested without one."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pyrmq._tables.errors import BrokerAway, OffsetError, OptionError
+from pyrmq._tables.namespace import plain
+from pyrmq._tables.offsets import Bounds, Mark, Offsets, Queue, resolve
+from pyrmq.errors import ConnectionLost, RequestTimeout, TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from pyrmq._tables.options.topic_options import Options, Word
+
+__all__ = [
+    "NO_ANSWER",
+    "AbsentBroker",
+    "Cluster",
+    "Look",
+    "await_brokers",
+    "chosen",
+    "ending",
+    "starting",
+    "topics_of",
+]
+
+NO_ANSWER = (ConnectionLost, RequestTimeout)
+"""What a call raises when a broker does not answer."""
+_log = logging.getLogger("pyrmq.spark")
+_PAUSE_S = 0.2
+
+
+class AbsentBroker(NamedTuple):
+    """A broker that gave no answer.
+
+    Attributes:
+        address: where it was last; empty when it is in no route.
+        cause: what happened.
+    """
+
+    address: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the brokers said at one moment.
+
+    Attributes:
+        bounds: what each readable queue holds.
+        away: the brokers that gave no answer, by name.
+        gone: topic and broker where the broker says that it has no such topic.
+        slaves: brokers whose slave answered: it may not have yet what its master has.
+    """
+
+    bounds: dict[Queue, Bounds] = field(default_factory=dict)
+    away: dict[str, AbsentBroker] = field(default_factory=dict)
+    gone: frozenset[tuple[str, str]] = frozenset()
+    slaves: frozenset[str] = frozenset()
+
+    @property
+    def brokers(self) -> set[str]:
+        """The brokers that answered."""
+        return {queue.broker for queue in self.bounds}
+
+
+class Cluster(Protocol):
+    """Name servers and brokers as the driver needs them.
+
+    Every method raises `NameServerUnreachable` when no name server answers in time.
+    """
+
+    def topics(self, *, system: bool) -> list[str]:
+        """List every topic that the name server knows, with or without system topics."""
+
+    def look(
+        self,
+        topics: Iterable[str],
+        *,
+        expected: Iterable[Queue] = (),
+        lenient: bool = False,
+        fresh: bool = False,
+    ) -> Look:
+        """Ask every broker of these topics once, all at the same time.
+
+        Args:
+            topics: their names.
+            expected: queues that a query has read from; their brokers are asked, too, when they
+                are in no route.
+            lenient: leave out topics that are unknown or not readable.
+            fresh: a broker is missing from the routes: ask for them again after a second.
+
+        Raises:
+            TopicNotFound: a topic does not exist.
+            BrokerError: a topic is not readable.
+        """
+
+    def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """Return the message before each position, where there is one and its broker answers."""
+
+    def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
+        """Return the stored bytes of messages, without those that cannot be had now."""
+
+    def compacted(self, topics: Collection[str]) -> set[str]:
+        """Return the topics with compaction: offsets without a message are no loss there."""
+
+    def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
+        """Return each queue's first offset stored at or after a time; its end if there is none.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+
+    def committed(self, queues: Iterable[Queue]) -> Offsets:
+        """Return what the group has committed, for the queues where it has.
+
+        Raises:
+            ConnectionLost: a broker does not answer.
+        """
+
+    def commit(self, offsets: Offsets) -> list[str]:
+        """Commit offsets to the group; return what could not be committed, in words."""
+
+    def addresses(self) -> dict[str, str]:
+        """Return ``host:port`` of every broker seen by `look`, by name."""
+
+    def close(self) -> None:
+        """Give up all connections."""
+
+
+def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
+    """Return the topics that a read is about: those named, or those that match now."""
+    if options.topic_pattern is None:
+        return options.topics
+    pattern = re.compile(options.topic_pattern)
+    known = cluster.topics(system=options.include_system_topics)
+    names = {topic: plain(options.namespace, topic) for topic in known}
+    return tuple(sorted(topic for topic, name in names.items() if name and pattern.fullmatch(name)))
+
+
+def chosen(options: Options, look: Look) -> Look:
+    """Leave out the queues that option ``queues`` does not name."""
+    if not options.queues:
+        return look
+    return replace(
+        look, bounds={queue: held for queue, held in look.bounds.items() if queue in options.queues}
+    )
+
+
+def await_brokers(
+    options: Options,
+    cluster: Cluster,
+    *,
+    all_of_route: bool,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Look:
+    """Look at what a new read is about, and wait up to ``timeoutMs`` for its brokers.
+
+    Args:
+        options: the read's options.
+        cluster: whom to ask.
+        all_of_route: fail when a broker of the route does not answer; otherwise go on without it
+            as long as another one answers.
+        clock: seconds, monotonic.
+        sleep: waits seconds.
+
+    Raises:
+        TopicNotFound: a topic does not exist.
+        OptionError: no topic matches the pattern.
+        BrokerAway: a broker that is needed does not answer or is in no route.
+    """
+    topics = topics_of(options, cluster)
+    if not topics:
+        raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
+    deadline = clock() + options.timeout_ms / 1000
+    needed = sorted({*options.brokers, *(queue.broker for queue in options.queues)})
+    missing: list[str] = []
+    while True:
+        try:
+            look = cluster.look(
+                topics, lenient=options.topic_pattern is not None, fresh=bool(missing)
+            )
+        except TopicNotFound:
+            # No broker of the topic is registered; those that are waited for may be soon.
+            if not needed or clock() >= deadline:
+                raise
+            sleep(_PAUSE_S)
+            continue
+        missing = [name for name in needed if name not in look.brokers]
+        if not look.away and not missing:
+            break
+        if clock() >= deadline:
+            _check_away(options, look, missing, all_of_route=all_of_route)
+            break
+        sleep(_PAUSE_S)
+    _log.info("reading %s from: %s", ", ".join(topics), ", ".join(sorted(look.brokers)))
+    for queue in sorted(options.queues - look.bounds.keys()):
+        if queue.broker not in look.away:
+            raise OffsetError(f"option queues: does not exist: {queue}")
+    return chosen(options, look)
+
+
+def _check_away(options: Options, look: Look, missing: list[str], *, all_of_route: bool) -> None:
+    waited = f"waited {options.timeout_ms / 1000:g} s (timeoutMs)"
+    for broker in missing:
+        if broker not in look.away:
+            raise BrokerAway(
+                f"broker {broker} is needed and in no route of the topic; {waited}. Start it, or"
+                " correct option brokers or queues if it names it"
+            )
+    if look.away and (all_of_route or missing or not look.bounds):
+        broker, away = sorted(look.away.items())[0]
+        raise BrokerAway(
+            f"broker {broker} ({away.address}) does not answer: {away.cause}; {waited}"
+        )
+    for broker, away in sorted(look.away.items()):
+        _log.warning(
+            "the query begins without broker %s (%s): %s", broker, away.address, away.cause
+        )
+
+
+def starting(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
+    """Find where a new read begins.
+
+    Raises:
+        OffsetError: offsets that do not fit the queues.
+    """
+    times = _times(options.starting_timestamp_ms, options.starting_times, bounds, "starting")
+    if times is None:
+        return _positions("startingOffsets", options.starting, bounds, cluster)
+    offsets = _by_times(times, bounds, cluster)
+    if options.starting_strategy == "error":
+        for queue, offset in offsets.items():
+            if offset == bounds[queue].highest:
+                raise OffsetError(
+                    f"{queue}: nothing was stored since {times[queue]};"
+                    " startingOffsetsByTimestampStrategy=latest begins at its end"
+                )
+    return offsets
+
+
+def ending(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
+    """Find where a batch read ends; raises as `starting`."""
+    times = _times(options.ending_timestamp_ms, options.ending_times, bounds, "ending")
+    if times is None:
+        return _positions("endingOffsets", options.ending, bounds, cluster)
+    return _by_times(times, bounds, cluster)
+
+
+def _times(
+    one_for_all: int | None, given: Offsets | None, bounds: Mapping[Queue, Bounds], which: str
+) -> Mapping[Queue, int] | None:
+    if one_for_all is not None:
+        return dict.fromkeys(bounds, one_for_all)
+    return None if given is None else resolve(given, bounds, f"{which}OffsetsByTimestamp")
+
+
+def _by_times(
+    times: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], cluster: Cluster
+) -> Offsets:
+    found: Offsets = {}
+    for moment in sorted(set(times.values())):
+        at_once = {queue: held for queue, held in bounds.items() if times[queue] == moment}
+        found.update(cluster.offsets_at(at_once, moment))
+    return dict(sorted(found.items()))
+
+
+def _positions(
+    option: str,
+    wanted: Word | Offsets,
+    bounds: Mapping[Queue, Bounds],
+    cluster: Cluster,
+) -> Offsets:
+    if isinstance(wanted, dict):
+        return resolve(wanted, bounds, option)
+    if wanted == "group":
+        committed = cluster.committed(bounds)
+        return {
+            queue: min(max(committed.get(queue, held.lowest), held.lowest), held.highest)
+            for queue, held in sorted(bounds.items())
+        }
+    return {
+        queue: held.lowest if wanted == "earliest" else held.highest
+        for queue, held in sorted(bounds.items())
+    }

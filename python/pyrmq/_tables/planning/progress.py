@@ -1,0 +1,388 @@
+"""A stream's way through the queues: which offsets each micro-batch takes. Neither Spark nor I/O.
+
+Spark drives it from one long-lived process on the driver: `initial` once for a new query, `latest`
+for every batch (and every 10 ms while idle), `tasks` to plan one. What may surprise:
+
+* Spark compares offsets as text, and equal text means "nothing new": then the given start is
+  returned as it is.
+* The end of a query's first batch records where it began, and the end of a later one where the
+  queues began that it has first (offsets.py says why).
+* Positions are never dropped: a queue whose broker is away keeps its own (watch.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyrmq._tables.errors import BrokerAway, OffsetError
+from pyrmq._tables.offsets import Bounds, Mark, Offsets, Position, Queue, parse_version, to_json
+from pyrmq._tables.planning import cluster as clusters
+from pyrmq._tables.planning.byte_limit import limit_bytes
+from pyrmq._tables.planning.cluster import NO_ANSWER, Look
+from pyrmq._tables.planning.plan import limit_rows
+from pyrmq._tables.planning.tasks import report_loss, tasks_of
+from pyrmq._tables.planning.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyrmq._tables.options.topic_options import Options
+    from pyrmq._tables.planning.cluster import Cluster
+    from pyrmq._tables.planning.plan import Range
+
+__all__ = ["Progress"]
+
+_log = logging.getLogger("pyrmq.spark")
+_PAUSE_S = 0.2
+_QUEUES_A_SECOND = 1600
+"""An idle stream of many queues looks less often, but at least once a second."""
+
+
+@dataclass
+class Progress:
+    """The offsets of one streaming query.
+
+    Args:
+        options: the stream's options.
+        cluster: whom to ask for queues and their bounds.
+        clock: seconds, monotonic.
+        sleep: waits seconds.
+        now_ms: milliseconds since 1970.
+    """
+
+    options: Options
+    cluster: Cluster
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    _initial: Position | None = None
+    _seen: Look = field(default_factory=Look)
+    _asked_at: float | None = None
+    _topics: tuple[str, ...] = ()
+    _topics_at: float | None = None
+    _frozen: dict[Queue, Bounds] | None = None
+    _absent: frozenset[str] = frozenset()
+    _begins: Offsets = field(default_factory=dict)
+    _told: set[Queue] = field(default_factory=set)
+    _last_batch_at: float | None = None
+    _planned: dict[str, Any] | None = None
+    _is_checked: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin without knowledge of any broker."""
+        self._watch = Watch(self.options, self.cluster, self.clock)
+
+    def initial(self) -> dict[str, Any]:
+        """Return where a new query begins; the same answer however often Spark asks."""
+        return to_json(self._beginning())
+
+    def _beginning(self) -> Position:
+        if self._initial is None:
+            since_ms = self.options.starting_timestamp_ms
+            if since_ms is None and self.options.starting_times is not None:
+                since_ms = min(self.options.starting_times.values(), default=None)
+            elif since_ms is None and self.options.starting == "latest":
+                since_ms = self.now_ms()
+            look = clusters.await_brokers(
+                self.options,
+                self.cluster,
+                all_of_route=False,
+                clock=self.clock,
+                sleep=self.sleep,
+            )
+            offsets = clusters.starting(self.options, self.cluster, look.bounds)
+            self._initial = Position(offsets, since_ms=since_ms)
+        return self._initial
+
+    def latest(
+        self, start: Mapping[str, Any] | None, *, limit: int, wait_for_more: bool = True
+    ) -> dict[str, Any]:
+        """Return the end of the next batch, or `start` itself when there is nothing to do.
+
+        Args:
+            start: where the stream stands; None from a Spark that does not say (4.1): then it
+                stands at the end of the last batch that was planned here. Before the first one,
+                such a Spark gets everything.
+            limit: rows that the batch may have, 0 for any number.
+            wait_for_more: honour ``minOffsetsPerTrigger`` and ``maxBytesPerTrigger``.
+
+        Raises:
+            DataLossError: unread messages are gone and the options say that this is an error.
+            BrokerAway: a broker is away for longer than ``awayMs``.
+            OffsetError: the position is that of other topics.
+        """
+        if start is None and self._planned is None:
+            return self._latest_untold()
+        given = dict(start if start is not None else self._planned or {})
+        position = parse_version(given)
+        self._check_topics(position)
+        first = self._is_first(position)
+        self._ask(position)
+        begun = self._begun(position)
+        standing = {**position.offsets, **begun}
+        end = self._ends(standing)
+        left = self._left(standing, end)
+        waiting = sum(max(0, end[queue] - left[queue]) for queue in end)
+        if (waiting == 0 and end == position.offsets) or (wait_for_more and self._too_few(waiting)):
+            if not first:
+                return given
+            return to_json(position._replace(start=position.offsets))
+        self._last_batch_at = self.clock()
+        end = limit_rows(left, end, limit)
+        if wait_for_more:
+            end = limit_bytes(left, end, self.options.max_bytes_per_trigger, self.cluster.sizes)
+        for queue in begun:
+            self._watch.settled(queue)
+        start_offsets = position.offsets if first else None
+        marks = self._marks(position, end)
+        return to_json(Position(end, start_offsets, begun, position.since_ms, marks))
+
+    def _check_topics(self, position: Position) -> None:
+        """Refuse to leave topics that were read so far, as their unread messages would be lost."""
+        if self._is_checked or self.options.topic_pattern is not None:
+            return
+        self._is_checked = True
+        left = sorted({queue.topic for queue in position.offsets} - set(self.options.topics))
+        if left and self.options.fail_on_data_loss:
+            raise OffsetError(
+                f"the checkpoint has positions of topics {', '.join(left)}, and option topic names"
+                f" {', '.join(self.options.topics)}: name them, too, or use another checkpoint;"
+                " with failOnDataLoss=false the query goes on without them"
+            )
+
+    def _is_first(self, position: Position) -> bool:
+        if self._initial is None or position.start is not None:
+            return False
+        return position.offsets == self._initial.offsets
+
+    def report(self) -> dict[str, Any] | None:
+        """Return the true ends of all queues, whatever the limits; None while unknown."""
+        if not self._seen.bounds:
+            return None
+        ends = {queue: held.highest for queue, held in self._seen.bounds.items()}
+        return to_json(Position(ends))
+
+    def freeze(self) -> None:
+        """Take what is there now as the end of the query (Trigger.AvailableNow)."""
+        self._refresh({})
+        self._frozen = dict(self._seen.bounds)
+        self._absent = frozenset(self._seen.away)
+
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Range]]:
+        """Cut a batch into tasks.
+
+        Raises:
+            DataLossError: a part has expired and the options say that this is an error.
+            BrokerAway: a broker that the batch needs is away for longer than ``awayMs``.
+        """
+        if start == end:
+            return []
+        upper = parse_version(end)
+        self._check_topics(upper)
+        given = parse_version(start)
+        self._planned = dict(end)
+        # A recorded start is that of a query's first batch; Spark has asked where to begin it.
+        is_first = self._is_first(given) and upper.start is not None
+        lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
+        wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
+        self._await_queues(upper.offsets, wanted)
+        there = {queue: at for queue, at in upper.offsets.items() if queue in self._seen.bounds}
+        for queue, at in there.items():
+            if at < lower.get(queue, 0):
+                held = self._seen.bounds[queue]
+                stood = f"{queue}: stood at {lower[queue]}"
+                self._lost(f"{stood}, now holds {held.lowest} to {held.highest}")
+                lower[queue] = at
+        return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
+
+    def _latest_untold(self) -> dict[str, Any]:
+        """Return the end of all queues, for a Spark that does not tell where the stream stands.
+
+        No limit holds there: after a restart such a Spark asks for an end before it tells any
+        start, and for Trigger.AvailableNow it asks only once.
+        """
+        position = self._beginning()
+        self._ask(position)
+        ends = {queue: held.highest for queue, held in self._seen.bounds.items()}
+        end = {**position.offsets, **ends}
+        # Whether the query is new is not known yet: `tasks` takes this start only if it is.
+        return to_json(
+            Position(
+                end, position.offsets, since_ms=position.since_ms, marks=self._marks(None, end)
+            )
+        )
+
+    def _ask(self, position: Position) -> None:
+        if self._frozen is not None:
+            self._settle(position)
+            return
+        refresh_s = self.options.offset_refresh_ms / 1000
+        if refresh_s:
+            refresh_s = max(refresh_s, min(1.0, len(self._seen.bounds) / _QUEUES_A_SECOND))
+        if self._asked_at is not None:
+            age = self.clock() - self._asked_at
+            if age < refresh_s:
+                if self._has_news(position):
+                    return
+                self.sleep(refresh_s - age)
+        self._refresh(position.offsets)
+
+    def _has_news(self, position: Position) -> bool:
+        return any(
+            held.highest > position.offsets.get(queue, self._begins.get(queue, held.lowest))
+            for queue, held in self._seen.bounds.items()
+        )
+
+    def _settle(self, position: Position) -> None:
+        """Before the first batch of a query that ends: let queues that look wrong come back.
+
+        Brokers that are away stay out, and their queues are named.
+        """
+        assert self._frozen is not None
+        if self._asked_at is None:
+            return
+        self._refresh(position.offsets)
+        while self._watch.is_waiting(position, self._seen):
+            self.sleep(_PAUSE_S)
+            self._refresh(position.offsets)
+        for queue, stands in position.offsets.items():
+            held, frozen = self._seen.bounds.get(queue), self._frozen.get(queue)
+            came_back = frozen is None and queue.broker in self._absent
+            if held is not None and (came_back or (frozen is not None and frozen.highest < stands)):
+                self._frozen[queue] = held
+        absent = [str(queue) for queue in position.offsets if queue.broker in self._seen.away]
+        if absent:
+            _log.warning("the query ends without queues of absent brokers: %s", "; ".join(absent))
+        self._asked_at = None
+
+    def _await_queues(self, needed: Offsets, wanted: set[Queue]) -> None:
+        """Wait for what a batch reads: for an absent broker `awayMs`, for others `timeoutMs`."""
+        begun = self.clock()
+        if self._missing(needed, wanted):
+            self._refresh(needed)
+        while missing := self._missing(needed, wanted):
+            waited = self.clock() - begun
+            behind = [queue for queue in missing if queue.broker in self._seen.slaves]
+            away = any(queue.broker in self._seen.away for queue in missing)
+            if behind and 0 < self.options.away_ms <= waited * 1000:
+                raise BrokerAway(
+                    f"{behind[0]}: only a slave answers, and it does not have yet what was planned"
+                    f" from its master; waited {waited:.0f} s (awayMs). Start the master"
+                )
+            if not away and not behind and waited >= self.options.timeout_ms / 1000:
+                break
+            self.sleep(_PAUSE_S)
+            self._refresh(needed)
+        for queue in sorted(wanted - self._seen.bounds.keys()):
+            self._lost(f"{queue}: does not exist any more")
+
+    def _missing(self, needed: Offsets, wanted: set[Queue]) -> set[Queue]:
+        """Return the queues that are not there, or whose slave is behind what is needed."""
+        there, slaves = self._seen.bounds, self._seen.slaves
+        return {
+            queue
+            for queue in wanted
+            if queue not in there
+            or (queue.broker in slaves and there[queue].highest < needed[queue])
+        }
+
+    def _refresh(self, needed: Iterable[Queue]) -> None:
+        queues = list(needed)
+        now = self.clock()
+        is_pattern = self.options.topic_pattern is not None
+        stale = (
+            self._topics_at is None
+            or (now - self._topics_at) * 1000 >= self.options.topic_refresh_ms
+        )
+        if not is_pattern or stale:
+            self._topics = clusters.topics_of(self.options, self.cluster)
+            self._topics_at = now
+        look = self.cluster.look(self._topics, expected=queues, lenient=True)
+        self._seen = clusters.chosen(self.options, look)
+        self._watch.look_at_brokers(self._seen, {queue.broker for queue in queues})
+        self._asked_at = self.clock()
+
+    def _begun(self, position: Position) -> Offsets:
+        """Return where queues begin that the position lacks, or that begin anew after a loss."""
+        bounds = self._seen.bounds
+        if self._frozen is not None:
+            bounds = {queue: held for queue, held in bounds.items() if queue in self._frozen}
+        new = {queue: held for queue, held in bounds.items() if queue not in position.offsets}
+        begun = self._begins_of(new, position.since_ms)
+        begun = {queue: at for queue, at in begun.items() if bounds[queue].highest > at}
+        losses = self._watch.losses(position, self._seen)
+        self._told &= losses.keys()
+        for queue, what in sorted(losses.items()):
+            if queue not in self._told:
+                self._lost(what)
+            if queue in self._seen.bounds:
+                begun |= self._after_loss(queue, position.marks.get(queue))
+            else:
+                self._told.add(queue)
+        return begun
+
+    def _begins_of(self, new: dict[Queue, Bounds], since_ms: int | None) -> Offsets:
+        unknown = {queue: held for queue, held in new.items() if queue not in self._begins}
+        if since_ms is None:
+            self._begins.update({queue: held.lowest for queue, held in unknown.items()})
+        elif unknown:
+            try:
+                self._begins.update(self.cluster.offsets_at(unknown, since_ms))
+            except NO_ANSWER as error:
+                _log.debug("where new queues begin is asked again: %s", error)
+        return {
+            queue: min(max(self._begins[queue], held.lowest), held.highest)
+            for queue, held in new.items()
+            if queue in self._begins
+        }
+
+    def _after_loss(self, queue: Queue, mark: Mark | None) -> Offsets:
+        """Find the first message that was certainly never read: one stored after the mark."""
+        held = self._seen.bounds[queue]
+        if mark is None:
+            return {queue: held.highest}
+        try:
+            return self.cluster.offsets_at({queue: held}, mark.stored_ms + 1)
+        except NO_ANSWER:
+            # The queue keeps its position until its broker answers.
+            return {}
+
+    def _ends(self, standing: Mapping[Queue, int]) -> Offsets:
+        end: Offsets = {}
+        for queue, stands in standing.items():
+            held = self._seen.bounds.get(queue)
+            if self._frozen is not None:
+                held = self._frozen.get(queue) if held is not None else None
+            end[queue] = stands if held is None else max(stands, held.highest)
+        return end
+
+    def _left(self, standing: Offsets, end: Offsets) -> Offsets:
+        """Return the first offset of each queue that is still there: a limit counts from it."""
+        bounds = self._seen.bounds
+        return {
+            queue: max(at, min(bounds[queue].lowest, end[queue])) if queue in bounds else at
+            for queue, at in standing.items()
+        }
+
+    def _marks(self, before: Position | None, end: Offsets) -> dict[Queue, Mark]:
+        """Return the message before each end: known from the last batch, or asked for now."""
+        known = {} if before is None else before.marks
+        stood = {} if before is None else before.offsets
+        kept = {q: known[q] for q, at in end.items() if q in known and stood.get(q) == at}
+        asked = {q: at for q, at in end.items() if q not in kept and q in self._seen.bounds}
+        # A queue without a mark is compared from the next batch on.
+        return {**kept, **self.cluster.marks(asked)}
+
+    def _lost(self, what: str) -> None:
+        report_loss(self.options, what)
+
+    def _too_few(self, waiting: int) -> bool:
+        if self._frozen is not None or waiting >= self.options.min_offsets_per_trigger:
+            return False
+        now = self.clock()
+        if self._last_batch_at is None:
+            self._last_batch_at = now
+        return now - self._last_batch_at < self.options.max_trigger_delay_ms / 1000

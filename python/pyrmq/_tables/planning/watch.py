@@ -1,0 +1,170 @@
+"""Which of a stream's queues are as they should be, which are away, and which have lost messages.
+
+Away is not gone: what a broker that does not answer holds is unknown, so its queues keep their
+positions. Loss is only what a broker that answers says:
+
+* it does not know the topic, for ``timeoutMs``;
+* a queue of a master ends before the position, for ``timeoutMs``: a broker that was killed rebuilds
+  its queues from the log and shows less meanwhile. A slave may be behind its master;
+* another message lies before the position than the one that was read: the topic was created
+  again, or the broker lost messages and gave their offsets anew. This is looked at after each
+  start, and when a broker may have been restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyrmq._tables.errors import BrokerAway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyrmq._tables.offsets import Mark, Position, Queue
+    from pyrmq._tables.options.topic_options import Options
+    from pyrmq._tables.planning.cluster import Cluster, Look
+
+__all__ = ["Watch"]
+
+_log = logging.getLogger("pyrmq.spark")
+_WARN_S = 2.0
+"""A broker that is away for less is not worth a warning."""
+_UNSEEN_S = 0.5
+"""A broker can have been restarted between two looks that lie so far apart."""
+
+
+@dataclass
+class Watch:
+    """What a stream knows of its brokers and queues from one look to the next.
+
+    Args:
+        options: the stream's options.
+        cluster: whom to ask for messages before positions.
+        clock: seconds, monotonic.
+    """
+
+    options: Options
+    cluster: Cluster
+    clock: Callable[[], float]
+    _away_since: dict[str, float] = field(default_factory=dict)
+    _warned: set[str] = field(default_factory=set)
+    _seen_at: dict[str, float] = field(default_factory=dict)
+    _unchecked: set[str] = field(default_factory=set)
+    _wrong_since: dict[Queue, float] = field(default_factory=dict)
+
+    def look_at_brokers(self, look: Look, needed: set[str]) -> None:
+        """Take note of who answered, and warn of brokers that left or are back.
+
+        Args:
+            look: what the brokers said.
+            needed: brokers where the stream has positions.
+
+        Raises:
+            BrokerAway: one is away for longer than ``awayMs``.
+        """
+        now = self.clock()
+        for broker in look.brokers | {broker for _, broker in look.gone}:
+            if broker not in look.away:
+                self._here(broker, now)
+        for broker in sorted(needed & look.away.keys()):
+            since = self._away_since.setdefault(broker, now)
+            self._unchecked.add(broker)
+            away = look.away[broker]
+            where = f"broker {broker} ({away.address or 'no address'})"
+            text = f"{where} is away for {now - since:.0f} s: {away.cause}"
+            if now - since >= _WARN_S and broker not in self._warned:
+                self._warned.add(broker)
+                _log.warning("%s; the stream goes on without it", text)
+            if 0 < self.options.away_ms / 1000 <= now - since:
+                raise BrokerAway(
+                    f"{text}. Nothing is lost: start it and then the query, which goes on where it"
+                    " stood; option awayMs says how long a stream waits"
+                )
+
+    def _here(self, broker: str, now: float) -> None:
+        since = self._away_since.pop(broker, None)
+        if broker in self._warned:
+            self._warned.discard(broker)
+            _log.warning("broker %s is back after %.0f s", broker, now - (since or now))
+        seen = self._seen_at.get(broker)
+        if seen is None or now - seen > _UNSEEN_S:
+            self._unchecked.add(broker)
+        self._seen_at[broker] = now
+
+    def losses(self, position: Position, look: Look) -> dict[Queue, str]:
+        """Return the queues that have lost messages, each with what happened."""
+        found: dict[Queue, str] = {}
+        for queue, stands in position.offsets.items():
+            if queue.broker in look.away:
+                continue
+            wrong = self._wrong(queue, stands, look)
+            if wrong is None:
+                self._wrong_since.pop(queue, None)
+            elif self._lasts(queue):
+                found[queue] = wrong
+        return found | self._other_messages(position, look)
+
+    def is_waiting(self, position: Position, look: Look) -> bool:
+        """Return whether some queue looks wrong, but not for long enough to count as lost."""
+        return any(
+            queue.broker not in look.away
+            and self._wrong(queue, stands, look) is not None
+            and not self._lasts(queue)
+            for queue, stands in position.offsets.items()
+        )
+
+    def settled(self, queue: Queue) -> None:
+        """Forget what was wrong with a queue: the stream goes on at another position."""
+        self._wrong_since.pop(queue, None)
+
+    def _wrong(self, queue: Queue, stands: int, look: Look) -> str | None:
+        held = look.bounds.get(queue)
+        if held is not None and held.highest >= stands:
+            return None
+        if queue.broker in look.slaves:
+            # It is behind its master, which has the messages.
+            return None
+        if held is not None:
+            return f"{queue}: stood at {stands}, now holds {held.lowest} to {held.highest}"
+        if (queue.topic, queue.broker) in look.gone:
+            return f"{queue}: stood at {stands}, now the topic does not exist any more"
+        return (
+            f"{queue}: stood at {stands}, now it cannot be read, although its messages are still"
+            " stored: raise readQueueNums of the topic"
+        )
+
+    def _lasts(self, queue: Queue) -> bool:
+        since = self._wrong_since.setdefault(queue, self.clock())
+        return self.clock() - since >= self.options.timeout_ms / 1000
+
+    def _other_messages(self, position: Position, look: Look) -> dict[Queue, str]:
+        brokers = self._unchecked & (look.brokers - look.away.keys())
+        if not brokers:
+            return {}
+        self._unchecked -= brokers
+        there: dict[Queue, int] = {}
+        for queue, stands in position.offsets.items():
+            held = look.bounds.get(queue)
+            if queue.broker in brokers and queue in position.marks and held is not None:
+                if held.lowest < stands <= held.highest:
+                    there[queue] = stands
+                elif held.highest < stands:
+                    # It may still be reading its log again.
+                    self._unchecked.add(queue.broker)
+        found = self.cluster.marks(there)
+        return {
+            queue: _another(queue, stands, position.marks[queue], found[queue])
+            for queue, stands in there.items()
+            if queue in found and found[queue] != position.marks[queue]
+        }
+
+
+def _another(queue: Queue, stands: int, was: Mark, is_now: Mark) -> str:
+    return (
+        f"{queue}: stood at {stands} behind the message at {was.log_position} of the log, stored at"
+        f" {was.stored_ms}; now another one is there, at {is_now.log_position}, stored at"
+        f" {is_now.stored_ms}: the topic was created again, or its broker lost messages and gave"
+        " their offsets anew"
+    )

@@ -1,0 +1,200 @@
+"""Sends tables of messages: encoded in Rust, several tables on their way, outcomes by row."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrmq import _core
+from pyrmq._tables.messages import encode, rows_with_spaced_keys
+from pyrmq.errors import MessageError, MessageRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyrmq.producer import Producer
+
+__all__ = ["BadRow", "TableSender"]
+
+_ON_THEIR_WAY = 4
+_BATCH_BYTES = 1 << 20
+_SEND_MS = 30_000
+_SPACED = "a key has a space, which RocketMQ puts between keys: give it as two keys, or replace it"
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be a message.
+
+    Attributes:
+        table: the table that it stands in.
+        row: its number there.
+        topic: the topic that it was meant for, if it has one.
+        reason: why not.
+    """
+
+    table: pa.RecordBatch
+    row: int
+    topic: str | None
+    reason: str
+
+
+class _OnItsWay(NamedTuple):
+    send: _core.TableSend
+    part: pa.RecordBatch
+    more: Mapping[str, pa.Array]
+    table: pa.RecordBatch
+    rows: pa.Array | None
+    topic: str
+
+
+class TableSender:
+    """Sends tables over a producer.
+
+    Args:
+        producer: sends the messages; its retries and limits hold.
+        names: the columns, from `pyrmq._tables.messages.check_columns`.
+        topic: topic of all rows; None: column ``topic`` says it.
+        timeout_ms: milliseconds that each frame of messages gets, retries included.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        names: Mapping[str, str],
+        topic: str | None,
+        timeout_ms: int = _SEND_MS,
+    ) -> None:
+        self._producer = producer
+        self._names = {name: written for name, written in names.items() if name != "topic"}
+        self._topic_column = names.get("topic")
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._sent: deque[_OnItsWay] = deque()
+
+    def send(
+        self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None = None
+    ) -> list[BadRow]:
+        """Hand over a table; wait for the oldest one when several are on their way.
+
+        Args:
+            table: the rows.
+            more: further properties of the messages, by name, a value for each row.
+
+        Returns:
+            Rows that cannot be messages, of this table or of earlier ones.
+
+        Raises:
+            RmqError: messages could not be sent.
+        """
+        bad: list[BadRow] = []
+        if self._topic is not None:
+            bad += self._launch(table, None, self._topic, more)
+        else:
+            bad += self._launch_by_topic(table, more)
+        while len(self._sent) > _ON_THEIR_WAY:
+            bad += self._finish_oldest()
+        return bad
+
+    def flush(self) -> list[BadRow]:
+        """Wait for everything; returns and raises as `send`."""
+        bad: list[BadRow] = []
+        while self._sent:
+            bad += self._finish_oldest()
+        return bad
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way, whatever becomes of it: at most `timeout_ms`."""
+        while self._sent:
+            self._sent.popleft().send.wait()
+
+    def _launch_by_topic(
+        self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None
+    ) -> list[BadRow]:
+        assert self._topic_column is not None
+        column = table.column(self._topic_column)
+        bad = [
+            BadRow(table, row, None, "the topic is NULL, and option topic names none")
+            for row in pc.indices_nonzero(pc.is_null(column)).to_pylist()
+        ]
+        for topic in pc.unique(column.drop_null()).to_pylist():
+            rows = pc.indices_nonzero(pc.fill_null(pc.equal(column, topic), fill_value=False))
+            if len(rows) == table.num_rows:
+                bad += self._launch(table, None, topic, more)
+                continue
+            part = {name: array.take(rows) for name, array in (more or {}).items()}
+            bad += self._launch(table, rows, topic, part)
+        return bad
+
+    def _launch(
+        self,
+        table: pa.RecordBatch,
+        rows: pa.Array | None,
+        topic: str,
+        more: Mapping[str, pa.Array] | None,
+    ) -> list[BadRow]:
+        part = table if rows is None else table.take(rows)
+        bad = []
+        if spaced := rows_with_spaced_keys(part, self._names):
+            kept = pa.array(sorted({*range(part.num_rows)}.difference(spaced)), pa.int64())
+            numbers = spaced if rows is None else rows.take(pa.array(spaced)).to_pylist()
+            bad = [BadRow(table, row, topic, _SPACED) for row in numbers]
+            part, rows = part.take(kept), kept if rows is None else rows.take(kept)
+            more = {name: array.take(kept) for name, array in (more or {}).items()}
+        send = self._start(part, more or {}, topic)
+        self._sent.append(_OnItsWay(send, part, more or {}, table, rows, topic))
+        return bad
+
+    def _start(
+        self, part: pa.RecordBatch, more: Mapping[str, pa.Array], topic: str
+    ) -> _core.TableSend:
+        encoded = encode(part, self._names, more)
+        return _core.send_table(
+            self._producer._batcher,
+            topic,
+            encoded.rows,
+            encoded.body,
+            encoded.properties,
+            encoded.pairs,
+            encoded.queues,
+            _BATCH_BYTES,
+            self._timeout_ms,
+        )
+
+    def _finish_oldest(self) -> list[BadRow]:
+        return self._finish(self._sent.popleft())
+
+    def _finish(self, sent: _OnItsWay) -> list[BadRow]:
+        bad: list[BadRow] = []
+        refused: list[tuple[int, MessageRefused]] = []
+        for row, error in sent.send.wait():
+            if isinstance(error, MessageRefused):
+                refused.append((row, error))
+            elif isinstance(error, MessageError | ValueError):
+                bad.append(self._bad(sent, row, error))
+            else:
+                raise error
+        if len(refused) == 1:
+            return [*bad, self._bad(sent, *refused[0])]
+        # A broker refuses a batch of messages as a whole, and stores none of it: halves find out
+        # which message it was.
+        middle = len(refused) // 2
+        for half in (refused[:middle], refused[middle:]):
+            if half:
+                bad += self._finish(self._again(sent, [row for row, _ in half]))
+        return bad
+
+    def _again(self, sent: _OnItsWay, numbers: list[int]) -> _OnItsWay:
+        chosen = pa.array(numbers, pa.int64())
+        part = sent.part.take(chosen)
+        more = {name: array.take(chosen) for name, array in sent.more.items()}
+        rows = chosen if sent.rows is None else sent.rows.take(chosen)
+        send = self._start(part, more, sent.topic)
+        return _OnItsWay(send, part, more, sent.table, rows, sent.topic)
+
+    @staticmethod
+    def _bad(sent: _OnItsWay, row: int, error: Exception) -> BadRow:
+        number = row if sent.rows is None else sent.rows[row].as_py()
+        return BadRow(sent.table, number, sent.topic, str(error))
