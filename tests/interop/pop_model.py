@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INVISIBLE_S = 3.0
 MARGIN_S = 1.0
-"""An acknowledgement that is sent with less time left may be too late for the broker."""
+"""With less time left no acknowledgement is sent: it would only be late."""
 
 Action = Literal["ack", "ignore", "late", "longer", "give back", "twice"]
 ACTIONS: list[Action] = ["ack", "ack", "ack", "ignore", "late", "longer", "give back", "twice"]
@@ -52,7 +52,9 @@ class Model:
         self.sent: set[str] = set()
         self.deliveries: dict[str, int] = defaultdict(int)
         self.acked: dict[str, float] = {}
-        self._queues: dict[tuple[str, int], int] = {}
+        # With an order, by queue: offsets, and when they were popped or acknowledged, ms.
+        self._popped: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        self._done: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         # Guards what is above.
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -77,6 +79,7 @@ class Model:
         for member in members:
             member.join(60)
         self._receive_the_rest()
+        self._check_order()
         assert not self.wrong, self.wrong[:10]
         missing = sorted(self.sent - self.acked.keys())
         assert not missing, f"{len(missing)} never came: {missing[:10]}"
@@ -124,7 +127,9 @@ class Model:
             action: Action = choices.choice(["ack", "ack", "ignore"])
             if action == "ack":
                 for message in found:
-                    self._ack(consumer, message)
+                    if not self._ack(consumer, message):
+                        # It comes again, and so would those behind it, although acknowledged.
+                        return
             return
         for message in found:
             try:
@@ -156,29 +161,42 @@ class Model:
                     return
                 self._say(f"{message.body!r} was acknowledged twice")
 
-    def _ack(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
-        is_in_time = message.receipt.time_left > MARGIN_S
-        if not is_in_time:
-            return
+    def _ack(self, consumer: SimpleConsumer, message: PoppedMessage) -> bool:
+        """Acknowledge a message. False: it may have been too late."""
+        if message.receipt.time_left <= MARGIN_S:
+            return False
         try:
             consumer.ack(message)
         except RmqError:
-            return
-        if message.receipt.time_left <= 0:
-            return
+            return False
+        now_ms = _now_ms()
+        # By the broker's clock, which is this machine's: the client counts from the answer.
+        _, popped_ms, invisible_ms = map(int, message.receipt.handle.split()[:3])
+        if now_ms >= popped_ms + invisible_ms:
+            return False
         with self._lock:
             self.acked.setdefault(message.body.decode(), time.monotonic())
-            if self.order == "queue":
-                queue = (message.broker, message.queue_id)
-                last = self._queues.get(queue, -1)
-                if message.queue_offset <= last:
-                    self.wrong.append(f"{message!r} after offset {last} was acknowledged")
-                self._queues[queue] = message.queue_offset
+            queue = (message.broker, message.queue_id)
+            self._done[queue].append((message.queue_offset, now_ms))
+        return True
+
+    def _check_order(self) -> None:
+        """Nothing is popped once it, or a later message of its queue, is acknowledged."""
+        if self.order != "queue":
+            return
+        for queue, popped in self._popped.items():
+            for offset, popped_ms in popped:
+                late = [one for one in self._done[queue] if one[0] >= offset and one[1] < popped_ms]
+                if late:
+                    text = f"offset {offset} of {queue} was popped at {popped_ms}, acknowledged at"
+                    self._say(f"{text} {late[0][1]}: offset {late[0][0]}")
 
     def _note(self, message: PoppedMessage, began: float) -> None:
         body = message.body.decode()
+        popped_ms = int(message.receipt.handle.split()[1])
         with self._lock:
             self.deliveries[body] += 1
+            self._popped[message.broker, message.queue_id].append((message.queue_offset, popped_ms))
             done = self.acked.get(body)
             if done is not None and done < began - INVISIBLE_S:
                 self.wrong.append(f"{body} came again {began - done:.1f} s after it was done")
@@ -203,3 +221,7 @@ class Model:
             began = time.monotonic()
             for message in consumer.receive(32, invisible=10.0, wait=3.0):
                 self._note(message, began)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -206,6 +206,41 @@ def test_an_ordered_group_gets_the_next_messages_of_a_queue_when_the_last_are_do
         assert seen == ["1", "2", "3", "4", "5", "6", "7"]
 
 
+def test_a_part_of_an_ordered_answer_holds_back_the_rest(brokers: Brokers) -> None:
+    """Also messages that are in this process already wait for those before them."""
+    topic = brokers.topic("simple-parts")
+    group = f"{topic}-group"
+
+    async def main() -> list[list[bytes]]:
+        with brokers.consumer(topic, order="queue") as first:
+            first.subscribe(topic)
+            with Producer(name_server=brokers.name_server) as producer:
+                for number in range(5):
+                    producer.send(topic, str(number), sharding_key="one")
+            (held,) = receive(first, 1)
+            assert held.body == b"0"
+            async with aio.SimpleConsumer(
+                name_server=brokers.name_server, group=group, order="queue"
+            ) as second:
+                await second.subscribe(topic)
+                # Its pop waits at the broker for up to 8 messages.
+                waiting = asyncio.create_task(second.receive(8, wait=20.0))
+                await asyncio.sleep(1.0)
+                waiting.cancel()
+                first.ack(held)
+                got: list[list[bytes]] = []
+                async with asyncio.timeout(30):
+                    one = await second.receive(1, wait=20.0)
+                    got.append([each.body for each in one])
+                    # Not the rest: the first is not acknowledged.
+                    got.append([each.body for each in await second.receive(8, wait=0.5)])
+                    await second.ack(one)
+                    got.append([each.body for each in await second.receive(8, wait=20.0)])
+                return got
+
+    assert asyncio.run(main()) == [[b"1"], [], [b"2", b"3", b"4"]]
+
+
 def test_a_message_that_was_tried_too_often_becomes_a_dead_letter(brokers: Brokers) -> None:
     topic = brokers.topic("simple-dead")
     with brokers.consumer(topic, max_tries=0) as consumer:

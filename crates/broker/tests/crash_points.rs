@@ -3,33 +3,26 @@
 //!
 //! The broker is complete, with its threads, so two runs of a seed differ. Its disk records every step, and the test
 //! stops it at many steps of one run.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "a test fails by panicking, and its tasks end before it does"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::{LIMIT, Site, client, create, number, options_in, properties, send};
+use common::crashes::{self, Crash, Outcome, config, ensure, name_of, runtime, simulated};
+use common::{LIMIT, Site, create, number, properties, send};
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::body::Json;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
-use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::{Fs, Get, GetStatus, Store, TagFilter, config_file};
+use pyrmq_store::Fs;
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-const ROOT: &str = "/data";
 const HALVES: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 const OPS: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 const GIVEN_UP: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
@@ -40,16 +33,6 @@ const OFFSETS: &str = "consumerOffset.json";
 const QUEUES: i32 = 2;
 /// Actions of one run.
 const DONE_A_RUN: usize = 300;
-
-type Outcome = Result<(), String>;
-
-macro_rules! ensure {
-    ($holds:expr, $($text:tt)*) => {
-        if !$holds {
-            return Err(format!($($text)*));
-        }
-    };
-}
 
 /// An action, from one step of the disk to another.
 struct Span<T> {
@@ -82,41 +65,21 @@ fn has_only_delays(seed: u64) -> bool {
 }
 
 fn small(seed: u64) -> Options {
-    let mut options = Options {
+    Options {
         message_delay_level: "0s 0s".to_owned(),
-        flush_consumer_offset_interval: 100,
         flush_delay_offset_interval: 100,
         transaction_time_out: 1,
         transaction_check_interval: if has_only_delays(seed) { 86_400_000 } else { 10 },
         transaction_check_max: 4,
-        ..options_in(Path::new(ROOT))
-    };
-    let store = &mut options.store;
-    store.segment_bytes = 1 << 17;
-    store.max_message_bytes = 1 << 16;
-    store.queue_file_bytes = 4000;
-    store.index = false;
-    // Saving progress itself must make the messages durable.
-    store.flush_interval_ms = 60_000;
-    options
-}
-
-fn config(name: &str) -> PathBuf {
-    Path::new(ROOT).join("store/config").join(name)
+        ..simulated()
+    }
 }
 
 fn rows(tree: &Json, name: &str) -> Rows {
     let members = |tree: &Json| -> Vec<(String, Json)> {
         let members = tree.as_object().unwrap_or_default().iter();
         members
-            .map(|(key, value)| {
-                let name = match key {
-                    pyrmq_remoting::body::Key::Str(name) => name.clone(),
-                    pyrmq_remoting::body::Key::Int(number) => number.to_string(),
-                    pyrmq_remoting::body::Key::Object(_) => String::new(),
-                };
-                (name, value.clone())
-            })
+            .map(|(key, value)| (name_of(key), value.clone()))
             .collect()
     };
     let table = tree.get("offsetTable").map(members).unwrap_or_default();
@@ -133,21 +96,10 @@ fn rows(tree: &Json, name: &str) -> Rows {
     rows
 }
 
-/// Runs actions with a broker on this disk, and stops it cleanly or like a kill.
+/// Runs actions with a broker on this disk.
 async fn work(seed: u64, disk: &SimDisk) -> History {
-    let mut random = Random::of(&[seed]);
-    disk.set_now(clock::now_ms());
-    let session = disk.session();
-    let fs: Arc<dyn Fs> = Arc::new(session.clone());
-    let broker = Broker::start_on(fs, small(seed), &Handle::current(), None, &[]).unwrap();
-    let site = Site {
-        address: broker.address(),
-        client: client(),
-        broker,
-    };
     let mut run = Run {
         disk,
-        session: &session,
         history: History::default(),
         stored: BTreeMap::new(),
         life: 0,
@@ -155,37 +107,21 @@ async fn work(seed: u64, disk: &SimDisk) -> History {
         number: 0,
         has_only_delays: has_only_delays(seed),
     };
-    let stopped = Arc::new(AtomicBool::new(false));
-    let clock = {
-        let (disk, stopped) = (disk.clone(), stopped.clone());
-        tokio::spawn(async move {
-            while !stopped.load(Ordering::Relaxed) {
-                disk.set_now(clock::now_ms());
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-    };
-    site.ask_ok(create("T", QUEUES)).await;
-    site.ask_ok(create("Doomed", QUEUES)).await;
-    for _ in 0..DONE_A_RUN {
-        run.one(&site, &mut random).await;
-        run.look();
-    }
-    if random.one_in(2) {
-        session.kill();
-        drop(site.broker.stop(LIMIT).await);
-        site.client.close().await;
-    } else {
-        site.stop().await;
-    }
-    stopped.store(true, Ordering::Relaxed);
-    clock.await.unwrap();
+    let mut random = Random::of(&[seed]);
+    crashes::work(disk, small(seed), &mut random, async |site, session, random| {
+        site.ask_ok(create("T", QUEUES)).await;
+        site.ask_ok(create("Doomed", QUEUES)).await;
+        for _ in 0..DONE_A_RUN {
+            run.one(site, random).await;
+            run.look(session);
+        }
+    })
+    .await;
     run.history
 }
 
 struct Run<'r> {
     disk: &'r SimDisk,
-    session: &'r Session,
     history: History,
     /// Messages of each queue.
     stored: BTreeMap<(&'static str, i32), i64>,
@@ -314,10 +250,10 @@ impl Run<'_> {
     }
 
     /// Records the content of the files that are written periodically.
-    fn look(&mut self) {
+    fn look(&mut self, session: &Session) {
         for name in [DELAYS, OFFSETS] {
             let step = self.disk.steps();
-            let Ok(bytes) = self.session.read(&config(name)) else {
+            let Ok(bytes) = session.read(&config(name)) else {
                 continue;
             };
             let now = rows(&Json::parse(&bytes).unwrap(), name);
@@ -332,9 +268,7 @@ impl Run<'_> {
 /// A disk after a crash.
 struct After<'h> {
     history: &'h History,
-    steps: usize,
-    session: Session,
-    store: Arc<Store>,
+    crash: Crash,
 }
 
 /// The parts of a record that this test uses.
@@ -346,17 +280,13 @@ struct Found {
 }
 
 impl After<'_> {
-    /// Returns the text of a file, which must be whole; `None` if there is no file.
     fn load(&self, name: &str) -> Result<Option<Json>, String> {
-        let whole = |text: &str| {
-            let tree = Json::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+        let has_version = |tree: &Json| {
             tree.get("dataVersion")
                 .map(drop)
                 .ok_or_else(|| "no dataVersion".to_owned())
         };
-        let loaded =
-            config_file::load(&self.session, &config(name), whole).map_err(|error| error.to_string())?;
-        Ok(loaded.text().map(|text| Json::parse(text.as_bytes()).unwrap()))
+        self.crash.load(name, has_version)
     }
 
     /// Checks a table that is written before its change is answered: it has the last change, or the one in progress.
@@ -368,8 +298,8 @@ impl After<'_> {
             let changes = changes.iter().filter(|change| is(change));
             changes.map(|change| change.what).max().unwrap_or(0)
         };
-        let least = newest(&|change| change.done <= self.steps);
-        let most = newest(&|change| change.began < self.steps);
+        let least = newest(&|change| change.done <= self.crash.steps);
+        let most = newest(&|change| change.began < self.crash.steps);
         ensure!(
             (least..=most).contains(&has),
             "{file} is neither old nor new: {column} is {has} instead of {least} to {most}"
@@ -382,7 +312,7 @@ impl After<'_> {
         let tree = self.load(name)?;
         let now = tree.map(|tree| rows(&tree, name)).unwrap_or_default();
         let seen = self.history.seen.get(name).map_or(&[][..], Vec::as_slice);
-        let before = seen.partition_point(|(step, _)| *step <= self.steps);
+        let before = seen.partition_point(|(step, _)| *step <= self.crash.steps);
         let deleted = |key: &str| key.starts_with("Doomed");
         if let Some((_, least)) = before.checked_sub(2).and_then(|at| seen.get(at)) {
             for (key, offset) in least.iter().filter(|((key, _), _)| !deleted(key)) {
@@ -397,26 +327,7 @@ impl After<'_> {
     }
 
     fn all(&self, topic: &str, queue: i32) -> Result<Vec<Found>, String> {
-        let (mut all, mut offset) = (Vec::new(), self.store.min_offset(topic, queue));
-        loop {
-            let get = Get {
-                topic,
-                queue_id: queue,
-                offset,
-                max_count: 64,
-                max_bytes: 1 << 20,
-                tags: TagFilter::All,
-            };
-            let got = self
-                .store
-                .get(&get)
-                .map_err(|error| format!("{topic}-{queue}: {error}"))?;
-            if got.status != GetStatus::Found {
-                return Ok(all);
-            }
-            all.extend(records(&got.body).map(|record| found(&record.unwrap())));
-            offset = got.next_offset;
-        }
+        self.crash.all(topic, queue, found)
     }
 
     fn delays(&self) -> Outcome {
@@ -426,7 +337,7 @@ impl After<'_> {
             delivered.extend(all.into_iter().map(|found| (found.key, queue)));
         }
         for ((_, level), offset) in self.offsets(DELAYS)? {
-            let end = self.store.max_offset(SCHEDULE, level - 1);
+            let end = self.crash.store.max_offset(SCHEDULE, level - 1);
             ensure!(
                 offset <= end,
                 "{DELAYS} is ahead: level {level} is at {offset} of {end}"
@@ -448,7 +359,7 @@ impl After<'_> {
     fn consumers(&self, offsets: &Rows) -> Outcome {
         for ((key, queue), offset) in offsets {
             let (topic, _) = key.split_once('@').unwrap();
-            let end = self.store.max_offset(topic, *queue);
+            let end = self.crash.store.max_offset(topic, *queue);
             ensure!(
                 *offset <= end,
                 "{OFFSETS} is ahead: {key} queue {queue} is at {offset} of {end}"
@@ -461,7 +372,7 @@ impl After<'_> {
             };
             let life: usize = String::from_utf8(newest.body).unwrap().parse().unwrap();
             let commits = self.history.commits.iter().filter(|commit| {
-                (commit.what.0, commit.what.1) == (*queue, life) && commit.began < self.steps
+                (commit.what.0, commit.what.1) == (*queue, life) && commit.began < self.crash.steps
             });
             let most = commits.map(|commit| commit.what.2).max().unwrap_or(0);
             ensure!(
@@ -551,42 +462,12 @@ fn found(record: &Record<'_>) -> Found {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().unwrap()
-}
-
 /// Runs a broker, stops its disk at many steps, and reports what does not hold.
 fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
-    let runtime = runtime();
-    let disk = SimDisk::default();
-    if let Some(what) = swallow {
-        disk.swallow(what);
-    }
-    let history = runtime.block_on(work(seed, &disk));
-    let mut random = Random::of(&[seed, 3]);
-    for _ in 0..points {
-        let steps = random.below(disk.steps() + 1);
-        let loss = *random.choose(&Loss::ALL).unwrap();
-        let after = disk.crash(steps, loss, random.next());
-        let session = after.session();
-        let about = |what: &str| {
-            let step = disk.describe(steps);
-            format!(
-                "seed {seed}, behind step {steps} of {} ({step}), {loss:?} lost: {what}",
-                disk.steps()
-            )
-        };
-        let store = Store::open_without_threads(small(seed).store, Arc::new(session.clone()));
-        let crash = After {
-            history: &history,
-            steps,
-            session,
-            store: store.map_err(|error| about(&error.to_string()))?,
-        };
-        crash.check().map_err(|what| about(&what))?;
-    }
-    Ok(())
+    let work = async |disk: &SimDisk| work(seed, disk).await;
+    crashes::run(seed, points, swallow, (&small(seed), work), |history, crash| {
+        After { history, crash }.check()
+    })
 }
 
 /// Starts a broker after crashes and waits until it has delivered all delayed messages: none is skipped, and after a
@@ -638,9 +519,11 @@ async fn deliver(seed: u64, disk: &SimDisk) -> (BTreeSet<String>, BTreeMap<Strin
     let history = History::default();
     let after = After {
         history: &history,
-        steps: 0,
-        session,
-        store: Arc::clone(&state.store),
+        crash: Crash {
+            steps: 0,
+            session,
+            store: Arc::clone(&state.store),
+        },
     };
     let keys = |topic, queues| -> Vec<String> {
         let all = (0..queues).flat_map(|queue| after.all(topic, queue).unwrap());

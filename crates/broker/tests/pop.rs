@@ -387,6 +387,49 @@ async fn refuses_bad_handles(site: &Site, good: &Popped) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn handles_of_another_group_or_topic_and_forged_ones_have_no_effect() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 3).await;
+    site.create("U", 1).await;
+    for body in ["u0", "u1", "u2"] {
+        let answer = site.ask(send("U", 0, body.as_bytes(), "")).await;
+        assert_eq!(answer.code, response::SUCCESS);
+    }
+    for message in pop_until(&site, "H", "T", 3, LONG_MS).await {
+        site.ask_ok(ack("H", &message)).await;
+    }
+    let of_u = popped(&site.ask_ok(pop("G", "U", 0, 3, 2 * SHORT_MS, 0)).await);
+    let of_t = popped(&site.ask_ok(pop("G", "T", 0, 3, 2 * SHORT_MS, 0)).await);
+    // Apache answers so, too: check points are in the log, not at hand.
+    site.ask_ok(ack("H", &of_t[0])).await;
+    let of_other_topic = Popped {
+        topic: "U".to_owned(),
+        ..of_t[1].clone()
+    };
+    site.ask_ok(ack("G", &of_other_topic)).await;
+    let words: Vec<&str> = of_t[2].handle.split(' ').collect();
+    let at = |place: usize, word: &str| {
+        let mut words = words.clone();
+        words[place] = word;
+        Popped {
+            handle: words.join(" "),
+            ..of_t[2].clone()
+        }
+    };
+    // Another start of the pop, another time of it.
+    for forged in [at(0, "1"), at(1, "1700000000000")] {
+        site.ask_ok(ack("G", &forged)).await;
+    }
+    let again = pop_until(&site, "G", "T", 3, LONG_MS).await;
+    assert_eq!(bodies(&again), bodies(&of_t));
+    let again = pop_until(&site, "G", "U", 3, LONG_MS).await;
+    assert_eq!(bodies(&again), bodies(&of_u));
+    let none = site.ask(pop("H", "T", -1, 32, LONG_MS, 300)).await;
+    assert_eq!(popped(&none), [], "a group got what it had acknowledged");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_group_gets_a_queue_again_when_all_of_it_is_done() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 6).await;
@@ -469,6 +512,57 @@ async fn an_ordered_message_is_hidden_for_longer_and_given_back() {
         .unwrap()
         .unwrap();
     assert_eq!(bodies(&popped(&answer)), ["m00"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_message_that_another_has_is_not_hidden_for_longer() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let ordered = |invisible_ms: i64| pop("O", "T", 0, 1, invisible_ms, 30_000).with_field("order", "true");
+    let late = popped(&site.ask_ok(ordered(SHORT_MS)).await);
+    // Its time is over, and another member has it now.
+    let again = popped(&site.ask_ok(ordered(LONG_MS)).await);
+    assert_eq!(bodies(&again), bodies(&late));
+    let times = |answer: &Command| (number(answer, "popTime"), number(answer, "invisibleTime"));
+    let refused = site.ask_ok(hide("O", &late[0], LONG_MS)).await;
+    assert_eq!(times(&refused), (0, 0), "two members have the message");
+    site.ask_ok(ack("O", &late[0])).await;
+    let info = site.ask_ok(hide("O", &again[0], LONG_MS)).await;
+    assert!(
+        times(&info).0 > 0,
+        "the late acknowledgement counted for the other member's message"
+    );
+    site.ask_ok(ack("O", &again[0])).await;
+    let next = popped(&site.ask_ok(ordered(LONG_MS)).await);
+    assert_eq!(bodies(&next), ["m01"]);
+    let done = site.ask_ok(hide("O", &again[0], LONG_MS)).await;
+    assert_eq!(times(&done), (0, 0), "the message is done");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 6).await;
+    let ordered = || pop("O", "T", 0, 3, LONG_MS, 0).with_field("order", "true");
+    for message in popped(&site.ask_ok(ordered()).await) {
+        site.ask_ok(ack("O", &message)).await;
+    }
+    let held = popped(&site.ask_ok(ordered()).await);
+    assert_eq!(bodies(&held), ["m03", "m04", "m05"]);
+    site.stop().await;
+    // As a kill leaves them: what was handed out and committed since the files were written is lost.
+    let config = dir.path().join("store/config");
+    for name in ["consumerOrderInfo.json", "consumerOffset.json"] {
+        std::fs::remove_file(config.join(name)).unwrap();
+        drop(std::fs::remove_file(config.join(format!("{name}.bak"))));
+    }
+    let site = Site::start(quick(options(&dir)));
+    // The second of three: the first may never be acknowledged.
+    site.ask_ok(ack("O", &held[1])).await;
+    let again = popped(&site.ask_ok(ordered()).await);
+    assert_eq!(bodies(&again), ["m03", "m04", "m05"]);
     site.stop().await;
 }
 

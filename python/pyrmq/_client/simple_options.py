@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
 from pyrmq._client.consume_hooks import ConsumeHook
-from pyrmq._client.credentials import Credentials, native_credentials
+from pyrmq._client.credentials import Credentials, native_security
 from pyrmq._client.options import Options
 from pyrmq._client.values import name_servers, whole
 from pyrmq.errors import AckError, ConfigError, RmqError
@@ -15,6 +15,8 @@ from pyrmq.message import PoppedMessage, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyrmq._client.tls import Tls
 
 __all__ = [
     "INVISIBLE_S",
@@ -53,6 +55,7 @@ class SimpleConsumerArguments(TypedDict, total=False):
     address_server: str | None
     hooks: Sequence[ConsumeHook]
     credentials: Credentials | None
+    tls: Tls | None
 
 
 class SimpleConsumerOptions(Options):
@@ -77,6 +80,7 @@ class SimpleConsumerOptions(Options):
     address_server: str | None = None
     hooks: Sequence[ConsumeHook] = ()
     credentials: Credentials | None = None
+    tls: Tls | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -105,7 +109,7 @@ class SimpleConsumerOptions(Options):
             "address_server": self.address_server,
             "is_ordered": self.order == "queue",
             "max_tries": self.max_tries,
-            "credentials": native_credentials(self.credentials),
+            **native_security(self.credentials, self.tls),
         }
 
 

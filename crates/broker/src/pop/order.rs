@@ -128,8 +128,14 @@ impl Orders {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// A message is done.
-    pub(crate) fn acknowledge(&self, queue: (&str, &str, i32), offset: i64, pop_time: i64) -> OrderedAck {
+    /// A message is done. `start` is the offset at which its pop began, `committed` the group's.
+    pub(crate) fn acknowledge(
+        &self,
+        queue: (&str, &str, i32),
+        offset: i64,
+        (start, pop_time): (i64, i64),
+        committed: Option<i64>,
+    ) -> OrderedAck {
         let acknowledged = self.with(queue, |order| {
             if order.offsets.is_empty() {
                 return OrderedAck::Unknown;
@@ -144,7 +150,13 @@ impl Orders {
             OrderedAck::Advance(next_offset(order))
         });
         self.changed.store(true, Ordering::Release);
-        acknowledged.unwrap_or(OrderedAck::Advance(offset.saturating_add(1)))
+        // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
+        // began at the group's offset, so what lies before is done. Apache goes on behind the message, and loses those
+        // before it that are not acknowledged any more.
+        acknowledged.unwrap_or_else(|| {
+            let first = start.max(committed.unwrap_or(start));
+            OrderedAck::Advance(first.saturating_add(i64::from(offset == first)))
+        })
     }
 
     /// A message is hidden until another time. False: the group does not have it any more.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod crashes;
 pub(crate) mod pops;
 
 use pyrmq_broker::{Broker, Options};

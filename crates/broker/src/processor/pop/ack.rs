@@ -120,7 +120,8 @@ fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Res
     if committed.is_some_and(|committed| offset < committed) {
         return Ok(());
     }
-    match state.pops.orders.acknowledge(queue, offset, taken.pop_time) {
+    let handle = (taken.start_offset, taken.pop_time);
+    match state.pops.orders.acknowledge(queue, offset, handle, committed) {
         OrderedAck::Outdated => return Ok(()),
         OrderedAck::Unknown => {
             let text = format!(

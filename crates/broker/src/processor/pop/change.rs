@@ -85,27 +85,34 @@ fn change(state: &State, request: &Command) -> Result<(Command, Option<i64>), Re
     Ok((answer, Some(stored.end_position)))
 }
 
+/// A message of an ordered group. One that the group has gone beyond, or that was handed out again since, stays as it
+/// is: the answer has no times, as Apache answers for the former. With times its client would go on with a message
+/// that another has.
 fn in_order(
     state: &State,
     header: &ChangeInvisibleTimeRequestHeader<'_>,
     handle: &ReceiptHandle<'_>,
 ) -> Command {
-    let queue = (header.topic, header.consumer_group, header.queue_id);
-    let _lock = state
-        .pops
-        .lock(header.topic, header.consumer_group, header.queue_id);
+    let (topic, group, queue_id) = (header.topic, header.consumer_group, header.queue_id);
+    let _lock = state.pops.lock(topic, group, queue_id);
+    let committed = state.offsets.get(group, topic, queue_id);
     let visible_at = clock::now_ms().saturating_add(header.invisible_time);
-    let orders = &state.pops.orders;
-    if orders.hide_until(queue, header.offset, handle.pop_time, visible_at) {
-        // The queue opens at another time now, so the pops that wait for it must look again.
-        state
+    let is_done = committed.is_some_and(|committed| header.offset < committed);
+    let queue = (topic, group, queue_id);
+    let is_changed = !is_done
+        && state
             .pops
-            .held
-            .notify(header.topic, header.consumer_group, header.queue_id);
+            .orders
+            .hide_until(queue, header.offset, handle.pop_time, visible_at);
+    let mut times = ChangeInvisibleTimeResponseHeader::default();
+    if is_changed {
+        times = ChangeInvisibleTimeResponseHeader {
+            pop_time: handle.pop_time,
+            invisible_time: visible_at.saturating_sub(handle.pop_time),
+            revive_qid: handle.revive_queue_id,
+        };
+        // The queue opens at another time now, so the pops that wait for it must look again.
+        state.pops.held.notify(topic, group, queue_id);
     }
-    Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
-        pop_time: handle.pop_time,
-        invisible_time: visible_at.saturating_sub(handle.pop_time),
-        revive_qid: handle.revive_queue_id,
-    })
+    Command::response(response::SUCCESS).with_header(&times)
 }

@@ -4,13 +4,18 @@
 //! receive -> state (targets, what came, who waits) -> pop at each broker of each topic -> answer -> message, receipt
 //!                                                     ack, change of the invisible time <- settle <- receipt
 //! ```
+//! Consumers with listeners pop, too, where brokers say so: `listening`, `standing`.
+//!
 //! Nobody owns a queue: any member of a group may get any message (but see `SimpleOptions::is_ordered`).
 
 pub mod answer;
+pub(crate) mod batch;
+pub(crate) mod listening;
 pub mod options;
 pub mod receipt;
 pub(crate) mod receive;
 pub mod renew;
 pub(crate) mod settle;
 pub mod simple;
+pub(crate) mod standing;
 pub(crate) mod state;

@@ -1,6 +1,6 @@
 //! The settings of a consumer by POP.
 
-use crate::consumer::shared::Start;
+use crate::consumer::options::Start;
 use crate::error::ClientError;
 use crate::session::options::ClientOptions;
 use std::time::Duration;

@@ -144,3 +144,6 @@ pub(crate) const EXPIRED: &str = "its invisible time is over: the message is del
 pub(crate) const ACKNOWLEDGED: &str = "the message is acknowledged already";
 /// Why a handle is refused after its message was given back.
 pub(crate) const GIVEN_BACK: &str = "the message was given back";
+/// Why a handle of an ordered group is refused when the broker has no use for it any more.
+pub(crate) const GONE_ON: &str =
+    "the group has gone on: the message is acknowledged, or was delivered again after its time";

@@ -1,9 +1,10 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
 use crate::consumer::pop::answer::{self, Asked, Found};
+use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::Shared;
-use crate::consumer::pop::state::{Batch, Pop, Probe, Target};
+use crate::consumer::pop::state::{Pop, Probe, Target};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::Command;
@@ -27,17 +28,16 @@ const HELD_AT_LEAST: Duration = Duration::from_millis(5);
 impl Shared {
     /// Sends the pops that calls wait for.
     pub(crate) fn send_pops(self: &Arc<Self>) {
-        let routes: Vec<_> = self
-            .heartbeat
-            .membership
-            .topics()
-            .into_iter()
-            .filter_map(|topic| self.routes.cached(&topic).map(|route| (topic, route)))
-            .collect();
+        let topics = self.heartbeat.membership.topics();
         let pops = {
             let mut state = self.state();
-            for (topic, route) in &routes {
-                state.follow_route(topic, route);
+            // With listeners, brokers say which queues are asked.
+            if state.standing.is_none() {
+                for topic in &topics {
+                    if let Some(route) = self.routes.cached(topic) {
+                        state.follow_route(topic, &route);
+                    }
+                }
             }
             state.plan(Instant::now())
         };
@@ -65,7 +65,7 @@ impl Shared {
         let header = PopMessageRequestHeader {
             consumer_group: &self.options.client.group,
             topic: &target.topic,
-            queue_id: -1,
+            queue_id: target.queue_id,
             max_msg_nums: i32::try_from(pop.max).unwrap_or(i32::MAX),
             invisible_time: millis(pop.invisible),
             poll_time: millis(pop.hold),
@@ -157,7 +157,9 @@ impl Shared {
         });
         for message in dead {
             let shared = self.clone();
-            self.tracker.spawn(async move { shared.bury(message).await });
+            self.tracker.spawn(async move {
+                shared.bury(message).await;
+            });
         }
         if !found.unwanted.is_empty() {
             let shared = self.clone();
@@ -175,6 +177,10 @@ impl Shared {
         }
         if messages.is_empty() {
             return;
+        }
+        if !self.state().targets.contains_key(&pop.target) {
+            // The topic was left while the broker was asked.
+            return self.give_back_later(messages.into());
         }
         let batch = Batch {
             messages,
@@ -198,7 +204,7 @@ impl Shared {
     }
 
     fn failed(self: &Arc<Self>, pop: &Pop, attempt: Option<String>, error: &ClientError) {
-        let Target { topic, broker } = &*pop.target;
+        let Target { topic, broker, .. } = &*pop.target;
         let mut longer = Duration::ZERO;
         match error {
             ClientError::Answer { code, .. } if *code == response::POLLING_FULL => {

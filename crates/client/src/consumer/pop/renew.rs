@@ -2,7 +2,10 @@
 
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::Shared;
+use crate::consumer::pop::standing::Standing;
+use crate::consumer::process_queue::QueueKey;
 use pyrmq_remoting::net::Shutdown;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -11,6 +14,9 @@ use tokio::task::JoinSet;
 const PARTS: u32 = 3;
 /// Pause after a renewal that failed, at least.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often the messages of listeners are looked at: invisible times are 1 s or more.
+const RENEWAL_CHECK: Duration = Duration::from_millis(200);
 
 /// Renews the time of messages until it is dropped.
 #[derive(Debug)]
@@ -75,12 +81,42 @@ impl Shared {
         }
     }
 
-    /// Renews messages that have come and were not handed out, so that they have the time that a call pending.
+    /// Renews what waits for listeners, and what they are at work with, before its time is over.
+    pub(crate) async fn keep_waiting_renewed(self: Arc<Self>) {
+        while !self.shutdown.sleep_or_stop(RENEWAL_CHECK).await {
+            let mut asked = JoinSet::new();
+            let (receipts, invisible) = {
+                let state = self.state();
+                let invisible = state.standing.as_ref().map(Standing::invisible);
+                (state.to_renew(Instant::now()), invisible.unwrap_or_default())
+            };
+            for receipt in receipts {
+                let shared = self.clone();
+                asked.spawn(async move {
+                    if let Err(error) = shared.change(&receipt, invisible).await
+                        && !receipt.is_used()
+                    {
+                        tracing::warn!(%error, "message not renewed");
+                    }
+                });
+            }
+            asked.join_all().await;
+            // Time passes, too: as much may wait as listeners take.
+            self.send_pops();
+        }
+    }
+
+    /// Renews messages that have come and were not handed out, so that they have the time that a call asks for. Returns
+    /// those that have it. Of a queue in order that is up to the first that has not: the later ones come after it.
     pub(crate) async fn refresh(
         self: &Arc<Self>,
         messages: Vec<super::answer::Popped>,
         invisible: Duration,
     ) -> Vec<super::answer::Popped> {
+        let queues: Vec<Arc<QueueKey>> = messages
+            .iter()
+            .map(|message| message.chunk.queue.clone())
+            .collect();
         let mut asked = JoinSet::new();
         for (place, message) in messages.into_iter().enumerate() {
             let shared = self.clone();
@@ -98,7 +134,19 @@ impl Shared {
             }
         }
         kept.sort_unstable_by_key(|(place, _)| *place);
-        kept.into_iter().map(|(_, message)| message).collect()
+        if !self.options.is_ordered {
+            return kept.into_iter().map(|(_, message)| message).collect();
+        }
+        let places: HashSet<usize> = kept.iter().map(|(place, _)| *place).collect();
+        let (in_order, late): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(place, message)| {
+            let is_of_queue = |other: &usize| queues.get(*other) == Some(&message.chunk.queue);
+            (0..*place)
+                .filter(is_of_queue)
+                .all(|before| places.contains(&before))
+        });
+        self.give_back(late.into_iter().map(|(_, message)| message).collect())
+            .await;
+        in_order.into_iter().map(|(_, message)| message).collect()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::options::check_invisible;
-use crate::consumer::pop::receipt::{ACKNOWLEDGED, EXPIRED, GIVEN_BACK, Held, Receipt};
+use crate::consumer::pop::receipt::{ACKNOWLEDGED, EXPIRED, GIVEN_BACK, GONE_ON, Held, Receipt};
 use crate::consumer::pop::simple::Shared;
 use crate::consumer::process_queue::Messages;
 use crate::consumer::send_back::DEAD_LETTER;
@@ -101,6 +101,9 @@ impl Shared {
             for (receipt, _) in &usable {
                 receipt.use_up(ACKNOWLEDGED);
             }
+            if self.options.is_ordered {
+                self.release_behind(&usable.iter().map(|(_, held)| held.text.as_str()).collect());
+            }
         }
         held.into_iter().map(|held| held.and(outcome.clone())).collect()
     }
@@ -151,6 +154,11 @@ impl Shared {
 
     /// Hides a message for this time from now on; none gives it back at once.
     pub(crate) async fn change(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
+        self.hide(receipt, invisible, false).await
+    }
+
+    /// As [`Self::change`]; with `suspend` what comes again does not count as a delivery.
+    async fn hide(&self, receipt: &Receipt, invisible: Duration, suspend: bool) -> Result<(), ClientError> {
         check_invisible(invisible, Duration::ZERO)?;
         let _settling = receipt.settling.lock().await;
         let held = receipt.held()?;
@@ -165,6 +173,7 @@ impl Shared {
             extra_info: &held.text,
             offset: held.offset,
             invisible_time: i64::try_from(invisible.as_millis()).unwrap_or(i64::MAX),
+            suspend,
             ..ChangeInvisibleTimeRequestHeader::default()
         };
         let command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
@@ -184,14 +193,19 @@ impl Shared {
         })?;
         if header.pop_time <= 0 {
             // So a broker answers for an ordered group that is beyond the message.
-            receipt.use_up(ACKNOWLEDGED);
+            receipt.use_up(GONE_ON);
             return Err(ClientError::Receipt {
                 handle: held.text,
-                reason: ACKNOWLEDGED.to_owned(),
+                reason: GONE_ON.to_owned(),
             });
         }
         let handle = ReceiptHandle {
-            start_offset: held.offset,
+            // A new check point begins at the message. An ordered group has none, and goes by where the pop began.
+            start_offset: if self.options.is_ordered {
+                held.start_offset
+            } else {
+                held.offset
+            },
             pop_time: header.pop_time,
             invisible_time: header.invisible_time,
             revive_queue_id: header.revive_qid,
@@ -204,12 +218,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives messages back at once, for others.
+    /// Gives messages back at once, for others. Those that waited for a listener do not count as delivered.
     pub(crate) async fn give_back(self: &Arc<Self>, messages: Vec<Popped>) {
+        let is_listening = self.state().standing.is_some();
         let mut asked = JoinSet::new();
         for message in messages {
-            let shared = self.clone();
-            asked.spawn(async move { shared.change(&message.receipt, Duration::ZERO).await });
+            let (shared, suspend) = (self.clone(), is_listening);
+            asked.spawn(async move { shared.hide(&message.receipt, Duration::ZERO, suspend).await });
         }
         while let Some(done) = asked.join_next().await {
             if let Ok(Err(error)) = done {
@@ -227,7 +242,8 @@ impl Shared {
     }
 
     /// Puts a message that was tried too often among the dead letters. If that fails it comes again, and is tried anew.
-    pub(crate) async fn bury(self: Arc<Self>, message: Popped) {
+    /// Returns whether it is there.
+    pub(crate) async fn bury(self: &Arc<Self>, message: Popped) -> bool {
         let one = Messages {
             chunk: message.chunk.clone(),
             first: message.index,
@@ -238,7 +254,7 @@ impl Shared {
         let queue = &message.chunk.queue;
         if let Err(error) = self.send_back.send(&one, DEAD_LETTER).await {
             tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
-            return;
+            return false;
         }
         tracing::warn!(%queue, tries = message.reconsume_times(), "message tried too often: it is a dead letter");
         for error in self
@@ -249,6 +265,7 @@ impl Shared {
         {
             tracing::warn!(%error, "a dead letter is not acknowledged: it may come twice");
         }
+        true
     }
 
     /// Asks the broker of a message, again when the answer is lost and the message's time lasts.

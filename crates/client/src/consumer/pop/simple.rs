@@ -1,12 +1,13 @@
 //! The consumer that takes messages for a time (Apache `SimpleConsumer`).
 
+use crate::consumer::options::Start;
 use crate::consumer::pop::answer::Popped;
+use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::options::{MIN_INVISIBLE, SimpleOptions, check_invisible};
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
-use crate::consumer::pop::state::{Batch, State, Taken};
+use crate::consumer::pop::state::{State, Taken};
 use crate::consumer::send_back::SendBack;
-use crate::consumer::shared::Start;
 use crate::consumer::subscription_check::check_filter;
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
@@ -20,8 +21,9 @@ use pyrmq_remoting::header::group::GetSubscriptionGroupConfigRequestHeader;
 use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
 use pyrmq_remoting::sync::{lock, wait_while};
 use pyrmq_remoting::{Command, clock};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -42,8 +44,18 @@ pub(crate) struct Shared {
     // Guards what came and who waits.
     state: Mutex<State>,
     changed: Condvar,
+    /// Messages wait to be handed out, as of the last change.
+    pub(crate) has_ready: AtomicBool,
     max_tries: AtomicI32,
     attempts: AtomicU64,
+}
+
+/// What a consumer stands on.
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) routes: Routes,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) tracker: Tracker,
 }
 
 impl fmt::Debug for Shared {
@@ -82,19 +94,14 @@ impl SimpleConsumer {
         };
         let membership = Membership::consumer(&options.client, kind);
         let timeout = options.client.request_timeout;
-        let shared = Arc::new(Shared {
-            heartbeat: Heartbeat::new(client.clone(), routes.clone(), membership, timeout),
-            send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
-            max_tries: AtomicI32::new(options.max_tries.unwrap_or(MAX_TRIES)),
-            attempts: AtomicU64::new(0),
-            shutdown: Shutdown::new(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
+        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
+        let parts = Parts {
             client,
             routes,
+            heartbeat,
             tracker,
-            options,
-        });
+        };
+        let shared = Arc::new(Shared::new(options, parts));
         let every = &shared.options.client;
         let (interval, idle, beat) = (every.route_interval, every.route_idle, every.heartbeat_interval);
         let stop = || shared.shutdown.clone();
@@ -285,11 +292,43 @@ impl Drop for Receiving {
 }
 
 impl Shared {
+    pub(crate) fn new(options: SimpleOptions, parts: Parts) -> Self {
+        let Parts {
+            client,
+            routes,
+            heartbeat,
+            tracker,
+        } = parts;
+        Self {
+            send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
+            max_tries: AtomicI32::new(options.max_tries.unwrap_or(MAX_TRIES)),
+            attempts: AtomicU64::new(0),
+            shutdown: Shutdown::new(),
+            state: Mutex::new(State::new(options.is_ordered)),
+            changed: Condvar::new(),
+            has_ready: AtomicBool::new(false),
+            heartbeat,
+            client,
+            routes,
+            tracker,
+            options,
+        }
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
+    /// Wakes another listener if there is more.
+    pub(crate) fn wake_next(&self, state: &State) {
+        self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
+        if !state.ready.is_empty() {
+            self.wake(state);
+        }
+    }
+
     pub(crate) fn wake(&self, state: &State) {
+        self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
         self.changed.notify_all();
         if let Some(waker) = &state.waker {
             waker();
@@ -306,11 +345,13 @@ impl Shared {
         format!("{}-{number}", self.heartbeat.membership.client_id)
     }
 
-    fn end(&self) -> Vec<Popped> {
+    /// Hands out and asks for nothing more. Returns what was not handed out.
+    pub(crate) fn end(&self) -> Vec<Popped> {
         let mut state = self.state();
         state.is_closed = true;
+        let left = state.take_all();
         self.wake(&state);
-        state.ready.drain(..).flat_map(|batch| batch.messages).collect()
+        left
     }
 
     /// Renews messages that have waited, and puts them in front of those to hand out.
@@ -344,6 +385,14 @@ impl Shared {
         None
     }
 
+    /// Has messages handed out whose predecessors are acknowledged now.
+    pub(crate) fn release_behind(&self, acknowledged: &BTreeSet<&str>) {
+        let mut state = self.state();
+        if state.release_behind(acknowledged) {
+            self.wake(&state);
+        }
+    }
+
     /// Gives back what nobody asks for, each second.
     async fn keep_idle_given_back(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(IDLE_CHECK).await {
@@ -354,7 +403,7 @@ impl Shared {
     }
 
     /// Asks a broker how often the group tries a message.
-    async fn read_max_tries(&self, topic: &Arc<str>) {
+    pub(crate) async fn read_max_tries(&self, topic: &Arc<str>) {
         let Ok(route) = self.routes.get(topic).await else {
             return;
         };

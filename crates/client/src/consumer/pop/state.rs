@@ -5,14 +5,19 @@
 //! pending: a call of `receive`    first one target is asked without a hold, in turn; has it nothing, all are, with
 //!                                 as long a hold as the call waits
 //! ```
+//! A consumer with listeners asks its targets by itself (`standing.rs`).
+//!
 //! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
 //! asks all at once only when nothing is there.
 
 use crate::consumer::pop::answer::Popped;
+use crate::consumer::pop::batch::{Batch, Behind};
+use crate::consumer::pop::standing::Standing;
 use crate::error::ClientError;
 use crate::session::routes::TopicRoute;
+use pyrmq_remoting::clock;
 use pyrmq_remoting::names::PERM_READ;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,11 +30,16 @@ const ANSWER_GRACE: Duration = Duration::from_millis(500);
 /// Messages that nobody asks for are given back after this time, or after half of their invisible time.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
-/// A topic on a broker.
+/// Every queue of a topic on a broker.
+pub(crate) const ANY_QUEUE: i32 = -1;
+
+/// A topic on a broker, or one queue of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) topic: Arc<str>,
     pub(crate) broker: Arc<str>,
+    /// -1: every queue that the topic has there.
+    pub(crate) queue_id: i32,
 }
 
 /// What is known of a target.
@@ -37,24 +47,12 @@ pub(crate) struct Target {
 pub(crate) struct TargetState {
     /// When the pop under way is to be answered.
     pub(crate) answer_due: Option<Instant>,
+    /// When it was asked last, ms.
+    pub(crate) asked_ms: i64,
     pub(crate) is_paused: bool,
     pub(crate) failures: u32,
     /// Name of an ordered pop whose answer was lost: asked with it again, the broker gives the same messages.
     pub(crate) attempt: Option<String>,
-}
-
-/// Messages that came together.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) messages: VecDeque<Popped>,
-    pub(crate) invisible: Duration,
-    pub(crate) arrived: Instant,
-}
-
-impl Batch {
-    fn left(&self, now: Instant) -> Duration {
-        (self.arrived + self.invisible).saturating_duration_since(now)
-    }
 }
 
 /// Whether a call has asked one target yet.
@@ -103,14 +101,26 @@ pub(crate) struct State {
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
     pub(crate) ready: VecDeque<Batch>,
+    behind: Vec<Behind>,
     pub(crate) pending: BTreeMap<u64, PendingReceive>,
     next_receive: u64,
     pub(crate) failure: Option<ClientError>,
+    /// The messages of a queue are handed out in order.
+    pub(crate) is_ordered: bool,
     pub(crate) is_closed: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// With listeners, which ask for messages without a call of `receive`.
+    pub(crate) standing: Option<Standing>,
 }
 
 impl State {
+    pub(crate) fn new(is_ordered: bool) -> Self {
+        Self {
+            is_ordered,
+            ..Self::default()
+        }
+    }
+
     /// Adds a call.
     pub(crate) fn add_receive(&mut self, max: usize, invisible: Duration, wait: Duration) -> u64 {
         self.next_receive += 1;
@@ -148,6 +158,7 @@ impl State {
             let target = Target {
                 topic: topic.clone(),
                 broker: broker.into(),
+                queue_id: ANY_QUEUE,
             };
             self.targets.entry(Arc::new(target)).or_default();
         }
@@ -168,11 +179,35 @@ impl State {
             dropped.extend(own);
         }
         self.ready.retain(|batch| !batch.messages.is_empty());
+        let of_topic = |behind: &mut Behind| {
+            let first = behind.batch.messages.front();
+            first.is_some_and(|message| &*message.receipt.topic == topic)
+        };
+        dropped.extend(
+            self.behind
+                .extract_if(.., of_topic)
+                .flat_map(|behind| behind.batch.messages),
+        );
         dropped
     }
 
+    /// Asks exactly these queues of a topic from now on.
+    pub(crate) fn set_targets(&mut self, topic: &Arc<str>, queues: &[(Arc<str>, i32)]) {
+        let target = |(broker, queue_id): &(Arc<str>, i32)| Target {
+            topic: topic.clone(),
+            broker: broker.clone(),
+            queue_id: *queue_id,
+        };
+        let wanted: BTreeSet<Target> = queues.iter().map(target).collect();
+        self.targets
+            .retain(|target, _| target.topic != *topic || wanted.contains(target));
+        for target in wanted {
+            self.targets.entry(Arc::new(target)).or_default();
+        }
+    }
+
     /// The next target that nobody asks at present.
-    fn next_idle(&mut self) -> Option<Arc<Target>> {
+    pub(crate) fn next_idle(&mut self) -> Option<Arc<Target>> {
         let count = self.targets.len();
         let order = (0..count).map(|step| (self.turn + step) % count);
         let mut found = None;
@@ -188,15 +223,19 @@ impl State {
         Some(target)
     }
 
-    fn begin(&mut self, target: &Arc<Target>, now: Instant, hold: Duration) -> Option<String> {
+    pub(crate) fn begin(&mut self, target: &Arc<Target>, now: Instant, hold: Duration) -> Option<String> {
         let state = self.targets.get_mut(target)?;
         state.answer_due = Some(now + hold);
+        state.asked_ms = clock::now_ms();
         state.attempt.clone()
     }
 
     /// The pops to send now.
     pub(crate) fn plan(&mut self, now: Instant) -> Vec<Pop> {
         let mut pops = Vec::new();
+        if self.standing.is_some() {
+            return self.plan_standing(now);
+        }
         if self.is_closed || !self.ready.is_empty() {
             return pops;
         }
@@ -263,7 +302,31 @@ impl State {
         pops
     }
 
-    /// What a call gets now. Batches whose time is nearly over, or another than the call pending, come back in `stale`:
+    /// Makes the messages ready whose predecessors are all acknowledged now, by these handles: a receipt that was kept as
+    /// text is another object. False: there are none.
+    pub(crate) fn release_behind(&mut self, acknowledged: &BTreeSet<&str>) -> bool {
+        let is_free = |behind: &mut Behind| {
+            behind
+                .waits_for
+                .retain(|receipt| !acknowledged.contains(receipt.handle().as_str()));
+            behind.waits_for.is_empty()
+        };
+        let free: Vec<Behind> = self.behind.extract_if(.., is_free).collect();
+        let is_any = !free.is_empty();
+        for behind in free {
+            self.ready.push_front(behind.batch);
+        }
+        is_any
+    }
+
+    /// Takes everything that was not handed out.
+    pub(crate) fn take_all(&mut self) -> Vec<Popped> {
+        let behind = self.behind.drain(..).map(|behind| behind.batch);
+        let all = self.ready.drain(..).chain(behind);
+        all.flat_map(|batch| batch.messages).collect()
+    }
+
+    /// What a call gets now. Batches whose time is nearly over, or another than the call asks for, come back in `stale`:
     /// their time is to be changed first.
     pub(crate) fn take(
         &mut self,
@@ -295,6 +358,11 @@ impl State {
             }
             let count = batch.messages.len().min(receive.max - taken.len());
             taken.extend(batch.messages.drain(..count));
+            if self.is_ordered
+                && let Some(last) = taken.last()
+            {
+                self.behind.extend(batch.split_off(&last.chunk.queue, &taken));
+            }
             if !batch.messages.is_empty() {
                 self.ready.push_front(batch);
             }
@@ -328,6 +396,8 @@ impl State {
     /// Takes the messages that nobody asked for in time.
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();
+        // They come again by themselves, behind those that were not acknowledged.
+        self.behind.retain(|behind| !behind.batch.left(now).is_zero());
         if self.pending.is_empty() {
             self.ready.retain_mut(|batch| {
                 let limit = MAX_IDLE.min(batch.invisible / 2);

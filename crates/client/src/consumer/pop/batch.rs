@@ -1,0 +1,48 @@
+//! Messages that came together and wait to be handed out.
+
+use crate::consumer::pop::answer::Popped;
+use crate::consumer::pop::receipt::Receipt;
+use crate::consumer::process_queue::QueueKey;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Messages that came together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) messages: VecDeque<Popped>,
+    pub(crate) invisible: Duration,
+    pub(crate) arrived: Instant,
+}
+
+impl Batch {
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        (self.arrived + self.invisible).saturating_duration_since(now)
+    }
+
+    /// Splits off the messages of a queue; they wait for those of it that a call gets.
+    pub(super) fn split_off(&mut self, queue: &QueueKey, taken: &[Popped]) -> Option<Behind> {
+        let is_own = |message: &Popped| *message.chunk.queue == *queue;
+        let (own, others): (VecDeque<_>, _) = self.messages.drain(..).partition(is_own);
+        self.messages = others;
+        if own.is_empty() {
+            return None;
+        }
+        let handed_out = taken.iter().filter(|message| is_own(message));
+        Some(Behind {
+            waits_for: handed_out.map(|message| message.receipt.clone()).collect(),
+            batch: Self {
+                messages: own,
+                ..*self
+            },
+        })
+    }
+}
+
+/// Messages of an ordered queue whose predecessors a call got. They are handed out once those are acknowledged. They
+/// are not given back meanwhile, because in an ordered group that counts as a delivery.
+#[derive(Debug)]
+pub(super) struct Behind {
+    pub(super) waits_for: Vec<Arc<Receipt>>,
+    pub(super) batch: Batch,
+}

@@ -1,0 +1,111 @@
+"""How the push consumers of a group get the messages of a topic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyrmq._admin.asking import body_of
+from pyrmq.codes import RequestCode
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyrmq._admin.asking import Asks
+
+__all__ = ["ConsumeMode", "Mode", "ModeAdmin"]
+
+Mode = Literal["pop", "pull"]
+"""How push consumers get messages (Apache `MessageRequestMode`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeMode:
+    """How a group gets the messages of a topic from a broker.
+
+    Attributes:
+        mode: ``"pop"`` or ``"pull"``; None where it was never set.
+        share: With ``"pop"``, how many other members pop the queues of each; 0 or -1: all.
+    """
+
+    mode: Mode | None
+    share: int
+
+
+class ModeAdmin:
+    """The verbs of `Admin` about pulls and pops."""
+
+    def consume_modes(self: Asks, group: str, topic: str) -> dict[str, ConsumeMode]:
+        """Ask by which mode a group gets the messages of a topic, on each broker of the topic.
+
+        Returns:
+            ``"pull"`` or ``"pop"`` by broker. A broker on which none was set says ``None``: its
+            `default_message_request_mode` counts, which is pull unless it is configured.
+
+        Raises:
+            TopicNotFound: The name servers do not know the topic.
+            BrokerError: A broker refused: those before 5.0 do, as they know no POP.
+
+        Example:
+            >>> admin.consume_modes("kitchen", "orders")  # doctest: +SKIP
+            {'broker-a': ConsumeMode(mode='pop', share=0)}
+        """
+        names = self._master_names()
+        found: dict[str, ConsumeMode] = {}
+        for address in self._masters_of(topic):
+            answer = self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+            groups = (body_of(answer).get("messageRequestModeMap") or {}).get(topic) or {}
+            data = groups.get(group) or {}
+            mode: Mode | None = None
+            if data:
+                mode = "pop" if data.get("mode") == "POP" else "pull"
+            found[names.get(address, address)] = ConsumeMode(
+                mode, int(data.get("popShareQueueNum", 0))
+            )
+        return dict(sorted(found.items()))
+
+    def set_consume_mode(
+        self: Asks, group: str, topic: str, mode: Mode, *, share: int = 0
+    ) -> list[str]:
+        """Say how the push consumers of a group get a topic (Apache `setConsumeMode`).
+
+        Consumers follow within the interval of their rebalance (20 s); until all have, a message
+        may be delivered twice.
+
+        Args:
+            group: Consumer group.
+            topic: Topic.
+            mode: ``"pop"``: brokers hand out each message for a time, to any member. ``"pull"``:
+                members own queues.
+            share: With ``"pop"``, how many other members pop the queues of each; 0 or -1: all.
+
+        Returns:
+            The brokers that have it now.
+
+        Raises:
+            ConfigError: The mode or the share is none of these.
+            TopicNotFound: The name servers do not know the topic.
+            BrokerError: A broker refused: those before 5.0 do, as they know no POP.
+
+        Example:
+            >>> admin.set_consume_mode("kitchen", "orders", "pop")  # doctest: +SKIP
+            ['broker-a', 'broker-b']
+        """
+        if mode not in {"pop", "pull"}:
+            raise ConfigError(f"`mode` is {mode!r}, it must be 'pop' or 'pull'")
+        if share < -1:
+            raise ConfigError(f"`share` is {share}, it must be -1 or more")
+        body = {
+            "consumerGroup": group,
+            "mode": mode.upper(),
+            "popShareQueueNum": share,
+            "topic": topic,
+        }
+        names = self._master_names()
+        done: list[str] = []
+        for address in self._masters_of(topic):
+            self._ask(
+                address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
+            )
+            done.append(names.get(address, address))
+        return sorted(done)
