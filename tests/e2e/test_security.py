@@ -370,11 +370,11 @@ def test_a_property_file_that_asks_for_more_is_refused(
     role: type[BrokerOptions | NameServerOptions], tmp_path: Path
 ) -> None:
     file = tmp_path / "server.conf"
-    for line in ("aclEnable=true", "useTLS=true", 'initAuthenticationUser={"username":"a"}'):
+    for line in ("aclEnable=true", 'initAuthenticationUser={"username":"a"}'):
         file.write_text(f"listenPort=0\n{line}\n")
         with pytest.raises(ConfigError, match="would serve everybody"):
             load(role, file)
-    file.write_text("listenPort=0\naclEnable=false\nuseTLS=\n")
+    file.write_text("listenPort=0\naclEnable=false\ninitAuthenticationUser=\n")
     assert load(role, file).listen_port == 0
 
 

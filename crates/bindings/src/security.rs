@@ -1,7 +1,8 @@
-//! `_core.Credentials` and `_core.Guard`: in whose name clients send, and what servers let users do.
+//! `_core.Credentials` and `_core.Guard`: the identity of clients, and the access control of servers.
 
 use crate::enter;
 use crate::errors::Error;
+use crate::tls::{ClientTls, ServerTls};
 use pyo3::prelude::*;
 use pyrmq_auth::{Rules, Secret, Switches};
 use pyrmq_remoting::Fields;
@@ -9,7 +10,7 @@ use pyrmq_remoting::net::Security;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A user's name, and its secret in a form that cannot be read back.
+/// A user's name, and its secret key in a form that cannot be read back.
 #[pyclass(frozen, module = "pyrmq._core")]
 pub(crate) struct Credentials {
     inner: Arc<pyrmq_auth::Credentials>,
@@ -33,7 +34,7 @@ impl Credentials {
     ) -> PyResult<Self> {
         let made = pyrmq_auth::Credentials::new(access_key, &Secret::new(secret_key), security_token);
         let inner = made.ok_or_else(|| {
-            let text = "the secret key is empty: give the one of the user".to_owned();
+            let text = "the secret key is empty: give the user's secret key".to_owned();
             Error::Config { text }.into_py(py)
         })?;
         Ok(Self {
@@ -48,7 +49,7 @@ pub(crate) struct Guard {
     inner: Arc<pyrmq_auth::Guard>,
 }
 
-/// A request's fields, as Python has them.
+/// A request's fields, as Python passes them.
 struct FieldPairs(Fields);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for FieldPairs {
@@ -63,7 +64,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for FieldPairs {
 
 #[pymethods]
 impl Guard {
-    /// `text` is that of the file of users and policies.
+    /// `text`: the content of the file of users and policies.
     #[new]
     fn new(py: Python<'_>, cluster: String, authorization: bool, text: &[u8]) -> PyResult<Self> {
         enter::compute(py, || {
@@ -75,7 +76,7 @@ impl Guard {
         })
     }
 
-    /// Puts another file's text in force.
+    /// Replaces users and policies by those of another file's content.
     fn replace(&self, py: Python<'_>, text: &[u8]) -> PyResult<()> {
         enter::compute(py, || {
             self.inner.replace(Rules::parse(text)?);
@@ -83,7 +84,7 @@ impl Guard {
         })
     }
 
-    /// The file's text after a request (3001 to 3003, 3006 to 3008); `replace` puts it in force.
+    /// The file's content after a request that changes it (3001 to 3003, 3006 to 3008). `replace` puts it into force.
     fn changed(&self, py: Python<'_>, code: i32, fields: FieldPairs, body: &[u8]) -> PyResult<Vec<u8>> {
         let fields = fields.0;
         enter::compute(py, || {
@@ -93,7 +94,7 @@ impl Guard {
         })
     }
 
-    /// The body of the answer to a request that looks at users or policies; None if there is nothing to show.
+    /// The response body for a request that lists users or policies; None if there is nothing to list.
     fn asked(&self, py: Python<'_>, code: i32, fields: FieldPairs) -> PyResult<Option<Vec<u8>>> {
         let fields = fields.0;
         enter::compute(py, || {
@@ -102,29 +103,62 @@ impl Guard {
         })
     }
 
-    /// Number of users.
+    /// The number of users.
     #[getter]
     fn users(&self) -> usize {
         self.inner.rules().user_count()
     }
 
-    /// Requests that were refused.
+    /// How many requests were refused.
     #[getter]
     fn refused(&self) -> u64 {
         self.inner.refused()
     }
 }
 
-/// How a server or client protects its requests.
-pub(crate) fn security(guard: Option<&Guard>, credentials: Option<&Credentials>) -> Security {
+/// How a server protects its requests and those that it sends.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct ServerSecurity {
+    inner: Security,
+}
+
+impl ServerSecurity {
+    pub(crate) fn inner(&self) -> Security {
+        self.inner.clone()
+    }
+}
+
+#[pymethods]
+impl ServerSecurity {
+    #[new]
+    #[pyo3(signature = (*, guard=None, credentials=None, server_tls=None, client_tls=None))]
+    fn new(
+        guard: Option<&Guard>,
+        credentials: Option<&Credentials>,
+        server_tls: Option<&ServerTls>,
+        client_tls: Option<&ClientTls>,
+    ) -> Self {
+        let inner = Security {
+            check: guard.map(|guard| guard.inner.clone() as _),
+            server_tls: server_tls.map(ServerTls::inner),
+            ..client_security(credentials, client_tls)
+        };
+        Self { inner }
+    }
+}
+
+/// How a client protects its requests.
+pub(crate) fn client_security(credentials: Option<&Credentials>, tls: Option<&ClientTls>) -> Security {
     Security {
-        check: guard.map(|guard| guard.inner.clone() as _),
         signer: credentials.map(|credentials| credentials.inner() as _),
+        client_tls: tls.map(ClientTls::inner),
+        ..Security::default()
     }
 }
 
 /// Adds this file's classes to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Credentials>()?;
-    module.add_class::<Guard>()
+    module.add_class::<Guard>()?;
+    module.add_class::<ServerSecurity>()
 }

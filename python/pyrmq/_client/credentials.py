@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
 from pyrmq import _core
+from pyrmq._client.secrets import check_private
+from pyrmq._client.tls import PYRMQ_TLS, Tls, native_tls
 from pyrmq.errors import ConfigError
 
-__all__ = ["PYRMQ_CREDENTIALS", "Credentials", "native_credentials"]
+__all__ = [
+    "PYRMQ_CREDENTIALS",
+    "Credentials",
+    "chosen_tls",
+    "native_credentials",
+    "native_security",
+]
 
 PYRMQ_CREDENTIALS = "PYRMQ_CREDENTIALS"
 """Environment variable with the path of a credentials file, for clients without the option."""
@@ -40,7 +47,7 @@ class Credentials:
         Credentials(access_key='alice')
     """
 
-    __slots__ = ("_access_key", "_core")
+    __slots__ = ("_access_key", "_core", "_tls")
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
         given: tuple[tuple[str, object], ...] = (
@@ -52,13 +59,19 @@ class Credentials:
                 raise ConfigError(f"option `{name}` of the credentials is empty or no text")
         self._access_key = access_key
         self._core = _core.Credentials(access_key, secret_key, security_token)
+        self._tls: Tls | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file: a JSON object with `accessKey`, `secretKey` and, if needed, `securityToken`.
+        """Read a file: an object with `accessKey`, `secretKey` and, if needed, `securityToken`.
+
+        It may have an object `tls` with the arguments of :class:`pyrmq.Tls` as `trust`, `cert`,
+        `key`, `keyPassword`, `serverName` and `verify`; relative paths begin at the file's
+        directory. Clients with these credentials then use TLS.
 
         Args:
-            path: The file. Only its owner may read it (mode 0600).
+            path: The file: TOML if its name ends in `.toml`, else JSON. Only its owner may read it
+                (mode 0600).
 
         Raises:
             ConfigError: The file cannot be read, others may read it, or it is not such an object.
@@ -68,6 +81,9 @@ class Credentials:
             Credentials(access_key='alice')
         """
         given = _read(Path(path))
+        tls = given.pop("tls", None)
+        if not isinstance(tls, dict | None):
+            raise ConfigError(f"`tls` in `{path}` is no object: {_NEEDS}")
         unknown = sorted(given.keys() - set(_KEYS))
         if unknown:
             raise ConfigError(f"`{path}` has the unknown keys {', '.join(unknown)}: {_NEEDS}")
@@ -76,7 +92,10 @@ class Credentials:
             raise ConfigError(f"`{path}` lacks `accessKey` or `secretKey`: {_NEEDS}")
         if not isinstance(values[2], str | None):
             raise ConfigError(f"`securityToken` in `{path}` is no text")
-        return cls(str(values[0]), str(values[1]), values[2])
+        made = cls(str(values[0]), str(values[1]), values[2])
+        if tls is not None:
+            made._tls = Tls.from_mapping(tls, str(Path(path).absolute().parent), str(path))
+        return made
 
     @classmethod
     def from_environment(cls) -> Self | None:
@@ -96,6 +115,11 @@ class Credentials:
         """The user's name."""
         return self._access_key
 
+    @property
+    def tls(self) -> Tls | None:
+        """The TLS that the file asks for."""
+        return self._tls
+
     def __repr__(self) -> str:
         """Name the user, never the secret."""
         return f"Credentials(access_key={self._access_key!r})"
@@ -112,30 +136,39 @@ _NEEDS = 'it must be {"accessKey": "...", "secretKey": "..."}'
 
 
 def _read(path: Path) -> dict[str, Any]:
-    # Imported here: most clients read no file.
-
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError(f"cannot read the credentials file `{path}`: {reason}") from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(
-            f"others than its owner may read the credentials file `{path}` (mode "
-            f"{stat.S_IMODE(mode):04o}): run `chmod 600 {path}`"
-        )
-    try:
-        given = json.loads(text)
-    except ValueError:
-        # The error itself would quote a part of the file.
-        given = None
-    if not isinstance(given, dict):
-        raise ConfigError(f"`{path}` is not a JSON object: {_NEEDS}") from None
+    check_private("the credentials file", path, mode)
+    given = parsed(path, text)
+    if given is None:
+        kind = "TOML" if path.suffix == ".toml" else "a JSON object"
+        raise ConfigError(f"`{path}` is not {kind}: {_NEEDS}") from None
     return given
 
 
+def parsed(path: Path, text: str) -> dict[str, Any] | None:
+    """Return what a credentials file holds; None if it is not of its kind, TOML or JSON."""
+    given: Any
+    try:
+        if path.suffix == ".toml":
+            # Imported here: most clients read no file.
+            import tomllib
+
+            given = tomllib.loads(text)
+        else:
+            given = json.loads(text)
+    except ValueError:
+        # The error itself would quote a part of the file.
+        return None
+    return given if isinstance(given, dict) else None
+
+
 _shared: dict[tuple[str, int, int], Credentials] = {}
+_MOST_SHARED = 16
 
 
 def native_credentials(given: Credentials | None) -> _core.Credentials | None:
@@ -153,17 +186,62 @@ def native_credentials(given: Credentials | None) -> _core.Credentials | None:
                 "`pyrmq.Credentials`"
             )
         return given._core
+    found = _of_environment()
+    return None if found is None else found._core
+
+
+def native_security(credentials: Credentials | None, tls: Tls | None) -> dict[str, Any]:
+    """Return the arguments `credentials` and `tls` of the native clients.
+
+    TLS is that of the option, else that of the credentials' file if they are given as an option,
+    else that of the environment: ``PYRMQ_TLS`` and its like before the file of
+    ``PYRMQ_CREDENTIALS``.
+
+    Raises:
+        ConfigError: An option is of another type, or a file cannot be used.
+    """
+    native = native_credentials(credentials)
+    return {"credentials": native, "tls": native_tls(chosen_tls(credentials, tls))}
+
+
+def chosen_tls(credentials: Credentials | None = None, tls: Tls | None = None) -> Tls | None:
+    """Return the TLS of a client with these options; see :func:`native_security`.
+
+    Raises:
+        ConfigError: The environment is wrong, or a credentials file cannot be used.
+    """
+    if tls is None and isinstance(credentials, Credentials):
+        tls = credentials.tls
+    if tls is None:
+        tls = Tls.from_environment()
+    if tls is None and credentials is None and not os.environ.get(PYRMQ_TLS):
+        found = _of_environment()
+        tls = None if found is None else found.tls
+    return tls
+
+
+def _of_environment() -> Credentials | None:
     path = os.environ.get(PYRMQ_CREDENTIALS, "")
-    if not path:
-        return None
+    return shared_credentials(path, f", which {PYRMQ_CREDENTIALS} names") if path else None
+
+
+def shared_credentials(path: str, source: str = "") -> Credentials:
+    """Read a credentials file; the same object for the same unchanged file.
+
+    Args:
+        path: The file.
+        source: Where the path comes from, for error texts.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - as cheap as can be: every client asks
     except OSError as error:
-        raise ConfigError(
-            f"cannot read `{path}`, which {PYRMQ_CREDENTIALS} names: {error.strerror}"
-        ) from error
+        raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
     key = (path, status.st_mtime_ns, status.st_ino)
     if key not in _shared:
-        _shared.clear()
+        if len(_shared) >= _MOST_SHARED:
+            _shared.clear()
         _shared[key] = Credentials.from_file(path)
-    return _shared[key]._core
+    return _shared[key]

@@ -8,12 +8,14 @@ users and policies from before stay in force.
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._client.secrets import check_private
+from pyrmq.config.tls import TLS_KEYS
 from pyrmq.errors import ConfigError
+from pyrmq.server.tls import server_tls
 
 if TYPE_CHECKING:
     from pyrmq.config import Options
@@ -23,6 +25,7 @@ PYTHON_ONLY = (
     "authorizationEnabled",
     "authConfigPath",
     "innerClientCredentialsPath",
+    *TLS_KEYS,
 )
 """Apache's names of the options that the core does not read."""
 
@@ -32,23 +35,26 @@ REFUSED_KEYS = {
     "innerClientAuthenticationCredentials": "it has a secret: put it into a file of mode 0600 and "
     "name that by `innerClientCredentialsPath`",
     "migrateAuthFromV1Enabled": "access control lists of 4.x (plain_acl.yml) are not built",
-    "useTLS": "TLS is not built",
+    "tls.server.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
+    "`tls.config.file`",
+    "tls.client.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
+    "`tls.config.file`",
     "authenticationProvider": "only users with passwords are built",
     "authorizationProvider": "only policies of users are built",
     "authenticationWhitelist": "every request code is checked",
     "authorizationWhitelist": "every request code is checked",
 }
-"""Apache's keys that would protect a server there and are not built: it must not start as if."""
+"""Apache's keys for protection that is not built here: with one set, a server does not start."""
 
 _LOOK_SECONDS = 0.25
-"""How often the file is looked at: a change is in force within a second."""
+"""How often the file is checked: a change is in force within a second."""
 
 
 def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
-    """Refuse a property file that asks for protection which this server does not have.
+    """Refuse a property file that enables protection which this server does not have.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: It enables such protection.
 
     Example:
         >>> refuse_unsupported("broker", {"aclEnable": "true"})  # doctest: +SKIP
@@ -63,7 +69,7 @@ def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
 
 
 def own_credentials(options: Options) -> _core.Credentials | None:
-    """Return in whose name a server's own requests are sent.
+    """Return the credentials of the requests that a server sends itself.
 
     Raises:
         ConfigError: The file cannot be used.
@@ -74,6 +80,35 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     if path is None:
         return None
     return native_credentials(Credentials.from_file(_expanded(path)))
+
+
+def warn_if_open(role: str, options: Any, *, has_tls: bool) -> None:  # noqa: ANN401 - of either server
+    """Warn if everybody who reaches a server may do everything, from other machines, too.
+
+    Args:
+        role: What the server is.
+        options: Its options.
+        has_tls: Whether it takes TLS.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> warn_if_open("name server", NameServerOptions(bind_address="::1"), has_tls=False)
+    """
+    address = options.bind_address or ""
+    if options.authentication_enabled or has_tls or _is_loopback(address):
+        return
+    from pyrmq._client import log
+
+    log.get(f"pyrmq.{role.replace(' ', '')}").warning(
+        "this %s listens on %s, which other machines may reach, without users and without TLS: "
+        "everybody there may do everything; see docs/security.md, or `pyrmq secure init`",
+        role,
+        address or "every address",
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address in {"::1", "localhost"}
 
 
 def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - of either server
@@ -97,8 +132,28 @@ def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - 
     return UserFile(_expanded(options.auth_config_path), cluster, options.authorization_enabled)
 
 
+def protection(
+    role: str,
+    options: Any,  # noqa: ANN401 - of either server
+    cluster: str,
+) -> tuple[UserFile | None, _core.ServerSecurity]:
+    """Return the file of the users, and how a server protects its requests.
+
+    Raises:
+        ConfigError: A file cannot be used, or the options contradict each other.
+    """
+    users, tls = user_file(options, cluster), server_tls(options)
+    warn_if_open(role, options, has_tls=tls.server is not None)
+    return users, _core.ServerSecurity(
+        guard=None if users is None else users.guard,
+        credentials=own_credentials(options),
+        server_tls=tls.server,
+        client_tls=tls.client,
+    )
+
+
 class UserFile:
-    """The file of the users and policies, and what is in force of it.
+    """The file of users and policies, and the version that is in force.
 
     Example:
         >>> UserFile("users.json", "DefaultCluster", authorization=True)  # doctest: +SKIP
@@ -106,7 +161,7 @@ class UserFile:
 
     def __init__(self, path: str, cluster: str, authorization: bool) -> None:  # noqa: FBT001 - an option's value
         self.path = path
-        # Held while the file and what is in force change together.
+        # Held while the file and the version in force change together.
         self._changing = threading.Lock()
         text, self._seen = self._read()
         try:
@@ -119,7 +174,7 @@ class UserFile:
         self._watcher: threading.Thread | None = None
 
     def _read(self) -> tuple[bytes, tuple[int, int, int]]:
-        """Return the file's text and what tells it from another version."""
+        """Return the file's text and what distinguishes it from other versions."""
         try:
             with open(self.path, "rb") as file:  # noqa: PTH123 - see pyrmq.server.files
                 status = os.fstat(file.fileno())
@@ -128,15 +183,11 @@ class UserFile:
             raise ConfigError(
                 f"cannot read the users and policies in `{self.path}`: {error.strerror}"
             ) from error
-        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(
-                f"others than its owner may read the passwords in `{self.path}` (mode "
-                f"{stat.S_IMODE(status.st_mode):04o}): run `chmod 600 {self.path}`"
-            )
+        check_private("the passwords in", self.path, status.st_mode)
         return text, _version(status)
 
     def change(self, code: int, fields: dict[str, str], body: bytes) -> None:
-        """Do what a request asks (3001 to 3003, 3006 to 3008): on disk first, then in force.
+        """Apply a request (3001 to 3003, 3006 to 3008): first on disk, then in force.
 
         Raises:
             ConfigError: The request is wrong; nothing has changed.
@@ -158,13 +209,13 @@ class UserFile:
         )
 
     def watch(self) -> None:
-        """Begin to look for changes of the file, in a thread."""
+        """Start a thread that checks the file for changes."""
         self._stop.clear()
         self._watcher = threading.Thread(target=self._watch, name="pyrmq-users", daemon=True)
         self._watcher.start()
 
     def close(self) -> None:
-        """End the watching."""
+        """Stop the thread that checks the file."""
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join(5.0)
@@ -191,7 +242,7 @@ class UserFile:
                     )
 
     def _reload(self) -> bool:
-        """Read the file if it has changed; whether it had."""
+        """Read the file if it has changed. Returns whether it had."""
         if _version(os.stat(self.path)) == self._seen:  # noqa: PTH116 - four times a second
             return False
         text, seen = self._read()

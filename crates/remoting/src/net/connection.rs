@@ -19,6 +19,7 @@ use super::partial_frames::{Half, Halves};
 use super::pending::Waiter;
 use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
+use super::stream::Stream;
 use super::table::RequestBatch;
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
 use crate::codes::response;
@@ -32,7 +33,6 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Frames that one poll handles before other tasks run.
@@ -89,7 +89,7 @@ impl Hang {
     reason = "independent facts about a socket, not one state"
 )]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     pub(super) link: Arc<Link>,
     pub(super) peer: Peer,
     pub(super) setting: Arc<Setting>,
@@ -126,7 +126,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, link: Arc<Link>, peer: Peer, setting: Arc<Setting>) -> Self {
+    pub(super) fn new(stream: Stream, link: Arc<Link>, peer: Peer, setting: Arc<Setting>) -> Self {
         let now = Instant::now();
         let armed = now + setting.options.idle;
         let share = BudgetShare::of(&setting.waiting);
@@ -171,6 +171,11 @@ impl Connection {
             let polled = self.poll_once(cx);
             self.setting.stats.add(&mut self.tally);
             polled
+        })
+        .await;
+        poll_fn(|cx| {
+            self.stream.end(cx);
+            Poll::Ready(())
         })
         .await;
         self.end_batch();
@@ -255,7 +260,7 @@ impl Connection {
     }
 
     fn is_flushed(&self) -> bool {
-        self.batch.is_empty() && self.ready.is_empty()
+        self.batch.is_empty() && self.ready.is_empty() && self.stream.is_sent()
     }
 
     /// Returns false while this connection must wait to read a large frame, or for memory of unfinished frames.
@@ -318,6 +323,10 @@ impl Connection {
         self.blocked = false;
         loop {
             if self.batch.is_empty() && !self.fill() {
+                match self.stream.poll_sent(cx) {
+                    Poll::Ready(sent) => sent?,
+                    Poll::Pending => self.blocked = true,
+                }
                 return Ok(progress);
             }
             let Poll::Ready(written) = self.batch.poll_write(Pin::new(&mut self.stream), cx) else {
@@ -448,7 +457,10 @@ impl Connection {
 
     fn count(&mut self, reason: &CloseReason) {
         match reason {
-            CloseReason::Tls | CloseReason::ProxyProtocol => self.tally.refused += 1,
+            CloseReason::Tls
+            | CloseReason::ProxyProtocol
+            | CloseReason::PlainRefused
+            | CloseReason::Handshake(_) => self.tally.refused += 1,
             CloseReason::Wire(_) | CloseReason::HalfFrame => self.tally.malformed += 1,
             CloseReason::Stalled | CloseReason::Overflow { .. } => self.tally.stalled += 1,
             CloseReason::ByPeer

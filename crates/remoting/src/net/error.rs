@@ -39,6 +39,12 @@ pub enum CloseReason {
     /// The peer speaks TLS, which this port does not.
     #[error("the peer began a TLS handshake; this port speaks plain TCP")]
     Tls,
+    /// The peer speaks plain TCP, and this port takes only TLS.
+    #[error("the peer speaks plain TCP; this port takes only TLS")]
+    PlainRefused,
+    /// The TLS handshake failed.
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(Arc<str>),
     /// The peer sent a PROXY protocol header, which this port does not read.
     #[error("the peer sent a PROXY protocol header; this port does not read it")]
     ProxyProtocol,

@@ -2,6 +2,8 @@
 //! it is queued (Apache `RPCHook`, `RequestPipeline`).
 
 use super::Peer;
+#[cfg(feature = "tls")]
+use super::tls::{ClientTls, ServerTls};
 use crate::command::Command;
 use std::fmt;
 use std::sync::Arc;
@@ -25,15 +27,29 @@ pub struct Security {
     pub check: Option<Arc<dyn RequestCheck>>,
     /// Signs each request that is sent.
     pub signer: Option<Arc<dyn RequestSigner>>,
+    /// How a server takes TLS; `None`: it closes connections that begin it.
+    #[cfg(feature = "tls")]
+    pub server_tls: Option<Arc<ServerTls>>,
+    /// How a client opens connections; `None`: plain.
+    #[cfg(feature = "tls")]
+    pub client_tls: Option<Arc<ClientTls>>,
 }
 
 impl Security {
-    /// Whether two clients may share connections: they send in the name of the same user.
+    /// Whether two clients may share connections: they send in the name of the same user, and trust the same servers.
     pub fn is_shared_with(&self, other: &Self) -> bool {
-        match (&self.signer, &other.signer) {
-            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
+        #[cfg(feature = "tls")]
+        if !is_same(self.client_tls.as_ref(), other.client_tls.as_ref()) {
+            return false;
         }
+        is_same(self.signer.as_ref(), other.signer.as_ref())
+    }
+}
+
+fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) connected: bool,
     pub(super) opened: Vec<Opened>,
     pub(super) reason: Option<CloseReason>,
+    /// Why it could not connect.
+    pub(super) failed: Option<NetError>,
 }
 
 pub(super) struct Link {

@@ -9,12 +9,14 @@ use super::outbound_request::Request;
 use super::resolve::Resolve;
 use super::send_queue::SendQueue;
 use super::server::{Events, next_peer_id};
+use super::stream::Stream;
 use super::{ClientOptions, CloseReason, NetError, Peer, Table, Tracker};
 use crate::command::Command;
 use crate::hash::NameMap;
 use crate::sync::lock;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -97,7 +99,7 @@ impl Links {
             let (link, is_new) = self.link(address)?;
             match link.oneway(command) {
                 Ok(()) => return Ok(()),
-                Err(rejected) if !is_new && matches!(rejected.0, NetError::NotSent { .. }) => {
+                Err(rejected) if !is_new && has_ended(&rejected.0) => {
                     self.forget(&link);
                     command = rejected.1;
                 }
@@ -141,7 +143,7 @@ impl Links {
                 }
                 // The connection ended after the look-up: the next one is new. A new one that has ended already means
                 // that its task cannot run, for instance because the runtime is gone: another would end the same way.
-                Err(rejected) if !is_new && matches!(rejected.error, NetError::NotSent { .. }) => {
+                Err(rejected) if !is_new && has_ended(&rejected.error) => {
                     self.forget(&link);
                     request = rejected.request;
                 }
@@ -204,11 +206,16 @@ impl RetireAddress for Links {
     }
 }
 
+/// Whether a request was rejected because its connection has ended, so that a new one may take it.
+fn has_ended(error: &NetError) -> bool {
+    matches!(error, NetError::NotSent { .. } | NetError::Connect { .. })
+}
+
 /// Runs a connection: connect, serve, end.
 async fn serve(mut presence: Presence) {
     let link = presence.link.clone();
-    let stream = match connect(&link, &presence.links).await {
-        Ok(stream) => stream,
+    let (stream, remote, local) = match connect(&link, &presence.links).await {
+        Ok(connected) => connected,
         Err(source) => {
             let error = NetError::Connect {
                 address: link.address().to_owned(),
@@ -218,12 +225,6 @@ async fn serve(mut presence: Presence) {
             link.end(&SendQueue::default(), &CloseReason::Here, Some(&error));
             return;
         }
-    };
-    // Both fail only if the peer is already gone; the first read will report it.
-    drop(stream.set_nodelay(true));
-    let (Ok(remote), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-        link.end(&SendQueue::default(), &CloseReason::ByPeer, None);
-        return;
     };
     let setting = presence.links.setting.clone();
     let peer = Peer::new(next_peer_id(), remote, local, link.clone());
@@ -239,11 +240,19 @@ async fn serve(mut presence: Presence) {
 }
 
 /// Connects within the timeout, and ends the waits that expire earlier. Closing the client aborts it.
-async fn connect(link: &Link, links: &Links) -> io::Result<TcpStream> {
+async fn connect(link: &Link, links: &Links) -> io::Result<(Stream, SocketAddr, SocketAddr)> {
     let limit = links.options.connect_timeout;
     let open = async {
         let found = links.resolver.resolve(link.address()).await?;
-        TcpStream::connect(found.as_slice()).await
+        let stream = TcpStream::connect(found.as_slice()).await?;
+        // It fails only if the peer is already gone; the first read will report it.
+        drop(stream.set_nodelay(true));
+        let (remote, local) = (stream.peer_addr()?, stream.local_addr()?);
+        Ok((
+            secured(stream, link.address(), &links.security).await?,
+            remote,
+            local,
+        ))
     };
     let mut connecting = pin!(timeout_at(Instant::now() + limit, open));
     let mut tick = tokio::time::interval(Duration::from_millis(20));
@@ -267,6 +276,21 @@ async fn connect(link: &Link, links: &Links) -> io::Result<TcpStream> {
         Poll::Pending
     })
     .await
+}
+
+/// Performs the TLS handshake if the client has TLS.
+#[cfg(feature = "tls")]
+async fn secured(stream: TcpStream, address: &str, security: &Security) -> io::Result<Stream> {
+    match &security.client_tls {
+        Some(tls) => tls.connect(stream, address).await,
+        None => Ok(Stream::plain(stream)),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, reason = "with TLS it waits for the handshake")]
+async fn secured(stream: TcpStream, _: &str, _: &Security) -> io::Result<Stream> {
+    Ok(Stream::plain(stream))
 }
 
 /// A connection's entry in the client. On drop, however its task ends, the entry is removed and the end is reported.

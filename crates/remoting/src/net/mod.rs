@@ -36,7 +36,10 @@ mod send_queue;
 mod server;
 pub mod shutdown;
 mod stats;
+mod stream;
 pub mod table;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use call::Call;
 pub use client::{Client, WeakClient};
@@ -47,10 +50,14 @@ pub use hooks::{RequestCheck, RequestSigner, Security};
 pub use options::{ClientOptions, ConnectionOptions, LargeFrames, ServerOptions};
 pub use partial_frames::UnfinishedFrames;
 pub use peer::{Outbox, Peer, Reply};
-pub use pending::{Callback, OutboundRequest, ResponseHandler};
+pub use pending::{Callback, OutboundRequest};
 pub use requests::{PythonRequest, Requests};
 pub use resolve::{Found, Resolve, SystemResolver};
 pub use server::{Drained, Events, Server};
 pub use shutdown::{Shutdown, Tracker};
 pub use stats::{Snapshot, Stats};
 pub use table::{BatchProcessor, Processor, RequestBatch, Row, Table};
+#[cfg(feature = "tls")]
+pub use tls::{
+    ClientAuth, ClientTls, ClientTlsSettings, Identity, Pem, ServerTls, ServerTlsSettings, TlsError,
+};

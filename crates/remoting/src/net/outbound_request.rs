@@ -95,7 +95,7 @@ impl<A: OutboundRequest + 'static> Request for Framed<'_, A> {
     }
 
     fn refuse(self, error: NetError) {
-        self.outbound.on_response(Err(error));
+        self.outbound.complete(Err(error));
     }
 }
 
@@ -159,9 +159,11 @@ impl Link {
     fn takes(&self, state: &State, pending: usize) -> Result<(), NetError> {
         let address = || self.address.clone();
         if self.phase() >= Phase::Closing {
-            let reason = state.reason.clone().unwrap_or(CloseReason::Here);
-            let address = address();
-            return Err(NetError::NotSent { address, reason });
+            // A connection may fail to open before its first request is queued.
+            return Err(state.failed.clone().unwrap_or_else(|| NetError::NotSent {
+                address: address(),
+                reason: state.reason.clone().unwrap_or(CloseReason::Here),
+            }));
         }
         let queued = self.queued.load(Ordering::Relaxed);
         let (waiting, unit, limit) = if pending >= self.pending_limit {
@@ -290,6 +292,9 @@ impl Link {
     pub(super) fn end(&self, ready: &SendQueue, reason: &CloseReason, connect: Option<&NetError>) {
         let mut state = self.lock();
         state.reason.get_or_insert_with(|| reason.clone());
+        if let Some(error) = connect {
+            state.failed = Some(error.clone());
+        }
         self.phase.fetch_max(Phase::Gone as u8, Ordering::AcqRel);
         let queued = std::mem::take(&mut state.queue);
         let pending = state.pending.drain();
@@ -313,7 +318,7 @@ impl Link {
 
 /// Calls a callback. A panic in it must not end the connection.
 pub(super) fn call(callback: Callback, result: Result<Command, NetError>) {
-    if catch_unwind(AssertUnwindSafe(|| callback.on_response(result))).is_err() {
+    if catch_unwind(AssertUnwindSafe(|| callback.complete(result))).is_err() {
         tracing::error!("a response's callback panicked");
     }
 }

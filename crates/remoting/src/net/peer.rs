@@ -35,7 +35,7 @@ pub trait Outbox: Send + Sync + 'static {
     /// not block.
     fn request(&self, command: Command, timeout: Duration, callback: Callback) {
         let _ = (command, timeout);
-        callback.on_response(Err(NetError::Closed));
+        callback.complete(Err(NetError::Closed));
     }
     /// Returns true once the connection is closed.
     fn is_closed(&self) -> bool;

@@ -8,26 +8,14 @@ use super::members::MemberId;
 use crate::command::Command;
 use crate::error::WireError;
 use crate::hash::NameMap;
+use crate::sync::Completion;
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Handles a request's outcome: a closure, or a type that holds all data of a request in one allocation.
-pub trait ResponseHandler: Send {
-    /// Receives the outcome, once: in the connection's task, or in the sending call if nothing could be queued. Must
-    /// not block.
-    fn on_response(self: Box<Self>, outcome: Result<Command, NetError>);
-}
-
-impl<F: FnOnce(Result<Command, NetError>) + Send> ResponseHandler for F {
-    fn on_response(self: Box<Self>, outcome: Result<Command, NetError>) {
-        self(outcome);
-    }
-}
-
 /// A request with all of its data in one allocation: it writes its own frame, and handles the outcome.
-pub trait OutboundRequest: ResponseHandler {
+pub trait OutboundRequest: Completion<Result<Command, NetError>> {
     /// Returns its destination, `host:port`.
     fn address(&self) -> &str;
     /// Appends its frame without the body, with this opaque number. Called again if the number changes.
@@ -38,8 +26,9 @@ pub trait OutboundRequest: ResponseHandler {
     fn on_queued(&mut self) {}
 }
 
-/// Receives a request's outcome, once.
-pub type Callback = Box<dyn ResponseHandler>;
+/// Receives a request's outcome: in the connection's task, or in the sending call if nothing could be queued. It must
+/// not block.
+pub type Callback = Box<dyn Completion<Result<Command, NetError>>>;
 
 /// One waiting request.
 pub(super) struct Waiter {

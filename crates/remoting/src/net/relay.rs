@@ -57,11 +57,8 @@ pub(super) async fn join(
         reset(&near);
         return;
     };
-    for stream in [&near, &far] {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a relay without TCP_NODELAY");
-        }
-    }
+    send_at_once(&near);
+    send_at_once(&far);
     let whole = {
         let (near_read, near_write) = near.split();
         let (far_read, far_write) = far.split();
@@ -95,6 +92,12 @@ pub(super) async fn join(
     if !whole {
         reset(&near);
         reset(&far);
+    }
+}
+
+fn send_at_once(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a relay without TCP_NODELAY");
     }
 }
 

@@ -5,21 +5,32 @@
 
 use super::connection::{Connection, Setting};
 use super::descriptors::{descriptor_limit, is_reserved};
+use super::hooks::Security;
 use super::large_frames::LargeFramePermits;
+#[cfg(feature = "tls")]
+use super::link::Park;
 use super::link::{Link, Phase};
 use super::memory_budget::MemoryBudget;
 use super::partial_frames::{Halves, UnfinishedFrames};
+use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
+use super::stream::Stream;
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
 use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+#[cfg(feature = "tls")]
+use std::pin::pin;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+#[cfg(feature = "tls")]
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -68,6 +79,7 @@ pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
     options: ServerOptions,
+    security: Security,
     shared: Arc<Shared>,
     unfinished: UnfinishedFrames,
 }
@@ -101,6 +113,7 @@ impl Server {
             listener,
             address: local,
             options,
+            security: Security::default(),
             shared: Arc::new(Shared {
                 setting: Arc::new(Setting {
                     options: options.connection,
@@ -117,6 +130,13 @@ impl Server {
             }),
             unfinished,
         })
+    }
+
+    /// Sets how its connections are protected; its table checks requests.
+    #[must_use]
+    pub fn secured(mut self, security: &Security) -> Self {
+        self.security = security.clone();
+        self
     }
 
     /// Returns the address that it listens on, with the port that the system chose for port 0.
@@ -145,7 +165,7 @@ impl Server {
             })?;
             tokio::select! {
                 () = shutdown.stopped() => {}
-                () = accept(&listener, &self.shared, &tracker, &shutdown, self.options.max_connections) => {}
+                () = accept(&listener, (&self.shared, &self.security), &tracker, &shutdown, self.options.max_connections) => {}
             }
         }
         self.shared.advance(Phase::Draining);
@@ -188,7 +208,7 @@ impl Shared {
 
 async fn accept(
     listener: &TcpListener,
-    shared: &Arc<Shared>,
+    (shared, security): (&Arc<Shared>, &Security),
     tracker: &Tracker,
     shutdown: &Shutdown,
     max: usize,
@@ -224,7 +244,7 @@ async fn accept(
                     }
                     continue;
                 }
-                admit(stream, remote, shared, tracker);
+                admit(stream, remote, (shared, security), tracker);
             }
             // The peer gave up while it waited in the backlog.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -241,7 +261,12 @@ async fn accept(
     }
 }
 
-fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &Tracker) {
+fn admit(
+    stream: TcpStream,
+    remote: SocketAddr,
+    (shared, security): (&Arc<Shared>, &Security),
+    tracker: &Tracker,
+) {
     // Both fail only if the peer is already gone; its first read will report it.
     drop(stream.set_nodelay(true));
     let local = stream.local_addr().unwrap_or(remote);
@@ -263,13 +288,58 @@ fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &
         link: link.clone(),
         shared: shared.clone(),
     };
-    let connection = Connection::new(stream, link, peer, setting);
+    let security = security.clone();
     tracker.spawn(async move {
         presence.shared.events.opened(&presence.peer);
-        let reason = connection.run().await;
+        let reason = match open(stream, &link, &security, setting.options.idle).await {
+            Ok(stream) => Connection::new(stream, link, peer, setting).run().await,
+            Err(reason) => {
+                link.end(&SendQueue::default(), &reason, None);
+                presence.shared.add(Snapshot {
+                    refused: 1,
+                    ..Snapshot::default()
+                });
+                reason
+            }
+        };
         tracing::debug!(peer = %presence.peer.remote(), %reason, "connection closed");
         drop(presence);
     });
+}
+
+/// Performs the TLS handshake if the server has TLS and the peer begins it. A stop ends it.
+#[cfg(feature = "tls")]
+async fn open(
+    stream: TcpStream,
+    link: &Link,
+    security: &Security,
+    idle: Duration,
+) -> Result<Stream, CloseReason> {
+    let Some(tls) = &security.server_tls else {
+        return Ok(Stream::plain(stream));
+    };
+    let remote = stream.peer_addr();
+    let mut opening = pin!(tls.accept(stream, idle));
+    let opened = poll_fn(|cx| {
+        if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
+            return Poll::Ready(opened);
+        }
+        match link.park(cx.waker(), Phase::Open, true) {
+            Park::Asleep(_) => Poll::Pending,
+            Park::Awake => Poll::Ready(Err(link.reason().unwrap_or(CloseReason::Drained))),
+        }
+    });
+    let opened = opened.await;
+    if let (Ok(remote), Err(reason)) = (remote, &opened) {
+        tls.log_refusal(remote, reason);
+    }
+    opened
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, reason = "with TLS it waits for the handshake")]
+async fn open(stream: TcpStream, _: &Link, _: &Security, _: Duration) -> Result<Stream, CloseReason> {
+    Ok(Stream::plain(stream))
 }
 
 /// A connection's entry in the server. On drop, however its task ends, the entry is removed and the end is reported.
@@ -283,8 +353,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.shared.links().remove(&self.peer.id());
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
-        self.link
-            .end(&super::send_queue::SendQueue::default(), &reason, None);
+        self.link.end(&SendQueue::default(), &reason, None);
         self.shared
             .setting
             .stats

@@ -5,8 +5,8 @@
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, CloseReason, Drained, Events, NetError, Peer, Processor, Reply, Requests, Server,
-    ServerOptions, Shutdown, Stats, Table, UnfinishedFrames,
+    Client, ClientOptions, CloseReason, Drained, Events, NetError, Peer, Processor, Reply, Requests,
+    Security, Server, ServerOptions, Shutdown, Stats, Table, UnfinishedFrames,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -115,10 +115,15 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(options: ServerOptions) -> Self {
+        Self::start_secured(options, &Security::default())
+    }
+
+    pub(crate) fn start_secured(options: ServerOptions, security: &Security) -> Self {
         let seen = Arc::new(Seen::default());
         let requests = Arc::new(Requests::new(2));
         let table = Arc::new(table(&seen, &requests));
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), options, table, seen.clone()).unwrap();
+        let server = server.secured(security);
         let (address, stats) = (server.local_addr(), server.stats());
         let unfinished = server.unfinished_frames();
         let shutdown = Shutdown::new();

@@ -1,0 +1,154 @@
+"""TLS of a server: what its options and the file of `tls.config.file` say."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.secrets import check_private
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyrmq.config.tls import TlsOptions
+
+PASSWORDS = ("tls.server.keyPassword", "tls.client.keyPassword")
+"""Keys that only the file of `tls.config.file` may have: other options are shown."""
+
+
+class ServerTls(NamedTuple):
+    """How a server takes connections, and how it opens those for its own requests.
+
+    Attributes:
+        server: None: plain TCP alone.
+        client: None: plain TCP.
+    """
+
+    server: _core.ServerTls | None
+    client: _core.ClientTls | None
+
+
+def server_tls(options: Any) -> ServerTls:  # noqa: ANN401 - of either server
+    """Read certificates and keys.
+
+    Raises:
+        ConfigError: A file cannot be used, or the options contradict each other.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> server_tls(NameServerOptions())
+        ServerTls(server=None, client=None)
+    """
+    options, passwords = _with_file(options)
+    uses_tls = options.use_tls
+    if uses_tls is None:
+        uses_tls = "true" if options.tls_server_mode == "enforcing" else "false"
+    return ServerTls(
+        _server(options, passwords) if options.tls_server_mode != "disabled" else None,
+        _client(options, passwords) if uses_tls == "true" else None,
+    )
+
+
+def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
+    certificate, key = options.tls_server_cert_path, options.tls_server_key_path
+    mode = f"`tls.server.mode` is `{options.tls_server_mode}`"
+    if options.tls_test_mode_enable:
+        if certificate is not None or key is not None:
+            raise ConfigError(
+                "`tls.test.mode.enable` makes a certificate for tests, and `tls.server.certPath` "
+                "or `tls.server.keyPath` names one: leave one of them out"
+            )
+    elif certificate is None or key is None:
+        raise ConfigError(
+            f"{mode}, but the server has no certificate: set `tls.server.certPath` and "
+            "`tls.server.keyPath`"
+        )
+    needs = options.tls_server_need_client_auth
+    if (needs != "none") != options.tls_server_auth_client:
+        raise ConfigError(
+            f"`tls.server.need.client.auth` is `{needs}` and `tls.server.authClient` is "
+            f"{str(options.tls_server_auth_client).lower()}: a certificate that is not asked for, "
+            "or not checked, protects nothing; set both or none"
+        )
+    trust = options.tls_server_trust_cert_path if needs != "none" else None
+    if needs != "none" and trust is None:
+        raise ConfigError(
+            "`tls.server.authClient` is set without `tls.server.trustCertPath`: name the file of "
+            "the authorities that sign clients' certificates"
+        )
+    _warn_of_readers(key)
+    return _core.ServerTls(
+        serves_plain=options.tls_server_mode == "permissive",
+        certificate=_expanded(certificate),
+        key=_expanded(key),
+        key_password=passwords.get("tls.server.keyPassword"),
+        trust=_expanded(trust),
+        requires_client=needs == "require",
+    )
+
+
+def _client(options: TlsOptions, passwords: dict[str, str]) -> _core.ClientTls:
+    from pyrmq._client.tls import Tls, native_tls
+
+    verify = options.tls_client_auth_server
+    _warn_of_readers(options.tls_client_key_path)
+    made = native_tls(
+        Tls(
+            trust=options.tls_client_trust_cert_path if verify else None,
+            cert=options.tls_client_cert_path,
+            key=options.tls_client_key_path,
+            key_password=passwords.get("tls.client.keyPassword"),
+            verify=verify,
+        )
+    )
+    assert made is not None
+    return made
+
+
+def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as above
+    """Return the options with the file's values over them, and the passwords."""
+    if options.tls_config_file is None:
+        return options, {}
+    from pyrmq.config.tls import TLS_KEYS
+    from pyrmq.server.properties import read
+
+    path = _expanded(options.tls_config_file) or ""
+    pairs = read(path)
+    passwords = {key: pairs.pop(key) for key in PASSWORDS if key in pairs}
+    if passwords:
+        check_private("the passwords in", path, os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
+    unknown = sorted(pairs.keys() - set(TLS_KEYS) - {"tls.enable"})
+    if unknown:
+        raise ConfigError(
+            f"`{path}` has the unknown keys {', '.join(unknown)}: it may have "
+            f"{', '.join((*TLS_KEYS, *PASSWORDS))}"
+        )
+    if "tls.enable" in pairs:
+        pairs["useTLS"] = pairs.pop("tls.enable")
+    shown = {**options.to_properties(), **pairs}
+    return type(options).from_properties(shown), {
+        key: text for key, text in passwords.items() if text
+    }
+
+
+def _warn_of_readers(key: str | None) -> None:
+    path = _expanded(key)
+    try:
+        mode = 0 if path is None else stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
+    except OSError:
+        # The error that names the file follows.
+        return
+    if mode & stat.S_IROTH:
+        log.get("pyrmq.tls").warning(
+            "everybody on this machine may read the private key `%s` (mode %04o): run "
+            "`chmod 600 %s`",
+            path,
+            mode,
+            path,
+        )
+
+
+def _expanded(path: str | None) -> str | None:
+    return None if path is None else os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start
