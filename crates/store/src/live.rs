@@ -1,12 +1,11 @@
-//! The settings that may change while the store is open: one atomic for each, so that puts and reads look at them
-//! without a lock.
+//! The settings that may change while the store is open: one atomic for each, so that puts and reads need no lock.
 
 use crate::options::{FlushDiskType, Options};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 macro_rules! live {
     ($($(#[$meta:meta])* $field:ident: $atomic:ident => $type:ty;)*) => {
-        /// The values in force of the settings that may change.
+        /// The current values of the settings that may change.
         #[derive(Debug)]
         pub struct Live {
             /// Changed only by the flush leader and under the append lock: units in memory must keep their order.
@@ -25,14 +24,14 @@ macro_rules! live {
                 }
             }
 
-            /// Takes the new values, but that of `flush`.
+            /// Replaces the values, except that of `flush`.
             pub(crate) fn set(&self, options: &Options) {
                 self.delete_when.store(bits(&options.delete_when), Ordering::Relaxed);
                 $(self.$field.store(options.$field, Ordering::Relaxed);)*
             }
 
             $(
-                #[doc = concat!("[`Options::", stringify!($field), "`] as it holds now.")]
+                #[doc = concat!("[`Options::", stringify!($field), "`], its current value.")]
                 pub fn $field(&self) -> $type {
                     self.$field.load(Ordering::Relaxed)
                 }
@@ -65,7 +64,7 @@ live! {
 }
 
 impl Live {
-    /// [`Options::flush`] as it holds now.
+    /// [`Options::flush`], its current value.
     pub fn flush(&self) -> FlushDiskType {
         if self.is_sync.load(Ordering::Relaxed) {
             FlushDiskType::Sync
@@ -80,7 +79,7 @@ impl Live {
             .store(flush == FlushDiskType::Sync, Ordering::Relaxed);
     }
 
-    /// True for an hour of [`Options::delete_when`] as it holds now.
+    /// Whether [`Options::delete_when`] currently contains an hour.
     pub fn deletes_at(&self, hour: u8) -> bool {
         self.delete_when.load(Ordering::Relaxed) & bits(&[hour]) != 0
     }

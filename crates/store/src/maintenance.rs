@@ -1,5 +1,5 @@
-//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one does
-//! maintenance, one answers waiters whose time is over.
+//! The store's threads: one fsyncs the log, one creates segments ahead of time, one fills the key index, one does
+//! maintenance, one answers waiters that have timed out.
 
 use crate::append::appender::Appender;
 use crate::dispatch::indexing::Indexing;
@@ -11,49 +11,51 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often waiting senders are looked after: a quarter of `syncFlushTimeout` within these.
+/// Bounds of the interval between checks of waiting senders, which is a quarter of `syncFlushTimeout`.
 const MIN_TIMEOUT_CHECK: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT_CHECK: Duration = Duration::from_secs(1);
-/// How often queues are written.
+/// How often due tasks are looked for.
 const MAINTENANCE_TICK: Duration = Duration::from_millis(100);
+/// Queues are written as often as `flushIntervalConsumeQueue` says, and at least this often.
+const MAX_QUEUE_TICK: Duration = Duration::from_millis(200);
 /// How often the keys of new messages go to the index.
 const INDEX_TICK: Duration = Duration::from_millis(100);
 /// How often index files are written.
 const INDEX_WRITE: Duration = Duration::from_secs(1);
-/// How often quiet queues give back memory and files.
+/// How often idle queues release memory and files.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 /// Queues are fsynced this often, or when this many bytes of log would have to be read after a crash.
 const QUEUE_SYNC: Duration = Duration::from_mins(1);
 const QUEUE_SYNC_BYTES: i64 = 256 << 20;
-/// After a round that failed, the next try comes after this time, and no sooner.
+/// Minimum time between a failed round and the next attempt.
 const SYNC_RETRY: Duration = Duration::from_secs(1);
-/// How often the times of what is durable are written, if they have changed.
+/// How often the checkpoint is written if its times have changed.
 const CHECKPOINT: Duration = Duration::from_secs(1);
-/// How often the hot window moves on.
+/// How often the hot window moves.
 const DROP_INTERVAL: Duration = Duration::from_millis(150);
-/// How often the free space is looked at.
+/// How often the free space is checked.
 const DISK_CHECK: Duration = Duration::from_secs(1);
 
-/// A piece of the work that the store's threads do.
+/// A task of the store's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaintenanceTask {
     /// Fsync the log for all waiters.
     Flush,
     /// Make the next segment, if it is time.
     PrepareSegment,
-    /// Bring units that are only in memory to the queues' files.
+    /// Write units that are only in memory to the queues' files.
     WriteQueues,
     /// Fsync the queues and write the checkpoint.
     SyncQueues,
     /// Write the checkpoint.
     SaveCheckpoint,
-    /// Bring keys to the index, from the log too.
+    /// Add keys to the index, including those read from the log.
     Index,
-    /// Bring the index to its file.
+    /// Write the index to its files.
     WriteIndex,
-    /// Look at the free space and delete what is old.
+    /// Check the free space and delete old files.
     Clean,
-    /// Give memory and files of quiet queues back.
+    /// Release memory and files of idle queues.
     ReleaseIdle,
 }
 
@@ -93,7 +95,7 @@ fn flush(flusher: &Flusher) {
         if let Err(error) = flusher.flush_round()
             && flusher.log.failure.is_set()
         {
-            // The failure is kept in the log and answers every put from now on.
+            // The failure is recorded and answers every put from now on.
             return flusher.state.fail(&error);
         }
     }
@@ -107,8 +109,8 @@ fn prepare(appender: &Appender) {
     }
 }
 
-/// Answers waiters whose time is over, and reports a slow inline fsync. A thread of its own: when the disk hangs, all
-/// others do.
+/// Answers waiters that have timed out, and reports a slow inline fsync. It has its own thread, because all others
+/// block when the disk hangs.
 fn expire_waiters(flusher: &Flusher) {
     let longest = || Duration::from_millis(flusher.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
@@ -126,7 +128,7 @@ fn expire_waiters(flusher: &Flusher) {
     }
 }
 
-/// Does one piece of work.
+/// Runs one task.
 pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreError> {
     engine.shared.state.check_sound()?;
     let done = match task {
@@ -150,70 +152,101 @@ pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreErr
     done
 }
 
+/// A task that is repeated.
+struct Periodic {
+    done: Instant,
+}
+
+impl Periodic {
+    /// Whether the interval is over, which begins the next one.
+    fn is_due(&mut self, interval: Duration) -> bool {
+        let is_due = self.done.elapsed() >= interval;
+        if is_due {
+            self.done = Instant::now();
+        }
+        is_due
+    }
+}
+
+/// Fsyncs the queues: once in a while, and sooner after much log.
+struct QueueSync {
+    tried: Instant,
+    /// The end of the log at the last successful fsync.
+    position: i64,
+}
+
+impl QueueSync {
+    fn sync_if_due(&mut self, engine: &Engine) {
+        let (since, target) = (self.tried.elapsed(), engine.shared.log.flushed());
+        let is_far_behind = target - self.position >= QUEUE_SYNC_BYTES && since >= SYNC_RETRY;
+        if target <= self.position || !(since >= QUEUE_SYNC || is_far_behind) {
+            return;
+        }
+        let done = engine.queue_maintenance.sync_queues(false);
+        self.tried = Instant::now();
+        if done.is_ok() {
+            self.position = target;
+        } else {
+            // Just after the machine's start the clock cannot go back that far.
+            let sooner = self.tried.checked_sub(QUEUE_SYNC.saturating_sub(SYNC_RETRY));
+            self.tried = sooner.unwrap_or(self.tried);
+        }
+    }
+}
+
 fn maintain(engine: &Engine) {
     let queue_tick = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms());
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
-    let start = Instant::now();
-    let (mut written, mut released, mut synced, mut cleaned) = (start, start, start, start);
-    let (mut saved, mut checked, mut dropped) = (start, start, start);
-    let mut synced_at = engine.shared.log.appended();
+    let done = Instant::now();
+    let [
+        mut writes,
+        mut drops,
+        mut disk_checks,
+        mut checkpoints,
+        mut releases,
+        mut cleanings,
+    ] = [(); 6].map(|()| Periodic { done });
+    let mut queue_sync = QueueSync {
+        tried: done,
+        position: engine.shared.log.appended(),
+    };
     while engine
         .maintenance_wakeup
         .sleep(MAINTENANCE_TICK.min(queue_tick()).min(clean_tick()))
     {
         if let Err(error) = engine.shared.log.failure.check() {
-            // Usually the thread that met the failure has answered the waiters already.
+            // Usually the thread with the failure has answered the waiters already.
             engine.shared.state.fail(&error);
             continue;
         }
-        if written.elapsed() >= queue_tick().min(Duration::from_millis(200)) {
+        if writes.is_due(queue_tick().min(MAX_QUEUE_TICK)) {
             drop(engine.queue_maintenance.write_queues());
-            written = Instant::now();
         }
-        if dropped.elapsed() >= DROP_INTERVAL {
-            let hot_bytes = engine.shared.live.hot_log_bytes();
-            if let Err(error) = engine.shared.log.drop_cold(hot_bytes) {
-                tracing::warn!(%error, "cannot drop old parts of the log from memory");
-            }
-            dropped = Instant::now();
+        if drops.is_due(DROP_INTERVAL)
+            && let Err(error) = engine.shared.log.drop_cold(engine.shared.live.hot_log_bytes())
+        {
+            tracing::warn!(%error, "cannot drop old parts of the log from memory");
         }
-        if checked.elapsed() >= DISK_CHECK {
-            if let Err(error) = engine.shared.state.look_at_disk() {
-                tracing::error!(%error, "cannot see how much space is free");
-            }
-            checked = Instant::now();
+        if disk_checks.is_due(DISK_CHECK)
+            && let Err(error) = engine.shared.state.look_at_disk()
+        {
+            tracing::error!(%error, "cannot see how much space is free");
         }
-        if saved.elapsed() >= CHECKPOINT {
-            engine.shared.state.note_failure(
-                "cannot write the checkpoint",
-                engine.shared.checkpoint.save_changed(),
-            );
-            saved = Instant::now();
+        if checkpoints.is_due(CHECKPOINT) {
+            let saved = engine.shared.checkpoint.save_changed();
+            engine
+                .shared
+                .state
+                .note_failure("cannot write the checkpoint", saved);
         }
-        if released.elapsed() >= RELEASE_INTERVAL {
+        if releases.is_due(RELEASE_INTERVAL) {
             engine.shared.queues.release_idle();
-            released = Instant::now();
         }
-        let since = synced.elapsed();
-        let many = engine.shared.log.flushed() - synced_at >= QUEUE_SYNC_BYTES && since >= SYNC_RETRY;
-        if (since >= QUEUE_SYNC || many) && engine.shared.log.flushed() > synced_at {
-            let target = engine.shared.log.flushed();
-            let done = engine.queue_maintenance.sync_queues(false);
-            synced = Instant::now();
-            if done.is_ok() {
-                synced_at = target;
-            } else {
-                // The clock may not reach back so far just after the machine's start.
-                synced = synced
-                    .checked_sub(QUEUE_SYNC.saturating_sub(SYNC_RETRY))
-                    .unwrap_or(synced);
-            }
-        }
-        if cleaned.elapsed() >= clean_tick() {
-            if let Err(error) = engine.retention.clean(false) {
-                tracing::error!(%error, "cannot delete old files");
-            }
-            cleaned = Instant::now();
+        queue_sync.sync_if_due(engine);
+        if cleanings.is_due(clean_tick())
+            && let Err(error) = engine.retention.clean(false)
+        {
+            tracing::error!(%error, "cannot delete old files");
         }
     }
 }
@@ -221,7 +254,7 @@ fn maintain(engine: &Engine) {
 fn index(indexing: &Indexing) {
     let mut written = Instant::now();
     loop {
-        // At the beginning, and again after a round that failed.
+        // At the start, and again after a failed round.
         match indexing.catch_up() {
             Ok(true) => indexing
                 .state

@@ -6,11 +6,11 @@
 //!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
 //!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
 //! ```
-//! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
-//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part has the
-//! exact positions. A Java broker leaves it alone and changes the times, so that the checksum shows that it is out of
-//! date. All of it lies in one sector. A later version of ours that changes the format of any file of ours writes a
-//! higher number in the magic: this one refuses such a directory.
+//! A time is the store time of the newest message that is durable in the commit log, the consume queues or the key
+//! index. After a crash everything up to three seconds before the smaller of the first two is trusted. Our part has the
+//! exact positions. A Java broker leaves our part alone and changes the times, so the checksum shows that our part is
+//! out of date. Everything lies in one sector. A later pyrmq that changes the format of any of our files writes a
+//! higher number in the magic; this version refuses such a directory.
 
 pub(crate) mod abort;
 
@@ -27,20 +27,20 @@ const LENGTH: usize = 4096;
 pub(crate) const SLACK_MS: i64 = 3000;
 /// Bytes of the three times at the beginning.
 const TIMES: usize = 24;
-/// Where our part stands, and how it begins.
+/// Position of our part, and of its first bytes.
 const MARKS_AT: usize = 64;
 const MAGIC: &[u8; 8] = b"PYRMQ-C1";
 /// The part of the magic number that all versions share.
 const FAMILY: &[u8] = b"PYRMQ-C";
 /// Bytes of the magic number and the marks.
 const MARKS: usize = 40;
-/// Bytes that are written: all in the first sector.
+/// Number of bytes written, all in the first sector.
 const WRITTEN: usize = MARKS_AT + MARKS + 4;
 
-/// A record, and that everything up to its end has reached something.
+/// A record, with the guarantee that everything up to its end is durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Where it begins.
+    /// Position of the record.
     pub(crate) record: i64,
     /// Position after it; 0 for no record.
     pub(crate) end: i64,
@@ -52,7 +52,7 @@ impl Mark {
     }
 }
 
-/// The numbers of a checkpoint.
+/// The values of a checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) physic_ms: i64,
@@ -60,23 +60,23 @@ pub(crate) struct Times {
     pub(crate) index_ms: i64,
     master_flushed: i64,
     confirm: i64,
-    /// Numbers of a newer broker.
+    /// Values of a newer broker, kept unchanged.
     unknown: [i64; 3],
     /// Up to where the log is durable.
     pub(crate) log: Mark,
     /// Up to where log and queues are durable.
     pub(crate) queues: Mark,
-    /// How often the clock went back since the file was opened; not in the file.
+    /// How often the clock went back since the file was opened; not stored in the file.
     pub(crate) clock_regressions: u32,
 }
 
 impl Times {
-    /// Everything stored before this moment is durable in log and queues.
+    /// Everything stored before this time is durable in log and queues, in ms.
     pub(crate) fn safe_ms(&self) -> i64 {
         (self.physic_ms.min(self.logics_ms) - SLACK_MS).max(0)
     }
 
-    /// No queue is durable any more.
+    /// Declares no queue durable.
     pub(crate) fn distrust_queues(&mut self) {
         self.logics_ms = 0;
         self.queues = Mark::default();
@@ -107,7 +107,7 @@ impl Times {
         bytes
     }
 
-    /// The numbers, and whether pyrmq wrote them last.
+    /// The values, and whether pyrmq wrote them last.
     fn from_bytes(bytes: &[u8; WRITTEN]) -> (Self, bool) {
         let number = |at: usize| {
             let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
@@ -139,7 +139,7 @@ impl Times {
     }
 }
 
-/// Refuses what a later version of ours left, before anything is changed.
+/// Refuses a file of a later pyrmq, before anything is changed.
 fn refuse_newer(path: &Path, bytes: &[u8; WRITTEN]) -> Result<(), StoreError> {
     let ours = bytes.get(MARKS_AT..MARKS_AT + MAGIC.len()).unwrap_or_default();
     match ours.strip_prefix(FAMILY) {
@@ -149,7 +149,7 @@ fn refuse_newer(path: &Path, bytes: &[u8; WRITTEN]) -> Result<(), StoreError> {
                 place.copy_from_slice(MAGIC);
             }
             if as_ours.last_chunk() == Some(&marks_crc(&as_ours).to_be_bytes()) {
-                // Only this one byte is wrong: damaged, not newer.
+                // Only this byte is wrong: damage, not a newer version.
                 return Ok(());
             }
             Err(StoreError::Newer {
@@ -161,8 +161,8 @@ fn refuse_newer(path: &Path, bytes: &[u8; WRITTEN]) -> Result<(), StoreError> {
     }
 }
 
-/// Corrects one flipped bit; false if there is none, or if the file was changed otherwise, as by a Java broker. Deleted
-/// topics would come back if damage passed for the work of another broker.
+/// Corrects one flipped bit. False: there is none, or the file was changed otherwise, as by a Java broker. If damage
+/// passed for another broker's work, deleted topics would come back.
 fn correct(bytes: &mut [u8; WRITTEN]) -> bool {
     let is_ours = |bytes: &[u8]| {
         bytes
@@ -178,7 +178,7 @@ fn put_all(place: &mut [u8], numbers: &[i64]) {
     }
 }
 
-/// Over the three times and our part: a broker that changes a time makes our part void.
+/// The checksum of the three times and our part: a broker that changes a time invalidates our part.
 fn marks_crc(bytes: &[u8; WRITTEN]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(bytes.get(..TIMES).unwrap_or_default());
@@ -192,19 +192,19 @@ pub(crate) struct Checkpoint {
     file: Arc<dyn File>,
     path: std::path::PathBuf,
     times: Mutex<Times>,
-    /// What the file holds.
+    /// The content of the file.
     saved: Mutex<Times>,
-    /// Up to where the log is durable according to the file.
+    /// Up to where the log is durable, according to the file.
     log_end: AtomicI64,
-    /// The file was written by us last, not by a Java broker.
+    /// Whether pyrmq wrote the file last, rather than a Java broker.
     is_ours: AtomicBool,
-    /// There was no file.
+    /// Whether there was no file.
     was_missing: bool,
 }
 
 impl Checkpoint {
     /// Reads the file. After a crash its content is written again: an fsync of it may have failed, and decisions that
-    /// outlive a power loss are about to be taken by it.
+    /// outlive a power loss are about to rely on it.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
         let mut bytes = [0; WRITTEN];
@@ -215,7 +215,7 @@ impl Checkpoint {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
             if correct(&mut bytes) {
-                tracing::warn!(file = %path.display(), "one bit was wrong and is corrected by the checksum");
+                tracing::warn!(file = %path.display(), "one bit was wrong and was corrected by the checksum");
             }
             refuse_newer(&path, &bytes)?;
             file
@@ -239,18 +239,18 @@ impl Checkpoint {
         })
     }
 
-    /// True when no other broker has written the file since we did.
+    /// Whether no other broker has written the file since pyrmq did.
     pub(crate) fn is_ours(&self) -> bool {
         self.is_ours.load(Ordering::Acquire)
     }
 
-    /// True when no other broker can have worked on what a start finds: a replay of the whole log follows where the
-    /// file was removed, as `pyrmq log repair` does.
+    /// Whether no other broker can have changed what a start finds. If the file was removed, as `pyrmq log repair`
+    /// does, the whole log is replayed.
     pub(crate) fn is_trusted(&self, crashed: bool) -> bool {
         self.is_ours() || (self.was_missing && crashed)
     }
 
-    /// Makes sure that the file is ours.
+    /// Makes sure that the file is marked as pyrmq's.
     pub(crate) fn make_ours(&self) -> Result<(), StoreError> {
         if self.is_ours() { Ok(()) } else { self.save() }
     }
@@ -269,7 +269,7 @@ impl Checkpoint {
         change(&mut lock(&self.times));
     }
 
-    /// The clock went back to `now_ms`: what is stored from now on must not look older than what is durable.
+    /// The clock went back to `now_ms`: later messages must not look older than durable ones.
     pub(crate) fn note_clock_regression(&self, now_ms: i64) -> Result<(), StoreError> {
         self.update(|times| {
             times.physic_ms = times.physic_ms.min(now_ms);
@@ -280,7 +280,7 @@ impl Checkpoint {
         self.save()
     }
 
-    /// Writes the file if something has changed.
+    /// Writes the file if a value has changed.
     pub(crate) fn save_changed(&self) -> Result<(), StoreError> {
         if self.times() == *lock(&self.saved) {
             return Ok(());
@@ -288,9 +288,9 @@ impl Checkpoint {
         self.save()
     }
 
-    /// Writes the file, durably.
+    /// Writes and fsyncs the file.
     pub(crate) fn save(&self) -> Result<(), StoreError> {
-        // Held to the end: an older state must not overtake a newer one.
+        // Held to the end, so that an older state cannot overtake a newer one.
         let mut saved = lock(&self.saved);
         let times = self.times();
         self.file

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// All that is wrong with a disk.
+/// The current faults of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskFaults {
     /// Each write and each fsync takes so much longer.
@@ -178,6 +178,7 @@ impl Fs for FaultyFs {
     forward! {
         fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
         fn exists(&self, path: &Path) -> io::Result<bool>;
+        fn links(&self, path: &Path) -> io::Result<u64>;
         fn knows_cached(&self) -> bool;
         fn system_of(&self, path: &Path) -> Option<System>;
         fn now_ms(&self) -> i64;

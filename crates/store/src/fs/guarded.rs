@@ -1,10 +1,10 @@
 //! One rule for every fsync of a store: what failed to become durable is never claimed durable later.
 //!
-//! A failed fsync may have dropped the pages that it was for, and the next fsync of the same file returns OK all the
-//! same. So the first failure is noted here, whatever the file and the caller; it turns the store read-only, and every
-//! later fsync is refused with it. ENOSPC and EDQUOT are no exception: some file systems find out about missing space
-//! only at the fsync, when the pages are gone. An fsync that did not begin, because the directory could not even be
-//! opened, has lost nothing and may be tried again.
+//! A failed fsync may have dropped the pages that it was for, and the next fsync of the same file still returns OK. So
+//! the first failure is recorded here, whatever the file and the caller. It turns the store read-only, and every later
+//! fsync is refused with it. ENOSPC and EDQUOT are no exception: some file systems find out about missing space only at
+//! the fsync, when the pages are gone. An fsync that did not begin, because the directory could not be opened, has lost
+//! nothing and may be retried.
 
 use crate::error::{StoreError, is_exhausted};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file system whose failed fsyncs are not forgotten.
+/// A file system that remembers its failed fsyncs.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     inner: Arc<dyn Fs>,
@@ -34,7 +34,7 @@ impl Guarded {
     }
 }
 
-/// Fsyncs what may have to be opened first.
+/// Fsyncs a file or directory that may have to be opened first.
 fn sync_opened(failure: &Failure, path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     check(failure)?;
     sync().inspect_err(|error| {
@@ -107,6 +107,7 @@ impl Fs for Guarded {
         fn create_directories(&self, path: &Path) -> io::Result<()>;
         fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
         fn exists(&self, path: &Path) -> io::Result<bool>;
+        fn links(&self, path: &Path) -> io::Result<u64>;
         fn space(&self, path: &Path) -> io::Result<Space>;
         fn memory_limit(&self) -> Option<u64>;
         fn system_of(&self, path: &Path) -> Option<System>;

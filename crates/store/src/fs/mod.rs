@@ -144,6 +144,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
     /// True when there is a file or directory. An error where that cannot be known: it must not pass for "no".
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// How many names a file has: above one, something else may hold it, such as a snapshot.
+    fn links(&self, _path: &Path) -> io::Result<u64> {
+        Ok(1)
+    }
     /// The space of the file system that holds a directory.
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Makes everything durable that is on the file system of a directory; `Unsupported` where the system cannot say

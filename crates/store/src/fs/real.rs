@@ -190,6 +190,10 @@ impl Fs for RealFs {
         path.try_exists()
     }
 
+    fn links(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.nlink())
+    }
+
     fn space(&self, path: &Path) -> io::Result<Space> {
         statvfs(path)
     }

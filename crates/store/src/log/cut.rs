@@ -1,11 +1,16 @@
-//! What a start changes in the log: a half-made file goes, what is not whole is cut off, and what may not be durable is
-//! written again.
+//! What a start changes in the log: it removes a half-created file, cuts off what is not whole, and rewrites what may
+//! not be durable.
+//!
+//! A file with several names is never written: a snapshot may share it. It first gets a copy of its own.
 
 use crate::error::StoreError;
 use crate::format::{to_u64, to_usize};
-use crate::fs::{Context, File};
+use crate::fs::{Context, File, Fs, with_suffix};
 use crate::log::commit_log::CommitLog;
+use crate::log::segment::Segment;
 use crate::sync::write;
+use std::path::Path;
+use std::sync::Arc;
 
 impl CommitLog {
     /// Removes a last file without any byte, as Apache does.
@@ -16,10 +21,10 @@ impl CommitLog {
         }
     }
 
-    /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is
-    /// never a gap; the rest of the segment is made zero, so that no old record can look like a new one's successor.
-    /// Only before the store runs. After a crash zeros are written again, too: the system may take them for clean
-    /// although an fsync of them failed.
+    /// Drops everything from `end` on. Later segments are deleted, newest first and each durably, so there is never a
+    /// gap. The rest of the segment is zeroed, so that no old record can follow a new one. Only before the store runs.
+    /// After a crash, existing zeros are written again, too: the system may consider them clean although an fsync of
+    /// them failed.
     pub(crate) fn cut(&self, end: i64, crashed: bool) -> Result<(), StoreError> {
         let mut segments = write(&self.segments);
         while let Some(last) = segments.last()
@@ -33,11 +38,13 @@ impl CommitLog {
                 .sync_directory(&self.directory)
                 .at("flush", &self.directory)?;
         }
-        if let Some(last) = segments.last()
+        let last = segments.last().cloned();
+        drop(segments);
+        if let Some(last) = &last
             && end < last.base + self.segment_bytes
         {
             let from = to_u64((end - last.base).max(0));
-            let file = self.file(last)?;
+            let file = self.own(last)?;
             let to = to_u64(self.segment_bytes);
             let data = if crashed {
                 file.next_data(from).map(|data| data.filter(|data| *data < to))
@@ -50,14 +57,14 @@ impl CommitLog {
             if let Some(data) = data.at("read", &last.path)? {
                 file.clear(data, to).at("clear", &last.path)?;
             }
-            // A start that was killed may have made it zero a moment ago.
+            // A start that was killed may have zeroed it a moment ago.
             file.sync().at("flush", &last.path)?;
         }
         Ok(())
     }
 
-    /// Writes `from..to` once more with the bytes that it has. After a failed fsync the system may hold pages that it
-    /// takes for written although they are not on the disk.
+    /// Rewrites `from..to` with the same bytes. After a failed fsync the system may hold pages that it considers
+    /// written although they are not on the disk.
     pub(crate) fn write_again(&self, from: i64, to: i64) -> Result<(), StoreError> {
         let mut buffer = vec![0; 1 << 20];
         let mut at = from.max(self.start());
@@ -68,9 +75,9 @@ impl CommitLog {
             let most = (to - at).min(self.next_segment(at) - at).min(1 << 20);
             let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
             let inside = to_u64(at - segment.base);
-            let file = self.file(&segment)?;
+            let file = self.own(&segment)?;
             if at == from || inside == 0 {
-                // So may its length be, where it was made in the meantime.
+                // The length may also be undurable, if the file was created meanwhile.
                 file.set_length(to_u64(self.segment_bytes))
                     .at("extend", &segment.path)?;
             }
@@ -82,13 +89,58 @@ impl CommitLog {
     }
 }
 
-/// True when all bytes `from..to` of a file are zero.
+impl CommitLog {
+    /// The open file of a segment that is about to be written: one that has another name is replaced by a durable copy.
+    /// Only before the store runs.
+    pub(super) fn own(&self, segment: &Arc<Segment>) -> Result<Arc<dyn File>, StoreError> {
+        let path = &segment.path;
+        if self.fs.links(path).at("look at", path)? < 2 {
+            return self.file(segment);
+        }
+        let copy = with_suffix(path, ".own");
+        copy_data(self.file(segment)?.as_ref(), self.fs.as_ref(), &copy)?;
+        self.fs.rename(&copy, path).at("rename", &copy)?;
+        self.fs
+            .sync_directory(&self.directory)
+            .at("flush", &self.directory)?;
+        tracing::info!(file = %path.display(), "segment has another name, such as a snapshot's: it was copied");
+        self.forget_open(segment);
+        self.file(segment)
+    }
+
+    /// As [`CommitLog::own`], for the segment that the next record goes to.
+    pub(crate) fn own_last(&self) -> Result<(), StoreError> {
+        let last = self.segment_at(self.appended());
+        last.map_or(Ok(()), |segment| self.own(&segment).map(drop))
+    }
+}
+
+/// A durable copy of a file, with its holes.
+fn copy_data(from: &dyn File, fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
+    let length = from.length().at("read", path)?;
+    let to = fs.create(path).at("create", path)?;
+    to.set_length(length).at("extend", path)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while let Some(data) = from.next_data(at).at("read", path)?.filter(|data| *data < length) {
+        let got = from.read_at(&mut buffer, data).at("read", path)?;
+        let part = buffer.get(..got).unwrap_or_default();
+        to.write_all_at(part, data).at("write", path)?;
+        if part.is_empty() {
+            break;
+        }
+        at = data + got as u64;
+    }
+    to.sync().at("flush", path)
+}
+
+/// Whether all bytes `from..to` of a file are zero.
 pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
     const MOST: u64 = 1 << 20;
     let mut buffer = Vec::new();
     let (mut at, mut piece) = (from, 1 << 12);
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
-        // Up to a border of the pieces, after which there may be a hole.
+        // Up to the end of this piece, after which there may be a hole.
         let end = (data / piece + 1).saturating_mul(piece).min(to);
         piece = (piece * 2).min(MOST);
         buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);

@@ -1,0 +1,104 @@
+//! A segment with a second name, such as a snapshot's, keeps its bytes there, whatever a start does to the log.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on says so, and looks at files behind the store's back"
+)]
+
+mod common;
+
+use common::{bodies, open, put, small};
+use pyrmq_testkit::TempDir;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+fn segments(directory: &Path) -> BTreeMap<String, PathBuf> {
+    fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
+        .collect()
+}
+
+/// A store of several segments, each of which has a second name outside, and the bytes of these.
+fn shared(root: &Path, outside: &Path, count: usize) -> BTreeMap<String, Vec<u8>> {
+    let store = open(small(root));
+    for number in 0..count {
+        put(&store, "T", 0, format!("{number:0600}").as_bytes());
+    }
+    store.close().unwrap();
+    let mut kept = BTreeMap::new();
+    for (name, path) in segments(&root.join("commitlog")) {
+        fs::hard_link(&path, outside.join(&name)).unwrap();
+        kept.insert(name, fs::read(&path).unwrap());
+    }
+    kept
+}
+
+fn assert_unchanged(outside: &Path, kept: &BTreeMap<String, Vec<u8>>) {
+    for (name, bytes) in kept {
+        assert!(
+            fs::read(outside.join(name)).unwrap() == *bytes,
+            "{name} was written"
+        );
+    }
+}
+
+#[test]
+fn the_next_records_go_into_a_copy_of_the_last_segment() {
+    let (dir, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let kept = shared(dir.path(), outside.path(), 250);
+    assert!(kept.len() > 2);
+    let store = open(small(dir.path()));
+    put(&store, "T", 0, b"one more");
+    store.close().unwrap();
+    assert_unchanged(outside.path(), &kept);
+    let store = open(small(dir.path()));
+    let all = bodies(&store, "T", 0);
+    assert_eq!(
+        (all.len(), all.last().unwrap().as_slice()),
+        (251, b"one more".as_slice())
+    );
+}
+
+#[test]
+fn what_a_start_after_a_crash_writes_again_goes_into_copies() {
+    let (dir, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let kept = shared(dir.path(), outside.path(), 250);
+    // Without a checkpoint nothing is known to be durable: all segments are written again.
+    fs::write(dir.path().join("abort"), "1").unwrap();
+    fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    let store = open(small(dir.path()));
+    assert_eq!(bodies(&store, "T", 0).len(), 250);
+    store.close().unwrap();
+    assert_unchanged(outside.path(), &kept);
+    for path in segments(&dir.path().join("commitlog")).values() {
+        assert_eq!(fs::metadata(path).unwrap().nlink(), 1, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_damaged_segment_is_cut_in_a_copy() {
+    let (dir, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    shared(dir.path(), outside.path(), 250);
+    let log = segments(&dir.path().join("commitlog"));
+    let (_, second) = log.iter().nth(1).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(second).unwrap();
+    file.write_all_at(b"damage", 20_000).unwrap();
+    let kept = segments(outside.path())
+        .into_iter()
+        .map(|(name, path)| (name, fs::read(path).unwrap()))
+        .collect();
+    // As after a power loss: what no checkpoint covers may be cut.
+    fs::write(dir.path().join("abort"), "1").unwrap();
+    fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    let store = open(small(dir.path()));
+    let left = bodies(&store, "T", 0).len();
+    assert!((1..250).contains(&left), "{left} messages");
+    put(&store, "T", 0, b"one more");
+    store.close().unwrap();
+    assert_unchanged(outside.path(), &kept);
+}

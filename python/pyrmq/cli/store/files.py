@@ -1,0 +1,106 @@
+"""Copies of files: durable, with their holes, and without a trace where they fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PIECE = 8 * 1024 * 1024
+
+
+def copy(
+    source: Path,
+    target: Path,
+    end: int | None = None,
+    seen: Callable[[int], object] = lambda _: None,
+) -> None:
+    """Copy a file durably; its holes stay holes.
+
+    Args:
+        source: The file.
+        target: The copy; it must not exist.
+        end: Bytes from there on are zero in the copy. Default: none.
+        seen: Called with the number of bytes of each piece.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    read = os.open(source, os.O_RDONLY)
+    try:
+        length = os.fstat(read).st_size
+        write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            _copy_data(read, write, length if end is None else min(end, length), seen)
+            os.ftruncate(write, length)
+            os.fsync(write)
+        finally:
+            os.close(write)
+    finally:
+        os.close(read)
+
+
+def _copy_data(read: int, write: int, end: int, seen: Callable[[int], object]) -> None:
+    at = 0
+    while at < end:
+        try:
+            at = os.lseek(read, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        hole = os.lseek(read, at, os.SEEK_HOLE)
+        while at < min(hole, end):
+            data = os.pread(read, min(_PIECE, min(hole, end) - at), at)
+            if not data:
+                return
+            written = 0
+            while written < len(data):
+                written += os.pwrite(write, data[written:], at + written)
+            at += len(data)
+            seen(len(data))
+
+
+def own(path: Path) -> None:
+    """Give a file with several names a copy of its own, so that a change reaches no other name.
+
+    Raises:
+        OSError: It cannot be copied; it is as it was.
+    """
+    if path.stat().st_nlink < 2:
+        return
+    part = path.with_name(f"{path.name}.own")
+    part.unlink(missing_ok=True)
+    try:
+        copy(path, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable.
+
+    Raises:
+        OSError: An fsync failed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(root: Path) -> None:
+    """Make the names in a directory and all below it durable.
+
+    Raises:
+        OSError: An fsync failed.
+    """
+    for place, _, _ in os.walk(root, topdown=False):
+        sync(Path(place))

@@ -1,0 +1,83 @@
+"""Where the log of a store ends, also while a broker writes to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyrmq import _core
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyrmq.cli.log.directory import Segment
+
+# The part of the checkpoint that says up to where log and queues are durable.
+MARKS = slice(64, 108)
+_PIECE = 4 * 1024 * 1024
+_WRITTEN_SECONDS = 1.0
+"""Within this time a record that is being written is whole."""
+
+
+def check_gaps(used: list[Segment]) -> None:
+    """Check that each file of the log follows the one before.
+
+    Raises:
+        ConfigError: Some bytes are missing.
+    """
+    for one, following in pairwise(used):
+        if one.end != following.base:
+            raise ConfigError(
+                f"{following.base - one.end} bytes of the log are missing before {following.path}. "
+                "Fix: `pyrmq log repair`"
+            )
+
+
+def end_of(last: Segment, marks: bytes) -> int:
+    """Position after the newest whole record, which the last used file has.
+
+    Raises:
+        ConfigError: There is something behind it that is no record.
+    """
+    at = last.base
+    # What the checkpoint covers is whole: begin behind it.
+    if len(marks) == MARKS.stop - MARKS.start and marks.startswith(b"PYRMQ-C1"):
+        marked = int.from_bytes(marks[32:40], "big")
+        if last.base < marked <= last.end:
+            at = marked
+    descriptor = os.open(last.path, os.O_RDONLY)
+    try:
+        return _scanned(descriptor, last, at)
+    finally:
+        os.close(descriptor)
+
+
+def _scanned(descriptor: int, last: Segment, at: int) -> int:
+    piece, patience = _PIECE, 0.0
+    while at < last.end:
+        data = os.pread(descriptor, piece, at - last.base)
+        _, end, why, reason = _core.scan_records(data, at, last.base, True)
+        if end > at:
+            at, piece, patience = end, _PIECE, 0.0
+            if why == "blank":
+                return last.end
+            continue
+        if why == "blank":
+            return last.end
+        if why == "unused" or (why == "more" and not any(data)):
+            return at
+        size = int.from_bytes(data[:4], "big")
+        if why == "more" and len(data) < size <= last.end - at:
+            piece = size
+            continue
+        # A running broker may be writing it.
+        now = time.monotonic()
+        patience = patience or now
+        if now - patience > _WRITTEN_SECONDS:
+            raise ConfigError(
+                f"{last.path} is damaged at position {at}: {reason or 'no record begins there'}. "
+                "Fix: `pyrmq log verify` and `pyrmq log repair`"
+            )
+        time.sleep(0.02)
+    return last.end

@@ -1,0 +1,139 @@
+"""`pyrmq store snapshot | restore`: a store as it is at one position of its log.
+
+A broker may write meanwhile. The copy is in the order that its start relies on: first what must not
+be ahead of the log (checkpoint, offsets, timers, queues), then the log up to its end at that
+moment, then what must not be behind it (topics, groups). To the start it looks like the directory
+of a machine that lost power: queues follow the log again from the checkpoint on. The key index is
+not copied: it is filled again from the log.
+
+Full files of the log are never written again, so they may be hard links. A broker that must change
+one all the same, because a crash left it damaged, first gives it a copy of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.log.directory import StoreDirectory
+from pyrmq.cli.output import print_json
+from pyrmq.cli.store.files import sync
+from pyrmq.cli.store.taking import FORMAT, NOTE, Snapshot, Taking
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+_TRIES = 5
+
+
+def run_snapshot(given: argparse.Namespace) -> int:
+    """Run `pyrmq store snapshot` with these arguments."""
+    began = time.monotonic()
+    target = Path(given.target)
+    if target.exists() or target.is_symlink():
+        raise ConfigError(f"{target} exists already: name a directory that does not")
+    made = take(StoreDirectory(given.directory, given.commit_log), target)
+    _say(given, made, f"snapshot {target}", began)
+    return 0
+
+
+def run_restore(given: argparse.Namespace) -> int:
+    """Run `pyrmq store restore` with these arguments."""
+    began = time.monotonic()
+    source, target = Path(given.directory), Path(given.target)
+    note = read_note(source)
+    if target.is_dir() and not any(target.iterdir()):
+        target.rmdir()
+    if target.exists() or target.is_symlink():
+        raise ConfigError(
+            f"{target} exists already and is not empty: move it away, or restore to another "
+            "directory"
+        )
+    made = take(StoreDirectory(str(source)), target, leave_out=(NOTE,))
+    if made.position != note.position:
+        shutil.rmtree(target)
+        raise ConfigError(
+            f"{source} ends at position {made.position}, its note says {note.position}: it was "
+            "changed. Fix: `pyrmq log verify` shows what is wrong with it"
+        )
+    (target / NOTE).unlink(missing_ok=True)
+    _say(given, made, f"restored {target}", began)
+    return 0
+
+
+def read_note(snapshot: Path) -> Snapshot:
+    """What a snapshot says of itself.
+
+    Raises:
+        ConfigError: It is no snapshot, or one of a later version.
+    """
+    try:
+        tree = json.loads((snapshot / NOTE).read_text(encoding="utf-8"))
+        if tree.get("format") != FORMAT:
+            raise ConfigError(f"{snapshot} was made by a later version of pyrmq")
+        return Snapshot(**tree)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{snapshot} is no snapshot of `pyrmq store snapshot`: its file {NOTE} is missing or "
+            f"damaged ({error})"
+        ) from error
+
+
+def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = ()) -> Snapshot:
+    """Make a snapshot of a store.
+
+    Args:
+        directory: The store.
+        target: The snapshot; it must not exist.
+        leave_out: Files of the root that are not copied.
+
+    Raises:
+        ConfigError: A broker began to run on a store that none ran on, or the log is damaged.
+        OSError: Something cannot be read or written. Nothing is left behind.
+    """
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    # A stopped store must stay stopped; a snapshot has no lock file, and nobody runs on it.
+    is_still = not directory.is_live() and (directory.root / "lock").exists()
+    with directory.locked() if is_still else nullcontext():
+        for _ in range(_TRIES):
+            part = Path(tempfile.mkdtemp(prefix=f".{target.name}.part-", dir=parent))
+            try:
+                made = Taking(directory, part, frozenset(leave_out)).run()
+                if made is not None:
+                    part.chmod(0o755)
+                    part.rename(target)
+                    sync(parent)
+                    return made
+            except OSError as error:
+                raise _explained(error, parent) from error
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    raise OSError(f"the broker on {directory.root} moves its checkpoint too often: try again")
+
+
+def _explained(error: OSError, parent: Path) -> OSError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OSError(f"{parent} is full: {error.strerror or error}. Nothing was left there")
+    return OSError(f"{error}. Nothing was left in {parent}")
+
+
+def _say(given: argparse.Namespace, made: Snapshot, text: str, began: float) -> None:
+    seconds = time.monotonic() - began
+    if given.json:
+        print_json({**asdict(made), "seconds": round(seconds, 3)})
+        return
+    mib = 1 << 20
+    print(
+        f"{text}: the log from {made.start} to {made.position}, {made.linked_bytes // mib} MiB "
+        f"linked, {made.copied_bytes // mib} MiB copied, in {seconds:.1f} s"
+    )

@@ -1,0 +1,210 @@
+"""One try to copy a store, in the order that a start on the copy relies on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.log.progress import Progress
+from pyrmq.cli.store.files import copy, sync, sync_tree
+from pyrmq.cli.store.log_end import MARKS, check_gaps, end_of
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyrmq.cli.log.directory import Segment, StoreDirectory
+
+NOTE = "snapshot.json"
+FORMAT = 1
+
+# Of the root, in this order, before the log. The abort file says how the last stop was.
+_BEFORE = ("abort", "checkpoint", "deletedTopics", "queueEnds", "nulRecords")
+# Below config/, after the log: a message needs its topic, a group its settings.
+_AFTER = frozenset(
+    name + end
+    for name in ("topics.json", "subscriptionGroup.json", "topicQueueMapping.json")
+    for end in ("", ".bak")
+)
+_QUEUES = ("consumequeue", "consumequeue_ext")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a snapshot holds.
+
+    Attributes:
+        start: Position of the oldest byte of its log.
+        position: Position after its newest record.
+        time_ms: When it was made, ms since 1970.
+        source: Directory that it was made of.
+        linked_bytes: Bytes of files that it shares with that directory.
+        copied_bytes: Bytes of the log that were copied.
+        format: Version of this note.
+    """
+
+    start: int
+    position: int
+    time_ms: int
+    source: str
+    linked_bytes: int
+    copied_bytes: int
+    format: int = FORMAT
+
+
+class Taking:
+    """One try."""
+
+    def __init__(self, directory: StoreDirectory, part: Path, leave_out: frozenset[str]) -> None:
+        self._directory = directory
+        self._root = directory.root
+        self._part = part
+        self._leave_out = leave_out
+        self._linked = self._copied = 0
+
+    def run(self) -> Snapshot | None:
+        """Copy everything; None if the broker moved its checkpoint past what was copied."""
+        for name in _BEFORE:
+            self._copy_if_there(self._root / name, self._part / name)
+        self._copy_config(lambda name: name not in _AFTER)
+        # The wheel before the log of timers: units that it names must be there.
+        self._copy_if_there(self._root / "timerwheel", self._part / "timerwheel")
+        self._copy_tree("timerlog")
+        # Behind the log the replay fills them; ahead of it, more of the log would be read.
+        for name in _QUEUES:
+            self._copy_tree(name)
+        start, end = self._copy_log()
+        self._copy_config(lambda name: name in _AFTER)
+        if not self._has_all_nul_records():
+            return None
+        made = Snapshot(
+            start,
+            end,
+            time.time_ns() // 1_000_000,
+            str(self._root.resolve()),
+            self._linked,
+            self._copied,
+        )
+        if NOTE not in self._leave_out:
+            note = self._part / NOTE
+            note.write_text(json.dumps(asdict(made)), encoding="utf-8")
+            sync(note)
+        sync_tree(self._part)
+        return made
+
+    def _copy_log(self) -> tuple[int, int]:
+        """Link the full files of the log and copy the rest up to its end; where it begins, ends."""
+        target = self._part / "commitlog"
+        target.mkdir()
+        segments = self._directory.segments()
+        used = [segment for segment in segments if segment.is_used()]
+        if not used:
+            # No message yet, or all are gone: the positions go on all the same.
+            for segment in segments[:1]:
+                copy(segment.path, target / segment.path.name, 0)
+            start = segments[0].base if segments else 0
+            return start, start
+        check_gaps(used)
+        end = end_of(used[-1], self._marks())
+        self._check_space(used, end)
+        start = used[0].base
+        total = sum(segment.size for segment in used)
+        with Progress(total) as progress:
+            # Retention deletes the oldest first: what it took meanwhile begins the log later.
+            for segment in used:
+                place = target / segment.path.name
+                try:
+                    if segment.end <= end and self._link(segment, place):
+                        progress.add(segment.size)
+                        continue
+                    copy(segment.path, place, end - segment.base, progress.add)
+                    self._copied += min(end, segment.end) - segment.base
+                except FileNotFoundError:
+                    # What was copied before lies in front of a gap now.
+                    for earlier in target.iterdir():
+                        earlier.unlink()
+                    self._linked = self._copied = 0
+                    start = segment.end
+        if start > used[0].base and not (target / used[-1].path.name).exists():
+            raise ConfigError(f"retention deleted the whole log of {self._root} meanwhile")
+        return start, end
+
+    def _link(self, segment: Segment, place: Path) -> bool:
+        try:
+            os.link(segment.path, place)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # Another file system, or one without links.
+            if error.errno in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                return False
+            raise
+        sync(place)
+        self._linked += segment.size
+        return True
+
+    def _check_space(self, used: list[Segment], end: int) -> None:
+        is_near = self._part.stat().st_dev == used[-1].path.stat().st_dev
+        needed = sum(
+            min(end, segment.end) - segment.base
+            for segment in used
+            if not is_near or segment.end > end
+        )
+        free = shutil.disk_usage(self._part).free
+        if needed > free:
+            raise OSError(errno.ENOSPC, f"{needed} bytes are needed and {free} are free")
+
+    def _copy_config(self, is_wanted: Callable[[str], bool]) -> None:
+        source, target = self._root / "config", self._part / "config"
+        if not source.is_dir():
+            return
+        target.mkdir(exist_ok=True)
+        for path in sorted(source.iterdir()):
+            # A file that is being written gets its name when it is whole.
+            if path.is_file() and is_wanted(path.name) and not path.name.endswith(".tmp"):
+                self._copy_if_there(path, target / path.name)
+
+    def _copy_tree(self, name: str) -> None:
+        for place, directories, names in os.walk(self._root / name, followlinks=True):
+            target = self._part / Path(place).relative_to(self._root)
+            target.mkdir(parents=True, exist_ok=True)
+            directories.sort()
+            for each in sorted(names):
+                self._copy_if_there(Path(place) / each, target / each)
+
+    def _copy_if_there(self, source: Path, target: Path) -> None:
+        try:
+            copy(source, target)
+        except FileNotFoundError:
+            # A topic or an old file was deleted.
+            return
+
+    def _marks(self) -> bytes:
+        try:
+            return (self._part / "checkpoint").read_bytes()[MARKS]
+        except FileNotFoundError:
+            return b""
+
+    def _has_all_nul_records(self) -> bool:
+        """Whether every note of a record that looks torn is there.
+
+        A note's place is used again once the checkpoint covers its record. While that stands still,
+        the notes of now are all of them.
+        """
+        notes = self._root / "nulRecords"
+        if not notes.exists():
+            return True
+        copied = self._part / "nulRecords"
+        copied.unlink(missing_ok=True)
+        self._copy_if_there(notes, copied)
+        try:
+            now = (self._root / "checkpoint").read_bytes()[MARKS]
+        except FileNotFoundError:
+            return True
+        return now == self._marks() or not any(copied.read_bytes())
