@@ -15,7 +15,8 @@ from typing import Any, Self
 from pyrmq._admin.asking import body_of as _body
 from pyrmq._admin.asking import queue_of as _queue
 from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
-from pyrmq._admin.messages import MessageAdmin, MessageTrack
+from pyrmq._admin.messages import MessageAdmin, MessageTrace, MessageTrack
+from pyrmq._admin.modes import ConsumeMode, ModeAdmin
 from pyrmq._admin.values import (
     BrokerAddresses,
     GroupOffset,
@@ -25,6 +26,7 @@ from pyrmq._admin.values import (
 )
 from pyrmq._client import log
 from pyrmq._client.credentials import Credentials
+from pyrmq._client.tls import Tls
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
@@ -41,10 +43,12 @@ from pyrmq.remoting import Client, Command, answer_error
 __all__ = [
     "Admin",
     "BrokerAddresses",
+    "ConsumeMode",
     "GroupDescription",
     "GroupLag",
     "GroupMember",
     "GroupOffset",
+    "MessageTrace",
     "MessageTrack",
     "QueueOffsets",
     "TopicQueues",
@@ -54,7 +58,7 @@ __all__ = [
 _READ_WRITE = 6
 
 
-class Admin(GroupAdmin, MessageAdmin):
+class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
     """Asks name servers and brokers, and changes topics and groups.
 
     Args:
@@ -63,6 +67,8 @@ class Admin(GroupAdmin, MessageAdmin):
         timeout: Seconds to wait for each answer.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
         ConfigError: No name server is given.
@@ -78,10 +84,11 @@ class Admin(GroupAdmin, MessageAdmin):
         name_server: str | Sequence[str] | None = None,
         timeout: float = 5.0,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._name_servers = name_servers(name_server)
         self._timeout = timeout
-        self._client = Client(shared=True, credentials=credentials)
+        self._client = Client(shared=True, credentials=credentials, tls=tls)
 
     def topics(self) -> list[str]:
         """List the topics that name servers know, sorted.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyrmq import _core
-from pyrmq.errors import BrokerError
+from pyrmq.errors import BrokerError, ConnectionLost, RequestTimeout, RmqError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyrmq.remoting import Command
+
+Answer = TypeVar("Answer")
+_AT_ONCE = 32
 
 
 class Asks(Protocol):
@@ -34,6 +37,50 @@ class Asks(Protocol):
 
     def _master_names(self) -> dict[str, str]:
         """The broker name of each master's address."""
+
+
+def on_each(
+    asks: Asks, addresses: Sequence[str], work: Callable[[str], Answer], done: str = ""
+) -> dict[str, Answer]:
+    """Do the same at several brokers side by side: a silent one costs its timeout once.
+
+    Args:
+        asks: The administrator.
+        addresses: The brokers.
+        work: Called with each address, in threads.
+        done: What the error says was done at the brokers that answered; nothing if empty.
+
+    Raises:
+        RmqError: That of the first broker that failed; where it was silent, with its name.
+    """
+    found: dict[str, Answer] = {}
+    failed: dict[str, RmqError] = {}
+    if len(addresses) == 1:
+        # No thread for what most clusters of a test have.
+        try:
+            return {addresses[0]: work(addresses[0])}
+        except RmqError as error:
+            failed[addresses[0]] = error
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(_AT_ONCE, len(addresses)), "pyrmq-admin") as threads:
+            futures = {address: threads.submit(work, address) for address in addresses}
+        for address, future in futures.items():
+            try:
+                found[address] = future.result()
+            except RmqError as error:
+                failed[address] = error
+    if not failed:
+        return found
+    address, first = next(iter(failed.items()))
+    if not isinstance(first, RequestTimeout | ConnectionLost):
+        raise first
+    names = asks._master_names()
+    silent = ", ".join(f"{names.get(one, 'a broker')} ({one})" for one in failed)
+    others = ", ".join(sorted(names.get(one, one) for one in found)) or "none"
+    note = f"; {done}: {others}" if done else ""
+    raise type(first)(f"no answer from {silent}: {first}{note}", address=address) from first
 
 
 def body_of(answer: Command) -> dict[Any, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyrmq._admin.asking import Asks, body_of, queue_of
+from pyrmq._admin.asking import Asks, body_of, on_each, queue_of
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError
 
@@ -85,11 +85,12 @@ class GroupAdmin:
             >>> admin.consumer_groups()  # doctest: +SKIP
             ['TOOLS_CONSUMER', 'kitchen']
         """
-        found: set[str] = set()
-        for address in self._masters(None, None):
+
+        def names(address: str) -> set[str]:
             answer = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            found.update(body_of(answer).get("subscriptionGroupTable") or {})
-        return sorted(found)
+            return set(body_of(answer).get("subscriptionGroupTable") or {})
+
+        return sorted(set().union(*on_each(self, self._masters(None, None), names).values()))
 
     def describe_group(self: Asks, group: str) -> GroupDescription:
         """Ask who is in a group, what it subscribes to, and its settings.
@@ -101,23 +102,26 @@ class GroupAdmin:
             >>> admin.describe_group("kitchen").members  # doctest: +SKIP
             [GroupMember(client_id='...', address='127.0.0.1:51234', language='PYTHON', ...)]
         """
+
+        def ask(address: str) -> tuple[Mapping[str, object], dict[str, Any]]:
+            config = _config(self, address, group)
+            try:
+                fields = {"consumerGroup": group}
+                answer = self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                return config, {}
+            return config, body_of(answer)
+
         config: Mapping[str, object] = {}
         members: dict[str, GroupMember] = {}
         subscriptions: dict[str, str] = {}
         consume_type = message_model = ""
-        for address in self._masters(None, None):
-            config = config or _config(self, address, group)
-            try:
-                answer = self._ask(
-                    address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
-                )
-            except BrokerError as error:
-                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                    raise
-                continue
-            body = body_of(answer)
-            consume_type = str(body.get("consumeType", ""))
-            message_model = str(body.get("messageModel", ""))
+        for settings, body in on_each(self, self._masters(None, None), ask).values():
+            config = config or settings
+            consume_type = str(body.get("consumeType", consume_type))
+            message_model = str(body.get("messageModel", message_model))
             for one in body.get("connectionSet") or []:
                 members[one["clientId"]] = GroupMember(
                     one["clientId"], one["clientAddr"], one["language"], int(one["version"])
@@ -152,9 +156,10 @@ class GroupAdmin:
             >>> admin.consumer_lag("kitchen")  # doctest: +SKIP
             {QueueId(topic='orders', broker='broker-a', queue_id=0): GroupLag(messages=3, ...)}
         """
-        found: dict[QueueId, GroupLag] = {}
         masters = self._masters(None, None) if topic is None else self._masters_of(topic)
-        for address in masters:
+
+        def lags(address: str) -> dict[QueueId, GroupLag]:
+            found: dict[QueueId, GroupLag] = {}
             fields = {"consumerGroup": group, "topic": topic}
             answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
             rows = {
@@ -168,7 +173,10 @@ class GroupAdmin:
                 in_flight = max(0, int(offsets.get("pullOffset", 0)) - committed)
                 seconds = behind.get(queue, 0) / 1000 if messages else 0.0
                 found[queue] = GroupLag(messages, min(in_flight, messages), max(0.0, seconds))
-        return dict(sorted(found.items()))
+            return found
+
+        each = on_each(self, masters, lags).values()
+        return dict(sorted((queue, lag) for found in each for queue, lag in found.items()))
 
     def reset_offsets(
         self: Asks,
@@ -209,13 +217,19 @@ class GroupAdmin:
             "offset": to if isinstance(to, int) else None,
         }
         names = self._master_names()
-        found: dict[QueueId, int] = {}
-        for address in self._masters_of(topic):
-            if queue is not None and names.get(address) != queue.broker:
-                continue
+        masters = [
+            address
+            for address in self._masters_of(topic)
+            if queue is None or names.get(address) == queue.broker
+        ]
+
+        def reset(address: str) -> dict[QueueId, int]:
             answer = self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-            for name, offset in (body_of(answer).get("offsetTable") or {}).items():
-                found[queue_of(name)] = int(offset)
+            table = body_of(answer).get("offsetTable") or {}
+            return {queue_of(name): int(offset) for name, offset in table.items()}
+
+        each = on_each(self, masters, reset, done="moved at").values() if masters else ()
+        found = {one: offset for moved in each for one, offset in moved.items()}
         if not found:
             raise ConfigError(f"no broker has the queue {queue} of the topic `{topic}`")
         return dict(sorted(found.items()))

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 from pyrmq import _core
 from pyrmq._admin.asking import Asks, body_of, queue_of
+from pyrmq._admin.traces import MessageTrace, traces_of
 from pyrmq.codes import RequestCode, ResponseCode
-from pyrmq.errors import BrokerError, ConfigError, ProtocolError
+from pyrmq.errors import BrokerError, ConfigError, ProtocolError, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyrmq.message import ReceivedMessage
 
-__all__ = ["MessageAdmin", "MessageTrack"]
+__all__ = ["MessageAdmin", "MessageTrace", "MessageTrack"]
 
 _OFFSET_ID_LENGTHS = (32, 56)
+_TRACES = 64
 _DEAD_LETTERS = "%DLQ%"
 _RETRIES = "%RETRY%"
 # What a message that is sent again must not keep: it is no retry and not delayed.
@@ -60,10 +62,10 @@ class MessageAdmin:
             b'two coffees'
         """
         if topic is not None:
-            found = _query(self, topic, message_id, 1, unique=True)
+            found = search(self, topic, message_id, 1, unique=True)
             for message in found:
                 return message
-        place = _place_of(message_id)
+        place = place_of(message_id)
         if place is None:
             if topic is None:
                 raise ConfigError(f"`{message_id}` names no broker: say the topic as well")
@@ -102,7 +104,7 @@ class MessageAdmin:
             >>> admin.query_messages("orders", "order-42")  # doctest: +SKIP
             [<ReceivedMessage topic='orders' ...>]
         """
-        found = _query(self, topic, key, max_messages, begin_ms=begin_ms, end_ms=end_ms)
+        found = search(self, topic, key, max_messages, begin_ms=begin_ms, end_ms=end_ms)
         return sorted(found, key=lambda message: message.store_timestamp)
 
     def track_message(self: Asks, message: ReceivedMessage) -> list[MessageTrack]:
@@ -129,6 +131,32 @@ class MessageAdmin:
             for group in body_of(answer).get("groupList") or []:
                 tracks[group] = MessageTrack(group, _state(self, address, group, message))
         return [tracks[group] for group in sorted(tracks)]
+
+    def trace_message(
+        self: Asks, message_id: str, *, trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    ) -> list[MessageTrace]:
+        """Read what clients with ``trace=True`` wrote about a message, oldest first.
+
+        Args:
+            message_id: The message's unique id.
+            trace_topic: Where the clients wrote it.
+
+        Returns:
+            Its steps; none where no client traced it, or the traces were deleted.
+
+        Raises:
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.trace_message("7F0000010001...")  # doctest: +SKIP
+            [MessageTrace(kind='Pub', ...), MessageTrace(kind='SubBefore', ...)]
+        """
+        try:
+            found = list(search(self, trace_topic, message_id, _TRACES))
+        except TopicNotFound:
+            # It is made with the first trace.
+            return []
+        return traces_of(found, message_id)
 
     def resend_dead_letter(self: Asks, group: str, message: ReceivedMessage) -> None:
         """Give a dead letter to its group again, with all tries before it.
@@ -177,7 +205,7 @@ class MessageAdmin:
         self._ask(address, RequestCode.SEND_MESSAGE, fields, bytes(message.body))
 
 
-def _query(
+def search(
     asks: Asks,
     topic: str,
     key: str,
@@ -187,6 +215,7 @@ def _query(
     begin_ms: int = 0,
     end_ms: int | None = None,
 ) -> Iterator[ReceivedMessage]:
+    """Search each broker's index by key, or with `unique` by unique id."""
     fields: dict[str, str | int | bool | None] = {
         "topic": topic,
         "key": key,
@@ -219,7 +248,7 @@ def _messages(records: bytes, broker: str) -> Iterator[ReceivedMessage]:
         records = records[size:]
 
 
-def _place_of(message_id: str) -> tuple[str, int] | None:
+def place_of(message_id: str) -> tuple[str, int] | None:
     """The address and log position in an id of Apache's `MessageDecoder.createMessageId`."""
     try:
         data = bytes.fromhex(message_id)

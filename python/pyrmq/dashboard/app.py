@@ -1,0 +1,196 @@
+"""The application: what a browser may ask, checked, and answered as JSON."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import FileResponse, JSONResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pyrmq import __version__
+from pyrmq._client import log
+from pyrmq.dashboard.changes import Changes
+from pyrmq.dashboard.guard import Guard
+from pyrmq.errors import (
+    ConfigError,
+    ConnectionLost,
+    MessageError,
+    NameServerUnreachable,
+    RequestTimeout,
+    RmqError,
+    RouteError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from pyrmq.dashboard.cluster import Cluster
+    from pyrmq.dashboard.guard import Permissions
+
+_STATIC = Path(__file__).parent / "static"
+_MOST_MESSAGES = 200
+_MOST_RESENT = 500
+
+
+def application(cluster: Cluster, permissions: Permissions) -> Starlette:
+    """The ASGI application for a cluster, which it starts and closes.
+
+    Args:
+        cluster: What it shows.
+        permissions: Who may ask for what.
+
+    Example:
+        >>> application(Cluster("127.0.0.1:9876", 3.0), permissions)  # doctest: +SKIP
+    """
+    changes = Changes(cluster)
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        cluster.start()
+        try:
+            yield
+        finally:
+            await run_sync(cluster.close)
+
+    reads: dict[str, Callable[[_Query], Any]] = {
+        "overview": lambda _: {
+            **cluster.overview(),
+            "version": __version__,
+            "write": permissions.may_write,
+        },
+        "topics": lambda query: cluster.topics(
+            query.text("search"), query.number("page", 0), system=query.text("system") == "1"
+        ),
+        "topic-names": lambda _: cluster.topic_names(),
+        "topic": lambda query: cluster.topic(query.need("topic")),
+        "newest": lambda query: cluster.reader.newest(
+            query.need("topic"), query.number("count", 20, most=_MOST_MESSAGES)
+        ),
+        "groups": lambda query: cluster.groups(query.text("search"), query.number("page", 0)),
+        "group": lambda query: cluster.group(query.need("group")),
+        "messages": lambda query: cluster.reader.by_key(
+            query.need("topic"), query.need("key"), query.number("count", 64, most=_MOST_MESSAGES)
+        ),
+        "message": lambda query: cluster.message(query.need("id"), query.text("topic")),
+        "dead-letter-groups": lambda _: cluster.dead_letter_groups(),
+        "options": lambda query: changes.options(query.text("broker")),
+    }
+    writes: dict[str, Callable[[_Body], Any]] = {
+        "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MOST_RESENT)),
+        "set-option": lambda body: changes.set_option(
+            body.text("broker"), body.text("key"), body.text("value", may_be_empty=True)
+        ),
+        "seek": lambda body: changes.seek(body.text("group"), body.text("topic"), body.text("to")),
+        "create-topic": lambda body: changes.create_topic(
+            body.text("topic"), body.number("queues", 1, 65_536)
+        ),
+    }
+    routes = [
+        Route("/", _page, methods=["GET"]),
+        *(Route(f"/api/{name}", _reading(ask), methods=["GET"]) for name, ask in reads.items()),
+        *(Route(f"/api/{name}", _writing(do), methods=["POST"]) for name, do in writes.items()),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
+    return Starlette(
+        routes=routes, middleware=[Middleware(Guard, permissions=permissions)], lifespan=life
+    )
+
+
+class _Query:
+    """The query of a request, checked."""
+
+    def __init__(self, request: Request) -> None:
+        self._given = request.query_params
+
+    def text(self, name: str) -> str:
+        return str(self._given.get(name, ""))
+
+    def need(self, name: str) -> str:
+        text = self.text(name)
+        if not text:
+            raise ConfigError(f"`{name}` is missing")
+        return text
+
+    def number(self, name: str, default: int, *, most: int = 1_000_000) -> int:
+        text = self.text(name) or str(default)
+        if not text.isascii() or not text.isdigit() or int(text[:10]) > most:
+            raise ConfigError(f"`{name}` is `{text[:20]}`: it must be a number from 0 to {most}")
+        return int(text)
+
+
+class _Body:
+    """The JSON body of a request, checked."""
+
+    def __init__(self, tree: object) -> None:
+        if not isinstance(tree, dict):
+            raise ConfigError("the body must be a JSON object")
+        self._tree: dict[str, Any] = tree
+
+    def text(self, name: str, *, may_be_empty: bool = False) -> str:
+        value = self._tree.get(name)
+        if not isinstance(value, str) or not (value or may_be_empty):
+            raise ConfigError(f"`{name}` must be a text")
+        return value
+
+    def texts(self, name: str, most: int) -> list[str]:
+        value = self._tree.get(name)
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ConfigError(f"`{name}` must be a list of texts")
+        if not 0 < len(value) <= most:
+            raise ConfigError(f"`{name}` has {len(value)} texts: it must have 1 to {most}")
+        return value
+
+    def number(self, name: str, least: int, most: int) -> int:
+        value = self._tree.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ConfigError(f"`{name}` must be a number from {least} to {most}")
+        return value
+
+
+async def _page(_: Request) -> Response:
+    return FileResponse(_STATIC / "index.html")
+
+
+def _reading(ask: Callable[[_Query], Any]) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        return await run_sync(_answered, lambda: ask(_Query(request)))
+
+    return answer
+
+
+def _writing(do: Callable[[_Body], Any]) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        try:
+            tree = await request.json()
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "the body is not JSON"}, status_code=400)
+        response = await run_sync(_answered, lambda: do(_Body(tree)))
+        path, status = request.url.path, response.status_code
+        log.get("pyrmq.dashboard").info("%s: %s (%d)", path, tree, status)
+        return response
+
+    return answer
+
+
+def _answered(work: Callable[[], Any]) -> Response:
+    try:
+        return JSONResponse(work())
+    except RmqError as error:
+        return JSONResponse({"error": str(error)}, status_code=_status(error))
+
+
+def _status(error: RmqError) -> int:
+    if isinstance(error, ConfigError | MessageError):
+        return 400
+    if isinstance(error, NameServerUnreachable | ConnectionLost | RequestTimeout | RouteError):
+        return 503
+    return 502

@@ -1,0 +1,74 @@
+"""A dashboard that runs in a test, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from pyrmq.dashboard.serving import listen, server_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.dashboard.guard import Permissions
+
+TOKEN = "T0ken-of-this-test"
+
+
+class Page:
+    """A client of a dashboard."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def send(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Send a request; return status, body and headers of the answer."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            data = answer.read()
+            given = {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            connection.close()
+        is_json = given.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(data) if is_json else data, given
+
+    def get(self, name: str, **query: object) -> Any:  # noqa: ANN401 - JSON
+        """Ask for something that must be there."""
+        status, tree, _ = self.send("GET", f"/api/{name}?{urlencode(query)}")
+        assert status == 200, tree
+        return tree
+
+    def post(self, name: str, tree: object, token: str = TOKEN) -> tuple[int, Any]:
+        """Send a change; return status and answer."""
+        status, answer, _ = self.send(
+            "POST", f"/api/{name}", json.dumps(tree).encode(), x_pyrmq_token=token
+        )
+        return status, answer
+
+
+@contextmanager
+def dashboard(name_server: str, permissions: Permissions, timeout: float = 3.0) -> Iterator[Page]:
+    """Serve a cluster's dashboard in a thread."""
+    is_ready = threading.Event()
+    with listen("127.0.0.1", 0) as bound:
+        server = server_for(
+            name_server, permissions, bound, timeout=timeout, ready=lambda _: is_ready.set()
+        )
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            assert is_ready.wait(20)
+            yield Page(bound.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
