@@ -43,7 +43,7 @@ fn queues_of_a_topic_that_is_left_during_a_rebalance_do_not_come_back() {
     world.hold(request::GET_CONSUMER_LIST_BY_GROUP);
     world.regroup(&[]);
     until("the rebalance asks for the members", || world.held() > 0);
-    assert!(world.runtime.block_on(puller.unsubscribe(TOPIC)).unwrap());
+    assert!(world.runtime.block_on(puller.unsubscribe(TOPIC, false)).unwrap());
     assert!(!has(TOPIC));
     let lists = || {
         let brokers = world.consumed.iter();

@@ -1,6 +1,7 @@
 """The pulling consumer for asyncio."""
 
 import asyncio
+import logging
 import re
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from pyrmq._client.ending import leave
 from pyrmq._client.identities import note_member
 from pyrmq._client.values import committable, places_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
+from pyrmq.aio.rebalance import RebalanceCallbacks
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
 from pyrmq.consumer.subscriptions import Subscriptions, watched
@@ -24,11 +26,16 @@ from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
 
+_log = logging.getLogger("pyrmq.consumer")
+
 _Messages = TypeVar("_Messages", list[ReceivedMessage], MessageBatch)
 
 
 class PullConsumer(ConfiguredConsumer):
     """Pulls messages in one event loop. The arguments are those of :class:`pyrmq.PullConsumer`.
+
+    `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. They run in the task that
+    polls, unsubscribes or closes.
 
     Example:
         >>> async def main() -> None:
@@ -51,6 +58,11 @@ class PullConsumer(ConfiguredConsumer):
         note_member(options.group, self._control.client_id(), self)
         self._group = options.group
         self._outcomes = CompletionList()
+        self._rebalances = (
+            RebalanceCallbacks(self._control, options, self._outcomes)
+            if options.announces_rebalances()
+            else None
+        )
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -105,7 +117,15 @@ class PullConsumer(ConfiguredConsumer):
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
         """
         self._subscriptions.remove(topic)
-        if not await self._outcomes.call(self._control.unsubscribe_to, topic):
+        failure: CommitError | None = None
+        try:
+            if self._rebalances is not None:
+                failure = await self._rebalances.retire(self, topic, all_done=False)
+        finally:
+            was_there = await self._outcomes.call(self._control.unsubscribe_to, topic)
+        if failure is not None:
+            raise failure
+        if not was_there:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     async def assign(
@@ -194,6 +214,7 @@ class PullConsumer(ConfiguredConsumer):
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             arrival.clear()
+            await self._call_due()
             messages = take(max_messages, 0)
             if len(messages) or (deadline is not None and loop.time() >= deadline):
                 return messages
@@ -202,6 +223,14 @@ class PullConsumer(ConfiguredConsumer):
                     await arrival.wait()
             except TimeoutError:
                 return take(max_messages, 0)
+
+    async def _call_due(self) -> None:
+        """Call the application for queues that have come or go."""
+        if self._rebalances is None:
+            return
+        failure = await self._rebalances.before_poll(self)
+        if failure is not None:
+            _log.warning("group %s: %s", self._group, failure)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
@@ -316,6 +345,16 @@ class PullConsumer(ConfiguredConsumer):
             return
         self._closed = True
         self._finalizer.detach()
+        failure: CommitError | None = None
+        try:
+            if self._rebalances is not None:
+                failure = await self._rebalances.retire(self, None, all_done=all_done)
+        finally:
+            await self._shut(all_done=all_done)
+        if failure is not None:
+            raise failure
+
+    async def _shut(self, *, all_done: bool) -> None:
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
@@ -342,6 +381,10 @@ class PullConsumer(ConfiguredConsumer):
         except CommitError:
             if kind is None:
                 raise
+        except Exception:
+            if kind is None:
+                raise
+            _log.exception("group %s: `on_revoked` failed at the end", self._group)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._core.positions())} queues"

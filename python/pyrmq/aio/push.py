@@ -43,7 +43,13 @@ from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
-from pyrmq.consumer.outcome import LATER, Failure, failure_of_error, failure_of_result
+from pyrmq.consumer.outcome import (
+    LATER,
+    Failure,
+    failure_of_error,
+    failure_of_result,
+    hand_back_time,
+)
 from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
@@ -54,9 +60,6 @@ if TYPE_CHECKING:
 __all__ = ["PushConsumer"]
 
 _log = logging.getLogger("pyrmq.consumer")
-
-_HAND_BACK_S = 5.0
-"""Time that an ending consumer waits for messages on their way back to their brokers."""
 
 _LOOP_CHECK_S = 1.0
 """Time between two looks whether the loop still lives."""
@@ -99,8 +102,12 @@ class PushConsumer:
         hooks: See each message before and after its call, in its task.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
         trace: Write Apache's message traces of each call.
         trace_topic: Where to.
+        invisible: Seconds that a message is hidden from other members in a group that pops.
+        client_rebalance: Pull, also when the group's mode is POP on its brokers.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -444,8 +451,8 @@ class PushConsumer:
             for task in left:
                 task.cancel()
             await asyncio.wait(left, timeout=1.0)
-        left_s = max(0.0, min(until - loop.time(), _HAND_BACK_S))
-        await self._outcomes.call(self._core.drain_to, milliseconds("timeout", left_s))
+        left_ms = milliseconds("timeout", hand_back_time(until - loop.time()))
+        await self._outcomes.call(self._core.drain_to, left_ms)
 
     async def _finish_closing(self) -> None:
         """Commit, and leave the group."""

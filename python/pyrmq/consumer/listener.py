@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq._client.values import milliseconds
 from pyrmq.consumer.call import Failed, failure_of
-from pyrmq.consumer.outcome import failure_of_error, failure_of_result
+from pyrmq.consumer.outcome import failure_of_error, failure_of_result, hand_back_time
 from pyrmq.errors import ClosedError, ForkError, RmqError
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _IDLE_S = 0.25
 _MOST = 1024
 """Messages of one batch at most."""
 _WAIT_MS = 1000
-_HAND_BACK_S = 5.0
-"""Time that an ending consumer waits for messages on their way back to their brokers."""
 
 
 class Counts:
@@ -190,7 +188,7 @@ class Pool:
             self._is_ended.wait(0.005)
         self._is_over = True
         self._is_ended.set()
-        self.core.drain(milliseconds("timeout", max(0.0, min(until - monotonic(), _HAND_BACK_S))))
+        self.core.drain(milliseconds("timeout", hand_back_time(until - monotonic())))
         return not any(self._batches.values())
 
     def join(self, timeout: float) -> None:

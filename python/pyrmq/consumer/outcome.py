@@ -14,6 +14,7 @@ __all__ = [
     "cause_of",
     "failure_of_error",
     "failure_of_result",
+    "hand_back_time",
 ]
 
 Failure = tuple[str, int]
@@ -23,6 +24,8 @@ ms, `dead` or `untouched` with 0."""
 LATER: Failure = ("later", 0)
 
 _LONGEST_PAUSE_S = 86_400
+_LEAST_HAND_BACK_S = 3.0
+_MOST_HAND_BACK_S = 12.5
 
 
 class ConsumeResult(Enum):
@@ -110,3 +113,16 @@ def failure_of_error(error: BaseException) -> Failure:
     """Read what a listener raised: everything but its own words means later."""
     cause = cause_of(error)
     return cause.failure if isinstance(cause, ReconsumeLater | DeadLetter) else LATER
+
+
+def hand_back_time(left: float) -> float:
+    """Return how long an ending consumer waits for messages on their way back to their brokers.
+
+    A broker has 12 s for its answer. One that takes a message back when nobody waits any more has a
+    copy of it, as its position is not committed. So a call that fails in the last moment gets time,
+    too.
+
+    Args:
+        left: Seconds that the end has left.
+    """
+    return min(max(left, _LEAST_HAND_BACK_S), _MOST_HAND_BACK_S)

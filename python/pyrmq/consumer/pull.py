@@ -12,6 +12,7 @@ Example:
     b'two coffees'
 """
 
+import logging
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,11 +36,14 @@ from pyrmq._client.values import (
 )
 from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
 from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
+from pyrmq.consumer.rebalance import RebalanceCallbacks
 from pyrmq.consumer.subscriptions import Subscriptions, watched
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
+
+_log = logging.getLogger("pyrmq.consumer")
 
 _Taken = TypeVar("_Taken", list[ReceivedMessage], MessageBatch)
 
@@ -88,9 +92,24 @@ class PullConsumer(ConfiguredConsumer):
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
         max_poll_interval: Seconds between two polls, after which the queues of subscribed topics go
             to other members, until the next poll. None: they stay.
+        out_of_range: Where a queue continues when its broker does not have its position (messages
+            that expired unread, a wrong :meth:`seek`): ``"nearest"``, the end of the queue that is
+            nearer (Apache's brokers choose), ``"first"``, ``"last"``, or ``"error"``, with which
+            polls raise :class:`pyrmq.errors.OffsetOutOfRange` until another position is sought.
+        on_assigned: Called as ``on_assigned(consumer, queues)`` by the thread that polls, before
+            messages of these queues are returned: the place to :meth:`seek`. The three callbacks
+            are for subscribed topics, not for :meth:`assign`, and must not poll.
+        on_revoked: Called by the thread that polls, unsubscribes or closes, before queues go back;
+            they can still be committed there. When it has returned, what was returned of them is
+            committed (unless ``auto_commit=None``). If it raises, it is not, and the call raises
+            the same once the queues have gone. The members that get them do not wait for this.
+        on_lost: Called with queues that are gone already: nobody polled for `max_poll_interval`, or
+            their topic or broker is not there any more. Default: `on_revoked` is called.
         hooks: See what polls return, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -111,6 +130,9 @@ class PullConsumer(ConfiguredConsumer):
         self._hooks.client_id = self._control.client_id()
         note_member(options.group, self._control.client_id(), self)
         self._group = options.group
+        self._rebalances = (
+            RebalanceCallbacks(self._control, options) if options.announces_rebalances() else None
+        )
         self._is_watched = False
         self._closed = False
         self._unlog = log.serve(self)
@@ -171,6 +193,8 @@ class PullConsumer(ConfiguredConsumer):
     def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic: commit, and give its queues back.
 
+        The messages of the last poll are not committed.
+
         Raises:
             ConfigError: The topic is not subscribed to.
             CommitError: Some brokers refused or did not answer; it lists their queues.
@@ -179,7 +203,15 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.unsubscribe("orders")  # doctest: +SKIP
         """
         self._subscriptions.remove(topic)
-        if not self._control.unsubscribe(topic):
+        failure: CommitError | None = None
+        try:
+            if self._rebalances is not None:
+                failure = self._rebalances.retire(self, topic, all_done=False)
+        finally:
+            was_there = self._control.unsubscribe(topic, False)
+        if failure is not None:
+            raise failure
+        if not was_there:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     def assign(
@@ -235,8 +267,10 @@ class PullConsumer(ConfiguredConsumer):
 
         Raises:
             PermissionDenied: A queue may not be read.
+            OffsetOutOfRange: A position is not there, with ``out_of_range="error"``.
             BrokerError: A broker refused for another permanent reason.
             ClosedError: The consumer is closed.
+            Exception: What `on_assigned`, `on_revoked` or `on_lost` raised.
 
         Example:
             >>> for message in consumer.poll(timeout=1.0):  # doctest: +SKIP
@@ -274,17 +308,38 @@ class PullConsumer(ConfiguredConsumer):
     ) -> _Taken:
         """Poll; hooks and the limit of `max_poll_interval` see it."""
         whole("max_messages", max_messages, 1)
-        if not self._hooks and self._options.max_poll_interval is None:
+        if not self._is_polled_closely():
             return take(max_messages, wait)
         began = monotonic()
         self._subscriptions.poll_begins()
         try:
-            taken = take(max_messages, wait)
+            taken = self._taken(take, max_messages, wait)
         finally:
             self._subscriptions.poll_ends()
         if self._hooks:
             self._hooks.received(messages_of(taken), began)
         return taken
+
+    def _taken(
+        self, take: Callable[[int, int | None], _Taken], max_messages: int, wait: int | None
+    ) -> _Taken:
+        """Take messages; the callbacks that are due come first."""
+        if self._rebalances is None:
+            return take(max_messages, wait)
+        due = None if wait is None else monotonic() + wait / 1000
+        while True:
+            failure = self._rebalances.before_poll(self)
+            if failure is not None:
+                _log.warning("group %s: %s", self._group, failure)
+            left = None if due is None else max(0, round((due - monotonic()) * 1000))
+            taken = take(max_messages, left)
+            if len(taken) or left == 0:
+                return taken
+
+    def _is_polled_closely(self) -> bool:
+        """Whether a poll does more than to take messages."""
+        has_limit = self._options.max_poll_interval is not None
+        return bool(self._hooks) or has_limit or self._rebalances is not None
 
     def _watch(self) -> None:
         """Let a thread look after the subscriptions."""
@@ -294,8 +349,7 @@ class PullConsumer(ConfiguredConsumer):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
-        is_watched = self._hooks or self._options.max_poll_interval is not None
-        poll = self.poll if is_watched else self._core.poll
+        poll = self.poll if self._is_polled_closely() else self._core.poll
         while not self._closed:
             yield from poll(1, None)
 
@@ -334,6 +388,9 @@ class PullConsumer(ConfiguredConsumer):
 
     def pause(self, queues: Iterable[QueueId]) -> None:
         """Return and fetch nothing of these queues until they are resumed; they stay assigned.
+
+        A queue that goes to another member and comes back is not paused any more, as with Kafka and
+        Apache's ``DefaultLitePullConsumer``; pause it again in `on_assigned`.
 
         Raises:
             ConfigError: A queue is not assigned to this consumer; none is paused then.
@@ -426,6 +483,8 @@ class PullConsumer(ConfiguredConsumer):
     def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close every connection. A second call does nothing.
 
+        `on_revoked` is called first. What it raises is raised once the consumer is closed.
+
         Args:
             all_done: Commit everything that was returned. False: leave out the messages of the last
                 poll. With ``auto_commit=None`` nothing is committed.
@@ -441,6 +500,16 @@ class PullConsumer(ConfiguredConsumer):
             return
         self._closed = True
         self._finalizer.detach()
+        failure: CommitError | None = None
+        try:
+            if self._rebalances is not None:
+                failure = self._rebalances.retire(self, None, all_done=all_done)
+        finally:
+            self._shut(all_done=all_done)
+        if failure is not None:
+            raise failure
+
+    def _shut(self, *, all_done: bool) -> None:
         try:
             self._core.shut(all_done)
         finally:
@@ -464,6 +533,10 @@ class PullConsumer(ConfiguredConsumer):
         except CommitError:
             if kind is None:
                 raise
+        except Exception:
+            if kind is None:
+                raise
+            _log.exception("group %s: `on_revoked` failed at the end", self._group)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._core.positions())} queues"

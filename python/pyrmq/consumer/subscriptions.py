@@ -94,7 +94,7 @@ class Subscriptions:
             try:
                 if old is None:
                     self.remove(topic)
-                    self._control.unsubscribe(topic)
+                    self._control.unsubscribe(topic, False)
                 else:
                     self._subscribe(topic, *old)
                     self.add(topic, *old)
@@ -147,7 +147,7 @@ class Subscriptions:
             for topic in sorted(self._by_pattern - known):
                 self._by_pattern.discard(topic)
                 self._topics.pop(topic, None)
-                self._control.unsubscribe(topic)
+                self._control.unsubscribe(topic, True)
 
     def poll_begins(self) -> None:
         """Join the group again if queues were given back because nobody polled."""
@@ -185,7 +185,7 @@ class Subscriptions:
                 limit,
             )
             for topic in self._topics:
-                self._control.unsubscribe(topic)
+                self._control.unsubscribe(topic, True)
 
     def _all_topics(self) -> set[str]:
         """Ask for all topics of the namespace."""

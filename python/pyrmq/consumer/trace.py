@@ -60,6 +60,7 @@ class Trace(ConsumeHook):
             group=f"_INNER_TRACE_PRODUCER-{options.group}-CONSUME",
             compress_over_bytes=None,
             credentials=options.credentials,
+            tls=options.tls,
         )
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, list[str]]] = []

@@ -37,13 +37,9 @@ async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, Client
 }
 
 impl PyConsumer {
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
-    }
-
-    /// Messages, waiting for the first; none when the time has passed.
+    /// Messages, waiting for the first; none when the time has passed, or the application is to hear of queues first.
     fn take(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<Vec<Messages>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         if let Some(pipe_signal) = self.pipe_signal.get() {
             pipe_signal.reset();
         }
@@ -53,7 +49,7 @@ impl PyConsumer {
                 .puller
                 .take(max)
                 .map_err(|error| Error::from(error).into_py(py))?;
-            if !taken.is_empty() {
+            if !taken.is_empty() || self.puller.has_rebalance_event() {
                 return Ok(taken);
             }
             let there = enter::wait(py, |slice| {
@@ -93,14 +89,14 @@ impl PyConsumer {
 
     /// Joins the group for a topic.
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
         enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
     }
 
     /// Takes exactly these queues.
     fn assign(&self, py: Python<'_>, queues: Vec<(QueueRef, Option<i64>)>, expression: &str) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let queues = queues
             .into_iter()
             .map(|(place, start)| (key_of(&self.puller, place), start))
@@ -110,13 +106,13 @@ impl PyConsumer {
 
     /// The queues of a topic that can be read.
     fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<QueueRef>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         enter::block_on(py, queues_of(&self.puller, topic))
     }
 
     /// The assigned queues with their positions.
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64)>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let positions = self.puller.positions().into_iter();
         Ok(positions
             .map(|(key, position)| (place_of(&self.puller, &key), position))
@@ -125,7 +121,7 @@ impl PyConsumer {
 
     /// Goes on from this offset.
     fn seek(&self, py: Python<'_>, place: QueueRef, offset: i64) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.puller
             .seek(&key_of(&self.puller, place), offset)
             .map_err(|error| Error::from(error).into_py(py))
@@ -150,7 +146,7 @@ impl PyConsumer {
 
     /// A descriptor that is readable when a poll may find something: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = &self.puller;
         let signal = PipeSignal::once(&self.pipe_signal, |waker| puller.on_arrival(waker));
         signal
@@ -167,7 +163,7 @@ impl PyConsumer {
 
     /// Everything handed out is done: tells the brokers.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         enter::block_on(py, self.puller.commit())
     }
 
@@ -191,7 +187,7 @@ impl PyConsumer {
         expression: String,
         is_sql: bool,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             let topic = puller.options().client.wrap(&topic);
@@ -208,7 +204,7 @@ impl PyConsumer {
         queues: Vec<(QueueRef, Option<i64>)>,
         expression: String,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         let queues = queues
             .into_iter()
@@ -227,7 +223,7 @@ impl PyConsumer {
         token: u64,
         topic: String,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             queues_of(&puller, &topic).await.map(Value::QueueRefs)
@@ -235,7 +231,7 @@ impl PyConsumer {
     }
 
     fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             puller.commit().await?;
@@ -244,7 +240,7 @@ impl PyConsumer {
     }
 
     fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             puller.shut(all).await?;

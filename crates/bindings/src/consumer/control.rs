@@ -1,6 +1,7 @@
 //! What both kinds of consumers have: offsets of many queues, pauses, and callbacks that Python takes.
 
 use crate::completion::{CompletionList, QueueRef, Value};
+use crate::consumer::rebalance::PyRebalanceEvents;
 use crate::enter;
 use crate::errors::Error;
 use crate::received::PyReceived;
@@ -40,7 +41,7 @@ pub(crate) fn place_of(puller: &Puller, key: &QueueKey) -> QueueRef {
     (topic, key.broker.to_string(), key.queue_id)
 }
 
-fn keys_of(puller: &Puller, places: Vec<QueueRef>) -> Vec<QueueKey> {
+pub(crate) fn keys_of(puller: &Puller, places: Vec<QueueRef>) -> Vec<QueueKey> {
     places.into_iter().map(|place| key_of(puller, place)).collect()
 }
 
@@ -58,10 +59,6 @@ impl PyControl {
             puller,
         }
     }
-
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
-    }
 }
 
 #[pymethods]
@@ -71,16 +68,21 @@ impl PyControl {
         self.puller.client_id()
     }
 
-    /// Leaves the group for a topic. False: it was not subscribed to.
-    fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
-        self.check(py)?;
+    /// What polled consumers hear of their queues.
+    fn rebalance_events(&self) -> PyRebalanceEvents {
+        PyRebalanceEvents::new(self.puller.clone())
+    }
+
+    /// Leaves the group for a topic; with `is_lost` its queues are lost to who polls. False: it was not subscribed to.
+    fn unsubscribe(&self, py: Python<'_>, topic: &str, is_lost: bool) -> PyResult<bool> {
+        self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.unsubscribe(&topic))
+        enter::block_on(py, self.puller.unsubscribe(&topic, is_lost))
     }
 
     /// Stops queues, or lets them go on.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         self.puller
             .pause(&keys, is_paused)
@@ -89,14 +91,14 @@ impl PyControl {
 
     /// The queues that are stopped.
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let keys = self.puller.paused();
         Ok(keys.iter().map(|key| place_of(&self.puller, key)).collect())
     }
 
     /// Commits these offsets.
     fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let offsets = offsets_of(&self.puller, offsets);
         enter::block_on(py, self.puller.commit_offsets(offsets))
     }
@@ -109,7 +111,7 @@ impl PyControl {
         which: &str,
         timestamp_ms: i64,
     ) -> PyResult<Vec<i64>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         enter::block_on(py, self.puller.offsets_of(keys, which, timestamp_ms))
     }
@@ -123,11 +125,11 @@ impl PyControl {
         token: u64,
         topic: String,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             let topic = puller.options().client.wrap(&topic);
-            puller.unsubscribe(&topic).await.map(Value::Truth)
+            puller.unsubscribe(&topic, false).await.map(Value::Truth)
         })
     }
 
@@ -138,7 +140,7 @@ impl PyControl {
         token: u64,
         offsets: Vec<(QueueRef, i64)>,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         let offsets = offsets_of(&puller, offsets);
         outcomes.run(py, token, async move {
@@ -156,7 +158,7 @@ impl PyControl {
         which: String,
         timestamp_ms: i64,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         let keys = keys_of(&puller, queues);
         outcomes.run(py, token, async move {
@@ -169,7 +171,7 @@ impl PyControl {
 
     /// Where this member goes on.
     fn begin_at(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         // As the file has them: topics with their namespace.
         let offsets = offsets.into_iter().map(|((topic, broker, queue_id), offset)| {
             let key = QueueKey {
@@ -185,7 +187,7 @@ impl PyControl {
 
     /// How far this member has come, in the form of Apache's file.
     fn local_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let offsets = self.puller.local_offsets().into_iter();
         let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
         let body = ResetOffsetBody {
@@ -198,7 +200,7 @@ impl PyControl {
 
     /// From now on callbacks are taken.
     fn serve_callbacks(&self, py: Python<'_>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.puller.serve_callbacks();
         Ok(())
     }
@@ -206,7 +208,7 @@ impl PyControl {
     /// The next callback within the time: its number, its name, queues, members, and a message. An error
     /// once the consumer is closed.
     fn next_callback(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<CallbackTuple>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let taken = enter::wait(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -236,7 +238,7 @@ impl PyControl {
 
     /// Answers with places of queues.
     fn answer_places(&self, py: Python<'_>, number: u64, places: Vec<usize>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.puller
             .answer_callback(number, CallbackAnswer::Indexes(places));
         Ok(())
@@ -244,7 +246,7 @@ impl PyControl {
 
     /// Answers with a text.
     fn answer_text(&self, py: Python<'_>, number: u64, text: String) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.puller.answer_callback(number, CallbackAnswer::Text(text));
         Ok(())
     }
@@ -257,7 +259,7 @@ impl PyControl {
         result: &str,
         remark: Option<String>,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let result = match result {
             "success" => "CR_SUCCESS",
             "later" => "CR_LATER",

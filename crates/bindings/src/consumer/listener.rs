@@ -50,12 +50,6 @@ fn failure(index: usize, what: &str, value: i64) -> PyResult<(usize, Failure)> {
     Ok((index, failure))
 }
 
-impl PyListeningConsumer {
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
-    }
-}
-
 #[pymethods]
 impl PyListeningConsumer {
     #[new]
@@ -79,14 +73,14 @@ impl PyListeningConsumer {
 
     /// Joins the group for a topic.
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
         enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
     }
 
     /// A descriptor that is readable when there may be something to take: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = &self.puller;
         let signal = PipeSignal::once(&self.pipe_signal, |waker| puller.on_arrival(waker));
         signal
@@ -103,7 +97,7 @@ impl PyListeningConsumer {
 
     /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64, usize)>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let queues = self.puller.progress().into_iter();
         Ok(queues
             .map(|(key, done, in_flight)| (place_of(&self.puller, &key), done, in_flight))
@@ -118,7 +112,7 @@ impl PyListeningConsumer {
         max: usize,
         timeout_ms: u64,
     ) -> PyResult<Option<(Bound<'py, PyList>, PyWork)>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         loop {
             let work = match self.puller.take_work(max) {
@@ -148,14 +142,14 @@ impl PyListeningConsumer {
 
     /// Messages that come again, that are dead letters, and that were passed over because they cannot be read.
     fn failures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let counts = self.puller.failures();
         Ok((counts.later, counts.dead, counts.unreadable))
     }
 
     /// Whether listeners may go on with these messages.
     fn holds(&self, py: Python<'_>, work: &PyWork) -> PyResult<bool> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         Ok(self.puller.holds(&work.work))
     }
 
@@ -169,7 +163,7 @@ impl PyListeningConsumer {
         end: usize,
         failed: Vec<(usize, String, i64)>,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let failed = failed
             .into_iter()
             .map(|(index, what, value)| failure(index, &what, value))
@@ -190,7 +184,7 @@ impl PyListeningConsumer {
 
     /// Everything that listeners have finished is done: tells the brokers.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         enter::block_on(py, self.puller.commit())
     }
 
@@ -213,7 +207,7 @@ impl PyListeningConsumer {
         expression: String,
         is_sql: bool,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             let topic = puller.options().client.wrap(&topic);
@@ -229,7 +223,7 @@ impl PyListeningConsumer {
         token: u64,
         timeout_ms: u64,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         let time = Duration::from_millis(timeout_ms);
         outcomes.run(
@@ -240,7 +234,7 @@ impl PyListeningConsumer {
     }
 
     fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             puller.commit().await?;
@@ -249,7 +243,7 @@ impl PyListeningConsumer {
     }
 
     fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             puller.shut(all).await?;

@@ -6,5 +6,6 @@ pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod listener;
 pub(crate) mod popped;
+pub(crate) mod rebalance;
 pub(crate) mod settings;
 pub(crate) mod simple;

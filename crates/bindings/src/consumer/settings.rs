@@ -2,9 +2,10 @@
 
 use crate::errors::Error;
 use crate::security::Credentials;
+use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
-use pyrmq_client::consumer::options::{Allocation, Order};
+use pyrmq_client::consumer::options::{Allocation, Order, OutOfRange};
 use pyrmq_client::consumer::pop::options::SimpleOptions;
 use pyrmq_client::consumer::puller::Start;
 use pyrmq_client::session::address_server::AddressServer;
@@ -30,7 +31,10 @@ pub(crate) struct ConsumerSettings {
     allocation: String,
     virtual_nodes: usize,
     is_broadcasting: bool,
+    announces_rebalances: bool,
+    out_of_range: String,
     credentials: Option<Py<Credentials>>,
+    tls: Option<Py<ClientTls>>,
     listening: Option<ListenerSettings>,
 }
 
@@ -42,6 +46,8 @@ pub(crate) struct ListenerSettings {
     max_tries: Option<i32>,
     suspend_pause_ms: u64,
     threads: usize,
+    invisible_ms: u64,
+    client_rebalance: bool,
 }
 
 impl ConsumerSettings {
@@ -57,6 +63,7 @@ impl ConsumerSettings {
         options.client.unit_name = self.unit_name;
         options.client.namespace = self.namespace;
         options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
+        options.client.tls = self.tls.map(|tls| tls.get().inner());
         options.batch = self.batch;
         options.suspend = Duration::from_millis(self.suspend_ms);
         options.ahead_bytes = self.ahead_bytes;
@@ -71,6 +78,13 @@ impl ConsumerSettings {
             _ => Allocation::Custom,
         };
         options.is_broadcasting = self.is_broadcasting;
+        options.announces_rebalances = self.announces_rebalances;
+        options.out_of_range = match self.out_of_range.as_str() {
+            "first" => OutOfRange::First,
+            "last" => OutOfRange::Last,
+            "error" => OutOfRange::Error,
+            _ => OutOfRange::Nearest,
+        };
         if let Some(listening) = self.listening {
             options.is_listening = true;
             options.order = match listening.order.as_str() {
@@ -81,6 +95,8 @@ impl ConsumerSettings {
             options.max_tries = listening.max_tries;
             options.suspend_pause = Duration::from_millis(listening.suspend_pause_ms);
             options.threads = listening.threads;
+            options.invisible = Duration::from_millis(listening.invisible_ms);
+            options.is_client_rebalance = listening.client_rebalance;
         }
         options.validate()?;
         let start = match self.start.as_str() {
@@ -106,6 +122,7 @@ pub(crate) struct SimpleSettings {
     is_ordered: bool,
     max_tries: Option<i32>,
     credentials: Option<Py<Credentials>>,
+    tls: Option<Py<ClientTls>>,
 }
 
 impl SimpleSettings {
@@ -121,6 +138,7 @@ impl SimpleSettings {
         options.client.unit_name = self.unit_name;
         options.client.namespace = self.namespace;
         options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
+        options.client.tls = self.tls.map(|tls| tls.get().inner());
         options.is_ordered = self.is_ordered;
         options.max_tries = self.max_tries;
         options.start = if self.start == "last" {

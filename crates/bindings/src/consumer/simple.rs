@@ -56,10 +56,6 @@ fn millis(ms: u64) -> Duration {
 }
 
 impl PySimpleConsumer {
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
-    }
-
     fn begin_native(
         &self,
         py: Python<'_>,
@@ -67,7 +63,7 @@ impl PySimpleConsumer {
         invisible_ms: u64,
         wait_ms: u64,
     ) -> PyResult<Receiving> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.consumer
             .receive(max, millis(invisible_ms), millis(wait_ms))
             .map_err(|error| Error::from(error).into_py(py))
@@ -106,14 +102,14 @@ impl PySimpleConsumer {
 
     /// Joins the group for a topic.
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let topic = self.consumer.options().client.wrap(topic);
         enter::block_on(py, self.consumer.subscribe(&topic, expression, is_sql))
     }
 
     /// Leaves the group for a topic. False: it was not subscribed to.
     fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let topic = self.consumer.options().client.wrap(topic);
         enter::block_on(py, self.consumer.unsubscribe(&topic))
     }
@@ -154,7 +150,7 @@ impl PySimpleConsumer {
         py: Python<'py>,
         messages: Vec<MessageOrReceipt<'py>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let receipts = receipts_of(messages);
         let outcomes = enter::block_on(py, async {
             Ok::<_, ClientError>(self.consumer.ack(&receipts).await)
@@ -169,7 +165,7 @@ impl PySimpleConsumer {
         message: MessageOrReceipt<'_>,
         invisible_ms: u64,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let receipt = message.into_receipt();
         enter::block_on(py, self.consumer.change_invisible(&receipt, millis(invisible_ms)))
     }
@@ -182,7 +178,7 @@ impl PySimpleConsumer {
         invisible_ms: u64,
         limit_ms: u64,
     ) -> PyResult<PyRenewal> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let renewal = self
             .consumer
             .renew(receipts_of(messages), millis(invisible_ms), millis(limit_ms))
@@ -194,7 +190,7 @@ impl PySimpleConsumer {
 
     /// A descriptor that is readable when something may be there: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let consumer = &self.consumer;
         let signal = PipeSignal::once(&self.pipe_signal, |waker| consumer.on_arrival(waker));
         signal
@@ -228,7 +224,7 @@ impl PySimpleConsumer {
         expression: String,
         is_sql: bool,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let consumer = self.consumer.clone();
         outcomes.run(py, token, async move {
             let topic = consumer.options().client.wrap(&topic);
@@ -244,7 +240,7 @@ impl PySimpleConsumer {
         token: u64,
         topic: String,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let consumer = self.consumer.clone();
         outcomes.run(py, token, async move {
             let topic = consumer.options().client.wrap(&topic);
@@ -259,7 +255,7 @@ impl PySimpleConsumer {
         token: u64,
         messages: Vec<MessageOrReceipt<'_>>,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
         outcomes.run(py, token, async move {
             Ok(Value::Acknowledged(consumer.ack(&receipts).await))
@@ -274,7 +270,7 @@ impl PySimpleConsumer {
         message: MessageOrReceipt<'_>,
         invisible_ms: u64,
     ) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
         outcomes.run(py, token, async move {
             consumer.change_invisible(&receipt, millis(invisible_ms)).await?;
@@ -283,7 +279,7 @@ impl PySimpleConsumer {
     }
 
     fn close_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let consumer = self.consumer.clone();
         outcomes.run(py, token, async move {
             consumer.close().await?;

@@ -9,14 +9,19 @@ use crate::error::{ClientError, Uncommitted};
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+
+/// How often all commits are looked at again.
+const VERIFY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What is to be committed of a queue.
 struct Position {
     key: Arc<QueueKey>,
     offset: i64,
     committing: Arc<tokio::sync::Mutex<()>>,
+    /// It counts only while the queue is assigned: one that goes back takes its last position along.
+    is_of_assigned: bool,
 }
 
 impl Position {
@@ -25,6 +30,7 @@ impl Position {
             key: queue.key.clone(),
             offset: queue.done,
             committing: queue.committing.clone(),
+            is_of_assigned: false,
         }
     }
 }
@@ -61,10 +67,75 @@ impl Shared {
         if self.options.is_broadcasting {
             return;
         }
+        let mut verified = Instant::now();
         while !self.shutdown.sleep_or_stop(interval).await {
-            if let Err(error) = self.commit_done().await {
-                tracing::warn!(%error, "positions not committed");
+            self.commit_each().await;
+            let all = verified.elapsed() >= VERIFY_INTERVAL;
+            if all {
+                verified = Instant::now();
             }
+            // A broker that does not answer must not delay the commits of others.
+            let shared = self.clone();
+            self.tracker.spawn(async move {
+                if shared.verify_commits(all).await {
+                    shared.commit_each().await;
+                }
+            });
+        }
+    }
+
+    /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
+    /// since: one that was killed begins with what it had written. True when some must be committed again. Those of a
+    /// member that has gone on with the queue meanwhile are higher, and stay.
+    pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> bool {
+        let mut asked = JoinSet::new();
+        {
+            let mut state = self.state();
+            for queue in state.queues.values_mut() {
+                let is_doubtful = all || queue.is_commit_in_doubt;
+                if self.options.is_broadcasting
+                    || !is_doubtful
+                    || queue.done < 0
+                    || queue.done != queue.committed
+                {
+                    continue;
+                }
+                queue.is_commit_in_doubt = false;
+                let (shared, key, offset) = (self.clone(), queue.key.clone(), queue.committed);
+                asked.spawn(async move {
+                    let found = shared.offsets.committed(&key).await;
+                    (key, offset, found)
+                });
+            }
+        }
+        let mut is_any_lost = false;
+        while let Some(outcome) = asked.join_next().await {
+            let Ok((key, offset, found)) = outcome else {
+                continue;
+            };
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(&key) else {
+                continue;
+            };
+            match found {
+                Ok(found) if found.is_none_or(|found| found < offset) && queue.committed == offset => {
+                    tracing::warn!(%key, ?found, offset, "the broker has lost a commit: it is committed again");
+                    queue.committed = -1;
+                    is_any_lost = true;
+                }
+                Ok(_) => {}
+                Err(_) => queue.is_commit_in_doubt = true,
+            }
+        }
+        is_any_lost
+    }
+
+    /// Commits what is done, unless only the application commits. What fails is logged.
+    pub(crate) async fn commit_each(self: &Arc<Self>) {
+        if self.options.commit_interval.is_some()
+            && let Err(error) = self.commit_done().await
+        {
+            tracing::warn!(%error, "positions not committed");
         }
     }
 
@@ -80,7 +151,11 @@ impl Shared {
                 let is_mine = !self.needs_locks() || queue.listeners.is_locked();
                 queue.done >= 0 && queue.done != queue.committed && is_mine
             });
-            changed.map(Position::of).collect()
+            let positions = changed.map(|queue| Position {
+                is_of_assigned: true,
+                ..Position::of(queue)
+            });
+            positions.collect()
         };
         self.commit_positions(changed).await
     }
@@ -113,15 +188,24 @@ impl Shared {
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
     async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
         let due = Instant::now() + self.options.client.request_timeout;
-        let Position { key, committing, .. } = position;
+        let Position {
+            key,
+            committing,
+            mut offset,
+            is_of_assigned,
+        } = position;
         let _alone = committing.lock().await;
-        let mut offset = position.offset;
-        if let Some(queue) = self.state().queues.get(&key).filter(|queue| queue.done >= 0) {
+        match self.state().queues.get(&key) {
             // What was done while this waited, or was committed meanwhile.
-            offset = queue.done;
-            if offset == queue.committed {
-                return Ok(());
+            Some(queue) if queue.done >= 0 => {
+                offset = queue.done;
+                if offset == queue.committed {
+                    return Ok(());
+                }
             }
+            // It went back while this waited: this position would take the group back.
+            None if is_of_assigned => return Ok(()),
+            _ => {}
         }
         let left = due.saturating_duration_since(Instant::now());
         let outcome = self.offsets.commit(&key, offset, left).await;
@@ -169,6 +253,7 @@ impl Shared {
                 key,
                 offset,
                 committing: committing.unwrap_or_default(),
+                is_of_assigned: false,
             });
         }
         self.commit_positions(positions).await

@@ -1,9 +1,30 @@
-//! How often messages were not handled, and what became of them.
+//! What listeners did not handle, how often that was, and what became of it.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Tries of a message before it is a dead letter (Apache `getMaxReconsumeTimes`): orderly consumers try for ever.
 const MAX_TRIES: i32 = 16;
+
+/// What a listener did with a message that it did not handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Deliver it again: after the pause of this delay level, or the one that the broker chooses by the number of
+    /// tries when it is 0. Consumers that keep an order use the pause of `Again`.
+    Later {
+        /// Delay level, 0 to 18.
+        delay_level: i32,
+    },
+    /// Deliver it again to this process after a pause.
+    Again {
+        /// The pause.
+        pause: Duration,
+    },
+    /// It cannot be handled: put it into the group's dead-letter topic.
+    Dead,
+    /// The listener did not get to it: give it to another one.
+    Untouched,
+}
 
 /// What became of messages that were not handled.
 #[derive(Debug)]

@@ -12,6 +12,8 @@
 
 use crate::consumer::failure_counts::FailureCounts;
 use crate::consumer::options::Order;
+use crate::consumer::pop::listening::PopListener;
+use crate::consumer::pop::standing::HandedOut;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
 use crate::consumer::shared::{Shared, State};
@@ -23,6 +25,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+pub use crate::consumer::failure_counts::Failure;
+
 /// Messages of one queue that a listener has.
 #[derive(Debug)]
 pub struct Work {
@@ -30,9 +34,29 @@ pub struct Work {
     pub parts: Vec<Messages>,
     queue: Arc<QueueKey>,
     pub(crate) generation: u64,
+    /// If they were popped: the messages with their receipts, otherwise empty.
+    popped: Vec<HandedOut>,
 }
 
 impl Work {
+    /// Of messages of one queue that were popped.
+    fn of_popped(popped: Vec<HandedOut>) -> Option<Self> {
+        let queue = popped.first()?.message.chunk.queue.clone();
+        let part = |one: &HandedOut| Messages {
+            chunk: one.message.chunk.clone(),
+            first: one.message.index,
+            end: one.message.index + 1,
+            tries: one.message.tries,
+            refusals: 0,
+        };
+        Some(Self {
+            parts: popped.iter().map(part).collect(),
+            queue,
+            generation: 0,
+            popped,
+        })
+    }
+
     /// The queue that they are from.
     pub fn queue(&self) -> &Arc<QueueKey> {
         &self.queue
@@ -49,26 +73,6 @@ impl Work {
     }
 }
 
-/// What a listener did with a message that it did not handle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// Deliver it again: after the pause of this delay level, or the one that the broker chooses by the number of
-    /// tries when it is 0. Consumers that keep an order use the pause of `Again`.
-    Later {
-        /// Delay level, 0 to 18.
-        delay_level: i32,
-    },
-    /// Deliver it again to this process after a pause.
-    Again {
-        /// The pause.
-        pause: Duration,
-    },
-    /// It cannot be handled: put it into the group's dead-letter topic.
-    Dead,
-    /// The listener did not get to it: give it to another one.
-    Untouched,
-}
-
 impl Puller {
     /// Takes up to `max` messages of one queue for a listener; `None` when there are none now.
     ///
@@ -77,6 +81,10 @@ impl Puller {
     pub fn take_work(&self, max: usize) -> Result<Option<Work>, ClientError> {
         let shared = &self.shared;
         let order = shared.options.order;
+        let is_pop_turn = shared.has_popped() && !shared.is_pop_turn.fetch_xor(true, Ordering::Relaxed);
+        if is_pop_turn && let Some(work) = self.take_popped(max) {
+            return Ok(Some(work));
+        }
         let mut state = shared.state();
         if state.closed {
             return Err(ClientError::Closed { what: "consumer" });
@@ -90,12 +98,20 @@ impl Puller {
         if let Some(work) = &work {
             shared.pull(&work.queue);
         }
-        Ok(work)
+        Ok(work.or_else(|| self.take_popped(max)))
+    }
+
+    fn take_popped(&self, max: usize) -> Option<Work> {
+        let pops = self.shared.pops.as_ref()?;
+        Work::of_popped(pops.take(max))
     }
 
     /// Whether listeners may go on with these messages: the queue is still this consumer's, at the same place, and
     /// locked where an order needs it.
     pub fn holds(&self, work: &Work) -> bool {
+        if let Some(pops) = self.shared.pops.as_ref().filter(|_| !work.popped.is_empty()) {
+            return pops.holds(&work.popped);
+        }
         let mut state = self.shared.state();
         let is_open = !state.closed && !state.is_draining;
         let order = self.shared.options.order;
@@ -112,12 +128,17 @@ impl Puller {
         self.shared.finish(work, indexes, failed);
     }
 
-    /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
+    /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have. Those
+    /// that are popped have no offset, and -1 for every queue of a broker.
     pub fn progress(&self) -> Vec<(Arc<QueueKey>, i64, usize)> {
+        // Before the lock: pops are never locked under it.
+        let popped = self.shared.pops.as_ref().map(PopListener::progress);
         let state = self.shared.state();
         let queues = state.queues.values();
-        queues
-            .map(|queue| (queue.key.clone(), queue.done, queue.listeners.in_flight.len()))
+        let pulled = queues.map(|queue| (queue.key.clone(), queue.done, queue.listeners.in_flight.len()));
+        let popped = popped.into_iter().flatten();
+        pulled
+            .chain(popped.map(|(key, in_hand, _)| (key, -1, in_hand)))
             .collect()
     }
 
@@ -138,6 +159,9 @@ impl Puller {
             let mut state = self.shared.state();
             state.is_draining = true;
             self.shared.arrived.notify_all();
+        }
+        if let Some(pops) = &self.shared.pops {
+            pops.drain();
         }
         let by = Instant::now() + time;
         loop {
@@ -172,6 +196,7 @@ impl State {
                     parts,
                     queue,
                     generation,
+                    popped: Vec::new(),
                 });
             }
         }
@@ -186,6 +211,7 @@ impl State {
                 parts: vec![part],
                 queue: queue.key.clone(),
                 generation: queue.generation,
+                popped: Vec::new(),
             })
         })
     }
@@ -195,6 +221,9 @@ impl Shared {
     fn finish(self: &Arc<Self>, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
         let order = self.options.order;
         let failed: BTreeMap<usize, Failure> = failed.iter().copied().collect();
+        if let Some(pops) = self.pops.as_ref().filter(|_| !work.popped.is_empty()) {
+            return pops.finish(&work.popped, indexes, &failed);
+        }
         let (key, generation) = (&work.queue, work.generation);
         let mut left = Unhandled::default();
         let mut state = self.state();

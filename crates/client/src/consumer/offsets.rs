@@ -164,7 +164,14 @@ impl Offsets {
         command: Command,
         timeout: Duration,
     ) -> Result<(Command, String), ClientError> {
-        let route = self.routes.get(&key.topic).await?;
+        let mut route = self.routes.get(&key.topic).await?;
+        if route.reader_of(&key.broker).is_none() {
+            // It may have come back since the route was asked for.
+            let refreshed = tokio::time::timeout(timeout, self.routes.refresh(&key.topic)).await;
+            if let Ok(Ok(refreshed)) = refreshed {
+                route = refreshed;
+            }
+        }
         let address = route.reader_of(&key.broker).ok_or_else(|| ClientError::NoQueue {
             topic: key.topic.to_string(),
             what: "read from",

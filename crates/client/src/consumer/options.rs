@@ -1,5 +1,6 @@
 //! The settings of a consumer, with Apache's names and defaults (`DefaultMQPushConsumer`, `DefaultLitePullConsumer`).
 
+use crate::consumer::pop::options::{MIN_INVISIBLE, check_invisible};
 use crate::error::ClientError;
 use crate::session::options::ClientOptions;
 use std::time::Duration;
@@ -33,8 +34,35 @@ pub enum Allocation {
     Custom,
 }
 
+/// Where a queue starts when nothing else is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The first message that is still there.
+    First,
+    /// What comes from now on.
+    Last,
+    /// The first message stored at this time (ms) or later.
+    Time(i64),
+}
+
+/// Where a queue continues whose position the broker does not have: the messages there have expired, or never were
+/// (Kafka `auto.offset.reset`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutOfRange {
+    /// Where the broker says: Apache's and ours name the end that is nearer.
+    #[default]
+    Nearest,
+    /// At the first message that is there.
+    First,
+    /// At what comes from now on.
+    Last,
+    /// Nowhere: polls fail until the application has sought another position.
+    Error,
+}
+
 /// Settings of a puller.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct PullerOptions {
     /// What every client has.
     pub client: ClientOptions,
@@ -55,6 +83,10 @@ pub struct PullerOptions {
     pub allocation: Allocation,
     /// Every member gets every message, and keeps its own offsets (Apache `BROADCASTING`).
     pub is_broadcasting: bool,
+    /// What follows when a broker does not have a position.
+    pub out_of_range: OutOfRange,
+    /// Queues that come and go wait until a poll has heard of it (`Puller::next_rebalance_event`).
+    pub announces_rebalances: bool,
     /// Threads that call listeners, which operators are shown.
     pub threads: usize,
     /// Listeners take the messages (`take_work`), not polls: the group counts as a pushing one.
@@ -67,6 +99,11 @@ pub struct PullerOptions {
     /// Pause before a message that was not handled is tried again, where an order is kept (Apache
     /// `suspendCurrentQueueTimeMillis`: 1 s).
     pub suspend_pause: Duration,
+    /// How long a message that was popped is hidden from other members. Apache `popInvisibleTime`: 60 s.
+    pub invisible: Duration,
+    /// The member always pulls its own share of the queues, also when its brokers have the group pop (Apache
+    /// `clientRebalance`).
+    pub is_client_rebalance: bool,
 }
 
 impl PullerOptions {
@@ -81,12 +118,22 @@ impl PullerOptions {
             rebalance_interval: Duration::from_secs(20),
             allocation: Allocation::Average,
             is_broadcasting: false,
+            out_of_range: OutOfRange::Nearest,
+            announces_rebalances: false,
             threads: 0,
             is_listening: false,
             order: Order::None,
             max_tries: None,
             suspend_pause: Duration::from_secs(1),
+            invisible: Duration::from_mins(1),
+            is_client_rebalance: false,
         }
+    }
+
+    /// Whether the member pops when its brokers say so. What keeps an order pulls, as in Apache's client.
+    pub(crate) fn may_pop(&self) -> bool {
+        let is_shared = self.is_listening && !self.is_broadcasting;
+        is_shared && self.order == Order::None && !self.is_client_rebalance
     }
 
     /// Refuses what cannot work.
@@ -99,6 +146,7 @@ impl PullerOptions {
                 range: "1 to 65535",
             });
         }
+        check_invisible(self.invisible, MIN_INVISIBLE)?;
         if self.ahead_bytes == 0 {
             return Err(ClientError::Option {
                 option: "ahead_bytes",

@@ -7,6 +7,8 @@
 //! A poll makes what the polls before it delivered done; `commit` makes everything delivered done.
 
 use crate::consumer::listener_state::ListenerState;
+use crate::consumer::phase::Phase;
+use crate::consumer::share::Share;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
@@ -173,8 +175,6 @@ fn is_wanted(bytes: &[u8], tags: &[&str]) -> Result<bool, WireError> {
 
 /// A message that comes alone and cannot be read is asked for this often before it is passed over.
 const UNREADABLE_TRIES: u32 = 4;
-/// Bytes asked for at most in one pull, which is what brokers of ours give at most.
-const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Messages that wait are copied when they are at most this part of their answer: a quarter.
 const SMALL_PART: usize = 4;
@@ -194,26 +194,6 @@ pub struct Messages {
     pub(crate) refusals: u32,
 }
 
-/// How much may be fetched ahead for one queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
-    bytes: usize,
-}
-
-impl Share {
-    /// An even part of what may be fetched ahead for all queues: however much one of them has, the others keep theirs.
-    pub(crate) fn new(ahead_bytes: usize, queues: usize) -> Self {
-        Self {
-            bytes: ahead_bytes / queues.max(1),
-        }
-    }
-
-    /// Bytes to ask for at once: half the share, so that the next answer comes while the last is handed out.
-    pub(crate) fn answer_bytes(self) -> usize {
-        (self.bytes / 2).clamp(1, LARGEST_ANSWER)
-    }
-}
-
 /// The state of an assigned queue.
 #[derive(Debug)]
 #[expect(
@@ -231,6 +211,8 @@ pub(crate) struct ProcessQueue {
     pub(crate) delivered: i64,
     pub(crate) done: i64,
     pub(crate) committed: i64,
+    /// The broker was away since: one that was killed has lost what it had not written.
+    pub(crate) is_commit_in_doubt: bool,
     /// Held during a commit: brokers may work on requests of one connection at once, and an older position that comes
     /// last would stay.
     pub(crate) committing: Arc<tokio::sync::Mutex<()>>,
@@ -239,7 +221,11 @@ pub(crate) struct ProcessQueue {
     pub(crate) suspect_until: i64,
     /// Nothing is handed out or pulled until it is resumed.
     pub(crate) is_paused: bool,
+    /// Whether the application has heard that it came, or goes.
+    pub(crate) phase: Phase,
     pub(crate) pulled_at: Option<Instant>,
+    /// The replica that the broker has suggested to read from; 0 is the master.
+    pub(crate) replica: i64,
     /// The broker does not know the topic: where its queue begins is asked again before the next pull.
     pub(crate) is_gone: bool,
     /// What listeners have of the queue; unused where it is polled.
@@ -264,11 +250,14 @@ impl ProcessQueue {
             delivered: -1,
             done: -1,
             committed: -1,
+            is_commit_in_doubt: false,
             committing: Arc::default(),
             failures: 0,
             suspect_until: -1,
             is_paused: false,
+            phase: Phase::Held,
             pulled_at: None,
+            replica: 0,
             is_gone: false,
             listeners: ListenerState::default(),
             is_ready: false,
@@ -340,7 +329,7 @@ impl ProcessQueue {
     }
 
     pub(crate) fn has_messages(&self) -> bool {
-        !self.chunks.is_empty() && !self.is_paused
+        !self.chunks.is_empty() && !self.is_paused && self.phase.is_held()
     }
 
     /// Messages and bytes that were fetched and not handed out.
@@ -357,7 +346,8 @@ impl ProcessQueue {
         let fits = self.buffered + in_flight + answer <= share.bytes;
         // A large message that a listener has does not stop those behind it.
         let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2);
-        !self.pulling && !self.is_paused && self.next_pull.is_some() && fits
+        let is_wanted = !self.is_paused && !self.phase.is_going();
+        !self.pulling && is_wanted && self.next_pull.is_some() && fits
     }
 
     /// Hands out up to `max` records of the first chunk.

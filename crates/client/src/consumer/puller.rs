@@ -9,12 +9,14 @@ use crate::consumer::callbacks::{Callback, CallbackAnswer, Callbacks};
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::offsets::{Offsets, WhichOffset};
 use crate::consumer::options::PullerOptions;
+use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::questions::Questions;
 use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::rebalance::Assignment;
+use crate::consumer::rebalance_events::Departure;
 use crate::consumer::send_back::SendBack;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::{Shared, State};
 use crate::consumer::subscription_check::check_filter;
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
@@ -27,13 +29,13 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{Shutdown, Table, Tracker};
 use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-pub use crate::consumer::shared::Start;
+pub use crate::consumer::options::Start;
 
 /// Pulls messages. Shared by any number of threads.
 #[derive(Debug)]
@@ -72,12 +74,20 @@ impl Puller {
         };
         let membership = Membership::consumer(&options.client, kind);
         let client_id = membership.client_id.clone();
+        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
+        let counts = Arc::new(Counts::default());
+        let pops = options
+            .may_pop()
+            .then(|| PopListener::new(handle, &options, start, (&routes, &heartbeat), counts.clone()))
+            .transpose()?;
         let shared = Arc::new(Shared {
-            heartbeat: Heartbeat::new(client.clone(), routes.clone(), membership, timeout),
+            heartbeat,
+            pops,
+            is_pop_turn: AtomicBool::new(false),
             offsets: Offsets::new(client.clone(), routes.clone(), &options.client),
             send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
             locks: QueueLocks::new(client.clone(), routes.clone(), &options.client, client_id),
-            counts: Counts::default(),
+            counts,
             callbacks: Callbacks::default(),
             started_ms: clock::now_ms(),
             local_offsets: Mutex::default(),
@@ -94,6 +104,7 @@ impl Puller {
             tracker,
         });
         questions.are_for(&shared);
+        shared.follow_pops();
         let every = &shared.options.client;
         let (route_interval, route_idle) = (every.route_interval, every.route_idle);
         let beat_interval = every.heartbeat_interval;
@@ -153,6 +164,10 @@ impl Puller {
         if self.shared.options.is_listening && !self.shared.options.is_broadcasting {
             self.shared.subscribe_retry_topic();
             self.shared.read_max_tries().await;
+            let shared = self.shared.clone();
+            self.shared
+                .tracker
+                .spawn(async move { shared.follow_pop_retries().await });
         }
         Ok(())
     }
@@ -176,15 +191,28 @@ impl Puller {
                 subscription: subscription.clone(),
             })
             .collect();
-        self.shared.take(wanted, |_| true).await
+        self.shared.take(wanted, |_| true, Departure::Silent).await
     }
 
-    /// Leaves the group for a topic: its queues go back with their last positions. False: it was not subscribed to.
-    pub async fn unsubscribe(&self, topic: &str) -> Result<bool, ClientError> {
-        if !self.shared.heartbeat.membership.unsubscribe(topic) {
+    /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of who
+    /// polls. False: it was not subscribed to.
+    pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
+        let was_retired = self.shared.state().retired.remove(topic);
+        if !self.shared.heartbeat.membership.unsubscribe(topic) && !was_retired {
             return Ok(false);
         }
-        let given_back = self.shared.take(Vec::new(), |key| &*key.topic == topic).await;
+        if let Some(pops) = &self.shared.pops {
+            pops.leave(topic);
+        }
+        let departure = if is_lost && self.shared.options.announces_rebalances {
+            Departure::Lost
+        } else {
+            Departure::Silent
+        };
+        let given_back = self
+            .shared
+            .take(Vec::new(), |key| &*key.topic == topic, departure)
+            .await;
         if self.shared.heartbeat.membership.is_away() {
             self.shared.heartbeat.unregister().await;
         } else {
@@ -318,8 +346,9 @@ impl Puller {
     /// Waits up to `slice` until something is there, or failed. True: look.
     pub fn wait(&self, slice: Duration) -> bool {
         let state = self.shared.state();
-        let state = wait_while(&self.shared.arrived, state, slice, |state| !state.is_ready());
-        state.is_ready()
+        let is_ready = |state: &State| state.is_ready() || self.shared.has_popped();
+        let state = wait_while(&self.shared.arrived, state, slice, |state| !is_ready(state));
+        is_ready(&state)
     }
 
     /// Calls this whenever something may be there. It must not block.
@@ -337,6 +366,22 @@ impl Puller {
         self.shared.commit_done().await
     }
 
+    /// Commits what is done, and again what a broker has lost meanwhile: this consumer will not be there to see it.
+    async fn commit_at_end(&self, all: bool) -> Result<(), ClientError> {
+        let commit = async {
+            if all {
+                self.commit().await
+            } else {
+                self.shared.commit_done().await
+            }
+        };
+        let (committed, is_any_lost) = tokio::join!(commit, self.shared.verify_commits(true));
+        if is_any_lost {
+            return committed.and(self.shared.commit_done().await);
+        }
+        committed
+    }
+
     /// Ends pulls and connections and says goodbye. With a commit interval positions are committed: with `all`
     /// everything handed out, else only what a later poll has confirmed. Idempotent.
     pub async fn shut(&self, all: bool) -> Result<(), ClientError> {
@@ -346,8 +391,7 @@ impl Puller {
         self.shared.shutdown.stop();
         let committed = match self.shared.options.commit_interval {
             None => Ok(()),
-            Some(_) if all => self.commit().await,
-            Some(_) => self.shared.commit_done().await,
+            Some(_) => self.commit_at_end(all).await,
         };
         if let Err(error) = &committed {
             tracing::warn!(%error, "positions not committed at the end");
@@ -357,6 +401,9 @@ impl Puller {
             self.shared.all_local_offsets();
         }
         let queues = self.shared.close();
+        if let Some(pops) = &self.shared.pops {
+            pops.close().await;
+        }
         if self.shared.needs_locks() {
             let locked = queues
                 .into_values()
@@ -383,6 +430,9 @@ impl Drop for Puller {
     fn drop(&mut self) {
         self.shared.shutdown.stop();
         drop(self.shared.close());
+        if let Some(pops) = &self.shared.pops {
+            pops.shut();
+        }
         self.shared.client.shut();
     }
 }

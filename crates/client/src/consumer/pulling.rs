@@ -1,8 +1,10 @@
 //! The pull of each queue: always one in flight while there is room for its answer.
 
+use crate::consumer::options::OutOfRange;
 use crate::consumer::process_queue::{Chunk, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
+use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
@@ -38,12 +40,13 @@ impl Shared {
         queue.pulling = true;
         queue.pulled_at = Some(Instant::now());
         let (generation, subscription) = (queue.generation, queue.subscription.clone());
+        let replica = queue.replica;
         let is_suspect = queue.is_suspect();
         drop(state);
         let Some(address) = self
             .routes
             .cached(&key.topic)
-            .and_then(|topic| topic.reader_of(&key.broker))
+            .and_then(|topic| topic.reader_at(&key.broker, replica))
         else {
             self.routes.mark_stale(&key.topic);
             return self.pause(key.clone(), generation);
@@ -83,19 +86,25 @@ impl Shared {
     ) {
         let outcome = outcome
             .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
-            .and_then(|answer| read(address, answer));
+            .and_then(|answer| Answer::read(address, answer));
         let next_generation = self.next_generation();
         let mut state = self.state();
         let Some(queue) = state.queue(key, generation) else {
             return;
         };
         queue.pulling = false;
-        let answered = outcome.as_ref().ok().map(|(_, next_offset, _)| *next_offset);
-        let chunk = outcome.and_then(|(code, next_offset, body)| {
-            if code == response::PULL_OFFSET_MOVED {
+        // A replica that fails is not asked again before the master suggests it: it may not have the topic yet.
+        let is_slave = queue.replica != 0;
+        queue.replica = outcome.as_ref().map_or(0, |answer| answer.replica);
+        let asked_offset = queue.next_pull.unwrap_or(0);
+        let outcome = outcome.and_then(|answer| answer.checked(key, asked_offset, self.options.out_of_range));
+        let answered = outcome.as_ref().ok().map(|answer| answer.next_offset);
+        let chunk = outcome.and_then(|answer| {
+            let (next_offset, body) = (answer.next_offset, answer.body);
+            if answer.code == response::PULL_OFFSET_MOVED {
                 // An administrator has reset the group, or the messages are not kept any more: what was fetched before
                 // is not what comes next.
-                tracing::warn!(%key, asked = ?queue.next_pull, next_offset, "offset moved");
+                tracing::warn!(%key, asked_offset, next_offset, first = answer.first, last = answer.last, "offset moved");
                 queue.restart(next_offset, next_generation);
                 // The broker's position is another one now, too.
                 queue.committed = -1;
@@ -127,6 +136,7 @@ impl Shared {
             }
             Err(error) => {
                 queue.failures += 1;
+                queue.is_commit_in_doubt |= matches!(error, ClientError::Net { .. });
                 if let Some(next_offset) = answered {
                     let generation = queue.generation;
                     let passed_over = queue.refuse_answer(next_offset);
@@ -134,7 +144,7 @@ impl Shared {
                     return self.unreadable(key, generation, passed_over, &error);
                 }
                 drop(state);
-                self.failed(key, generation, error);
+                self.failed(key, generation, error, is_slave);
             }
         }
     }
@@ -157,9 +167,10 @@ impl Shared {
     }
 
     /// Tries again later; what will not pass by itself, the next poll raises.
-    fn failed(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, error: ClientError) {
-        tracing::warn!(%key, %error, "pull failed");
+    fn failed(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, error: ClientError, is_slave: bool) {
+        tracing::warn!(%key, %error, is_slave, "pull failed");
         let passing = match &error {
+            _ if is_slave => true,
             ClientError::Net { .. } => true,
             ClientError::Answer { code, .. } => matches!(
                 *code,
@@ -172,7 +183,8 @@ impl Shared {
             ),
             _ => false,
         };
-        if matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
+        if !is_slave
+            && matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
             && let Some(queue) = self.state().queue(key, generation)
         {
             queue.is_gone = true;
@@ -214,28 +226,111 @@ impl Shared {
             shared.start_over(&key, generation).await;
         });
     }
+
+    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
+    /// the position in the old one would pass over its first messages.
+    pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
+        let committed = if self.options.is_broadcasting {
+            Ok(None)
+        } else {
+            self.offsets.committed(key).await
+        };
+        let begin = match committed {
+            Ok(Some(offset)) => Ok(offset),
+            Ok(None) => self.offsets.first(key).await,
+            Err(error) => Err(error),
+        };
+        let next_generation = self.next_generation();
+        {
+            let mut state = self.state();
+            let Some(queue) = state.queue(key, generation) else {
+                return;
+            };
+            // What was fetched of the old one is handed out first.
+            if let Ok(begin) = begin
+                && !queue.has_messages()
+            {
+                let failures = queue.failures;
+                // Outcomes of the old topic's messages are not the new one's.
+                queue.restart(begin, next_generation);
+                // The old position says nothing of the new queue.
+                (queue.failures, queue.committed) = (failures, -1);
+            } else {
+                drop(state);
+                return self.pause(key.clone(), generation);
+            }
+        }
+        self.pull(key);
+    }
 }
 
-/// Code, where to go on, records.
-fn read(address: &str, answer: Command) -> Result<(i32, i64, bytes::Bytes), ClientError> {
-    match answer.code {
-        response::SUCCESS
-        | response::PULL_NOT_FOUND
-        | response::PULL_RETRY_IMMEDIATELY
-        | response::PULL_OFFSET_MOVED => {}
-        code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
-    }
-    let header =
-        PullMessageResponseHeader::decode(&answer.fields).map_err(|source| ClientError::Answered {
-            what: WHAT,
-            address: address.to_owned(),
-            source,
+/// What a broker answered to a pull.
+struct Answer {
+    code: i32,
+    next_offset: i64,
+    /// The queue has messages from here ...
+    first: i64,
+    /// ... and the next gets this offset.
+    last: i64,
+    /// The replica to ask next.
+    replica: i64,
+    /// Records.
+    body: Bytes,
+}
+
+impl Answer {
+    fn read(address: &str, answer: Command) -> Result<Self, ClientError> {
+        match answer.code {
+            response::SUCCESS
+            | response::PULL_NOT_FOUND
+            | response::PULL_RETRY_IMMEDIATELY
+            | response::PULL_OFFSET_MOVED => {}
+            code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+        }
+        let header = PullMessageResponseHeader::decode(&answer.fields).map_err(|source| {
+            let address = address.to_owned();
+            ClientError::Answered {
+                what: WHAT,
+                address,
+                source,
+            }
         })?;
-    let next_offset = header.next_begin_offset;
-    let body = if answer.code == response::SUCCESS {
-        answer.body
-    } else {
-        None
-    };
-    Ok((answer.code, next_offset, body.unwrap_or_default()))
+        let body = answer.body.filter(|_| answer.code == response::SUCCESS);
+        Ok(Self {
+            code: answer.code,
+            next_offset: header.next_begin_offset,
+            first: header.min_offset,
+            last: header.max_offset,
+            replica: header.suggest_which_broker_id,
+            body: body.unwrap_or_default(),
+        })
+    }
+
+    /// Applies the policy for a position that the broker does not have. It also moves positions that it has, when an
+    /// administrator has reset the group: that is followed.
+    fn checked(mut self, key: &QueueKey, asked: i64, policy: OutOfRange) -> Result<Self, ClientError> {
+        if self.code != response::PULL_OFFSET_MOVED {
+            // A slave that lags behind its master names its own end: what is there has been read.
+            self.next_offset = self.next_offset.max(asked);
+            return Ok(self);
+        }
+        if (self.first..=self.last).contains(&asked) {
+            return Ok(self);
+        }
+        match policy {
+            OutOfRange::Nearest => {}
+            OutOfRange::First => self.next_offset = self.first,
+            OutOfRange::Last => self.next_offset = self.last,
+            OutOfRange::Error => {
+                return Err(ClientError::OutOfRange {
+                    topic: key.topic.to_string(),
+                    broker: key.broker.to_string(),
+                    queue_id: key.queue_id,
+                    offset: asked,
+                    held: (self.first, self.last),
+                });
+            }
+        }
+        Ok(self)
+    }
 }

@@ -1,8 +1,12 @@
-//! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
+//! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`). Those of a
+//! topic that the group pops go to `pop::listening`.
 
-use crate::consumer::options::Order;
+use crate::consumer::options::{Order, Start};
+use crate::consumer::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{Shared, Start, State};
+use crate::consumer::rebalance_events::Departure;
+use crate::consumer::request_mode::RequestMode;
+use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -89,6 +93,11 @@ impl Shared {
             return Ok(());
         };
         let members = self.known_members(topic).await?;
+        match self.request_mode(topic).await? {
+            RequestMode::Pop(queues) => return self.pop_from(topic, &queues, &subscription).await,
+            RequestMode::Unknown if self.is_popping(topic) => return Ok(()),
+            RequestMode::Unknown | RequestMode::Pull => {}
+        }
         let route = self.routes.get(topic).await?;
         let queues = route.route.subscribed();
         let mine = self.allocated(topic, &queues, &members).await?;
@@ -112,7 +121,45 @@ impl Shared {
         if self.heartbeat.membership.subscription(topic).as_ref() != Some(&*subscription) {
             return Ok(());
         }
-        self.exchange(wanted, |key| key.topic == *topic).await
+        if let Some(pops) = &self.pops {
+            pops.leave(topic);
+        }
+        let exists = |key: &QueueKey| {
+            let mut known = queues.iter();
+            known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)
+        };
+        self.exchange(wanted, |key| key.topic == *topic, self.departure(&exists))
+            .await
+    }
+
+    /// Pops a topic: queues that were pulled are given back first.
+    async fn pop_from(
+        self: &Arc<Self>,
+        topic: &Arc<str>,
+        queues: &[(Arc<str>, i32)],
+        subscription: &Subscription,
+    ) -> Result<(), ClientError> {
+        let Some(pops) = &self.pops else {
+            return Ok(());
+        };
+        let _taking = self.taking.lock().await;
+        if self.heartbeat.membership.subscription(topic).as_ref() != Some(subscription) {
+            return Ok(());
+        }
+        // Pops read the retry topics by themselves.
+        let retries = self.pop_retry_topics(topic);
+        for retry in &retries {
+            self.heartbeat.membership.unsubscribe(retry);
+        }
+        let given_back = self
+            .exchange(
+                Vec::new(),
+                |key| key.topic == *topic || retries.contains(&key.topic),
+                Departure::Silent,
+            )
+            .await;
+        pops.assign(topic, queues);
+        given_back
     }
 
     /// The client ids of the group; nobody's where every member gets all messages.
@@ -158,9 +205,10 @@ impl Shared {
         self: &Arc<Self>,
         wanted: Vec<Assignment>,
         scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
     ) -> Result<(), ClientError> {
         let _taking = self.taking.lock().await;
-        self.exchange(wanted, scope).await
+        self.exchange(wanted, scope, departure).await
     }
 
     /// As [`Self::take`], for callers that hold `taking`.
@@ -168,15 +216,28 @@ impl Shared {
         self: &Arc<Self>,
         wanted: Vec<Assignment>,
         scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
     ) -> Result<(), ClientError> {
-        let (lost, fresh, changed) = {
+        let (lost, fresh, changed, is_announced) = {
             let mut state = self.state();
-            let lost = self.remove_unwanted(&mut state, &wanted, scope);
-            let (fresh, changed) = self.insert_wanted(&mut state, wanted);
-            (lost, fresh, changed)
+            if state.is_ending && matches!(departure, Departure::Announced(_)) {
+                return Ok(());
+            }
+            let lost = self.remove_unwanted(&mut state, &wanted, scope, departure);
+            let (fresh, changed) = self.insert_wanted(&mut state, wanted, departure);
+            if state.has_events() {
+                self.wake(&state);
+            }
+            let is_announced = state.queues.values().any(|queue| queue.phase.is_going());
+            (lost, fresh, changed, is_announced)
         };
         for queue in &lost {
             tracing::info!(key = %queue.key, "queue given back");
+        }
+        if is_announced {
+            // Its next member begins where this one has committed, whenever the next poll comes.
+            let shared = self.clone();
+            self.tracker.spawn(async move { shared.commit_each().await });
         }
         for key in &changed {
             self.pull(key);
@@ -196,6 +257,7 @@ impl Shared {
         state: &mut State,
         wanted: &[Assignment],
         scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
     ) -> Vec<ProcessQueue> {
         let mut lost = Vec::new();
         let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
@@ -217,7 +279,11 @@ impl Shared {
                 state.make_ready(&key);
                 self.wake(state);
             }
-            if !is_wanted && let Some(queue) = state.queues.remove(&key) {
+            if is_wanted {
+                state.stays_after_all(&key);
+            } else if !state.stays_for_now(&key, departure)
+                && let Some(queue) = state.queues.remove(&key)
+            {
                 lost.push(queue);
             }
         }
@@ -225,7 +291,12 @@ impl Shared {
     }
 
     /// Returns the queues that are new, and those that stay and are to be pulled anew.
-    fn insert_wanted(&self, state: &mut State, wanted: Vec<Assignment>) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {
+    fn insert_wanted(
+        &self,
+        state: &mut State,
+        wanted: Vec<Assignment>,
+        departure: Departure<'_>,
+    ) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {
         let mut fresh = Vec::new();
         let mut changed = Vec::new();
         for wish in wanted {
@@ -240,6 +311,9 @@ impl Shared {
             let generation = self.next_generation();
             let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
             queue.listeners.is_shared = self.options.is_broadcasting;
+            if matches!(departure, Departure::Announced(_)) {
+                queue.phase = Phase::New;
+            }
             if let Some(before) = state.queues.get(&wish.key) {
                 queue.committing = before.committing.clone();
             }
@@ -303,41 +377,9 @@ impl Shared {
             };
             tracing::info!(%key, begin, "queue taken");
             queue.restart(begin, generation);
-        }
-        self.pull(key);
-    }
-
-    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
-    /// the position in the old one would pass over its first messages.
-    pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
-        let committed = if self.options.is_broadcasting {
-            Ok(None)
-        } else {
-            self.offsets.committed(key).await
-        };
-        let begin = match committed {
-            Ok(Some(offset)) => Ok(offset),
-            Ok(None) => self.offsets.first(key).await,
-            Err(error) => Err(error),
-        };
-        let next_generation = self.next_generation();
-        {
-            let mut state = self.state();
-            let Some(queue) = state.queue(key, generation) else {
-                return;
-            };
-            // What was fetched of the old one is handed out first.
-            if let Ok(begin) = begin
-                && !queue.has_messages()
-            {
-                let failures = queue.failures;
-                // Outcomes of the old topic's messages are not the new one's.
-                queue.restart(begin, next_generation);
-                // The old position says nothing of the new queue.
-                (queue.failures, queue.committed) = (failures, -1);
-            } else {
-                drop(state);
-                return self.pause(key.clone(), generation);
+            if queue.phase == Phase::New {
+                state.has_events = true;
+                self.wake(&state);
             }
         }
         self.pull(key);
@@ -389,6 +431,7 @@ impl Shared {
                     pause = Duration::from_secs(1);
                 }
             }
+            self.follow_pop_retries().await;
         }
     }
 }

@@ -3,12 +3,14 @@
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::options::Order;
+use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{
-    Body, ConsumeMessageDirectlyResult, ConsumeStatus, ConsumerRunningInfo, MessageQueue, ProcessQueueInfo,
+    Body, ConsumeMessageDirectlyResult, ConsumeStatus, ConsumerRunningInfo, MessageQueue,
+    PopProcessQueueInfo, ProcessQueueInfo,
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::client::{
@@ -70,10 +72,20 @@ impl Shared {
                 .map(|queue| (place_of(&queue.key), queue_info(queue)))
                 .collect()
         };
+        let popped = self.pops.as_ref().map(PopListener::progress).unwrap_or_default();
+        let mq_pop_table = popped.into_iter().map(|(key, in_hand, asked_ms)| {
+            let info = PopProcessQueueInfo {
+                droped: false,
+                last_pop_timestamp: asked_ms,
+                wait_ack_count: i32::try_from(in_hand).unwrap_or(i32::MAX),
+            };
+            (place_of(&key), info)
+        });
         let topics = self.heartbeat.membership.topics();
         let status = |topic: &Arc<str>| (topic.to_string(), ConsumeStatus::default());
         ConsumerRunningInfo {
             properties,
+            mq_pop_table: mq_pop_table.collect(),
             mq_table,
             status_table: topics.iter().map(status).collect(),
             subscription_set: self.heartbeat.membership.subscription_data(),

@@ -3,31 +3,22 @@
 use crate::consumer::callbacks::Callbacks;
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::offsets::Offsets;
-use crate::consumer::options::{Order, PullerOptions};
-use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey, Share};
+use crate::consumer::options::{Order, PullerOptions, Start};
+use crate::consumer::pop::listening::PopListener;
+use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::send_back::SendBack;
+use crate::consumer::share::Share;
 use crate::error::ClientError;
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
 use pyrmq_remoting::sync::lock;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
-
-/// Where a queue starts when nothing else is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// The first message that is still there.
-    First,
-    /// What comes from now on.
-    Last,
-    /// The first message stored at this time (ms) or later.
-    Time(i64),
-}
 
 pub(crate) struct Shared {
     pub(crate) options: PullerOptions,
@@ -35,13 +26,17 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) offsets: Offsets,
     pub(crate) send_back: SendBack,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) callbacks: Callbacks,
     /// When it was made, ms.
     pub(crate) started_ms: i64,
     /// Where this member of a broadcasting group goes on: as read from its file, and of queues that it has left.
     pub(crate) local_offsets: Mutex<BTreeMap<QueueKey, i64>>,
     pub(crate) locks: QueueLocks,
+    /// Gets the messages of topics that the group pops; `None` for consumers that never pop.
+    pub(crate) pops: Option<PopListener>,
+    /// What was popped is handed out before what was pulled, every other time.
+    pub(crate) is_pop_turn: AtomicBool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) shutdown: Shutdown,
     pub(crate) rebalance: Notify,
@@ -56,6 +51,10 @@ pub(crate) struct Shared {
 }
 
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a state of its own: any of them may hold together"
+)]
 pub(crate) struct State {
     pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
     /// Queues with something to hand out, each once: polls go round.
@@ -65,6 +64,14 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     /// The consumer ends: listeners get only what a clean end needs.
     pub(crate) is_draining: bool,
+    /// A change of the queues waits for a poll to hear of it.
+    pub(crate) has_events: bool,
+    /// Queues that are gone, of which no poll has heard.
+    pub(crate) lost: Vec<Arc<QueueKey>>,
+    /// Topics that were left, of which brokers have not heard.
+    pub(crate) retired: BTreeSet<Box<str>>,
+    /// No more queues are taken.
+    pub(crate) is_ending: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -78,7 +85,7 @@ impl fmt::Debug for Shared {
 
 impl State {
     pub(crate) fn is_ready(&self) -> bool {
-        self.closed || self.is_draining || self.failure.is_some() || !self.ready.is_empty()
+        self.closed || self.is_draining || self.has_events || self.failure.is_some() || !self.ready.is_empty()
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -128,6 +135,9 @@ impl State {
         for queue in self.queues.values_mut() {
             queue.done = queue.delivered;
         }
+        if self.has_events() {
+            return Ok(Vec::new());
+        }
         let share = self.share(ahead_bytes);
         let mut taken = Vec::new();
         let mut left = max;
@@ -137,7 +147,7 @@ impl State {
             let Some(queue) = self.queues.get_mut(&key) else {
                 continue;
             };
-            if queue.is_paused {
+            if queue.is_paused || !queue.phase.is_held() {
                 continue;
             }
             if let Some(messages) = queue.deliver(left) {
@@ -163,6 +173,25 @@ impl Shared {
     /// Whether queues must be locked before they are read.
     pub(crate) fn needs_locks(&self) -> bool {
         self.options.order == Order::Queue && !self.options.is_broadcasting
+    }
+
+    /// Whether popped messages wait for a listener.
+    pub(crate) fn has_popped(&self) -> bool {
+        self.pops.as_ref().is_some_and(PopListener::is_ready)
+    }
+
+    /// Wakes listeners when messages were popped.
+    pub(crate) fn follow_pops(self: &Arc<Self>) {
+        let Some(pops) = &self.pops else {
+            return;
+        };
+        let weak = Arc::downgrade(self);
+        pops.shared.state().waker = Some(Arc::new(move || {
+            if let Some(shared) = weak.upgrade() {
+                let state = shared.state();
+                shared.wake(&state);
+            }
+        }));
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

@@ -203,6 +203,25 @@ pub enum ClientError {
         /// The queue.
         queue_id: i32,
     },
+    /// A position that its broker does not have.
+    #[error(
+        "offset {offset} of queue {queue_id} of topic `{topic}` on broker `{broker}` is out of range: it has messages \
+         from {} up to {}, without the last; seek another position, or choose one by `out_of_range`",
+        .held.0,
+        .held.1
+    )]
+    OutOfRange {
+        /// The topic.
+        topic: String,
+        /// The broker's name.
+        broker: String,
+        /// The queue.
+        queue_id: i32,
+        /// The position.
+        offset: i64,
+        /// The queue's first offset, and the one that its next message gets.
+        held: (i64, i64),
+    },
     /// A receipt handle that cannot be used: of no pop, of another group or broker, used up, or its time is over.
     #[error("receipt handle `{handle}` cannot be used: {reason}")]
     Receipt {

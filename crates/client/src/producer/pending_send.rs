@@ -21,7 +21,8 @@ use crate::producer::trace::SentMessage;
 use crate::producer::verdict::{Verdict, is_illegal};
 use crate::session::routes::{RouteResult, TopicRoute};
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::net::{NetError, ResponseHandler};
+use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::sync::Completion;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_routing::route::PublishedQueue;
 use std::sync::Arc;
@@ -78,8 +79,8 @@ pub(crate) struct PendingSend {
     failed_attempts: Vec<Attempt>,
 }
 
-impl ResponseHandler for PendingSend {
-    fn on_response(mut self: Box<Self>, outcome: Result<Command, NetError>) {
+impl Completion<Result<Command, NetError>> for PendingSend {
+    fn complete(mut self: Box<Self>, outcome: Result<Command, NetError>) {
         // It has one from its first attempt on.
         if let Some(queue) = self.queue.take() {
             self.handle_response(queue, outcome);

@@ -4,7 +4,7 @@ use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_auth::Credentials;
-use pyrmq_remoting::net::{Client, Resolve, Security, Table};
+use pyrmq_remoting::net::{Client, ClientTls, Resolve, Security, Table};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -44,6 +44,8 @@ pub struct ClientOptions {
     pub resolver: Arc<dyn Resolve>,
     /// In whose name requests are sent; `None`: unsigned. Apache `AclClientRPCHook`.
     pub credentials: Option<Arc<Credentials>>,
+    /// Connections go through TLS; `None`: plain. Apache `useTLS`.
+    pub tls: Option<Arc<ClientTls>>,
     /// The connections, which clients with the same object here share.
     pub connections: Arc<Connections>,
 }
@@ -65,6 +67,7 @@ impl ClientOptions {
             heartbeat_interval: Duration::from_secs(30),
             resolver: system_resolver(),
             credentials: None,
+            tls: None,
             connections: Connections::new(),
         }
     }
@@ -76,8 +79,9 @@ impl ClientOptions {
             unit_name: self.unit_name.clone(),
             resolver: self.resolver.clone(),
             security: Security {
-                check: None,
                 signer: self.credentials.clone().map(|credentials| credentials as _),
+                client_tls: self.tls.clone(),
+                ..Security::default()
             },
         };
         self.connections

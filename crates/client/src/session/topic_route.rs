@@ -3,7 +3,7 @@
 use crate::error::ClientError;
 use pyrmq_remoting::names::PERM_WRITE;
 use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
-use pyrmq_routing::route::{Route, TopicPublishInfo};
+use pyrmq_routing::route::{MASTER_ID, Route, TopicPublishInfo};
 use pyrmq_routing::select::QueueSelector;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
@@ -76,7 +76,49 @@ impl TopicRoute {
 
     /// The address to read a broker's queues at: the master's, else of the lowest id.
     pub fn reader_of(&self, broker: &str) -> Option<String> {
-        let (_, address) = self.route.broker(broker)?.addresses.first_key_value()?;
-        Some(address.clone())
+        self.reader_at(broker, MASTER_ID)
+    }
+
+    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a slave's
+    /// id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`).
+    pub fn reader_at(&self, broker: &str, id: i64) -> Option<String> {
+        let replicas = &self.route.broker(broker)?.addresses;
+        let next = || (id != MASTER_ID).then(|| replicas.get(&(id + 1))).flatten();
+        let lowest = || replicas.first_key_value().map(|(_, address)| address);
+        replicas.get(&id).or_else(next).or_else(lowest).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pyrmq_routing::route::RouteBroker;
+    use std::collections::BTreeMap;
+
+    fn topic(replicas: &[(i64, &str)]) -> TopicRoute {
+        let addresses = replicas.iter().map(|(id, address)| (*id, (*address).to_owned()));
+        let broker = RouteBroker {
+            name: "a".into(),
+            addresses: addresses.collect::<BTreeMap<_, _>>(),
+            ..RouteBroker::default()
+        };
+        let route = Route {
+            brokers: vec![broker],
+            ..Route::default()
+        };
+        TopicRoute::new(route, false, &LatencyFaultTolerance::default())
+    }
+
+    #[test]
+    fn the_replica_that_was_suggested_is_read_and_another_one_when_it_is_gone() {
+        let all = topic(&[(0, "master"), (1, "one"), (2, "two")]);
+        for (id, address) in [(0, "master"), (1, "one"), (2, "two"), (9, "master")] {
+            assert_eq!(all.reader_at("a", id).as_deref(), Some(address));
+        }
+        let without_master = topic(&[(1, "one"), (3, "three")]);
+        for (id, address) in [(0, "one"), (1, "one"), (2, "three")] {
+            assert_eq!(without_master.reader_at("a", id).as_deref(), Some(address));
+        }
+        assert_eq!(without_master.reader_of("b"), None);
     }
 }

@@ -77,30 +77,14 @@ impl<T: Send + 'static> Accumulator<T> {
         mut load: ReadyBatch<T>,
         into: &mut Rerouted<T>,
     ) {
+        if load.outgoing.items == 0 {
+            return Self::requeue_single(state, topic, route, load, into);
+        }
         let settings = load.settings;
         let body = load.outgoing.body.clone();
-        let is_batch = load.outgoing.items > 0;
         let items = batch::items(&body).filter_map(Result::ok);
         let mut ids = load.outgoing.message_id.split(',');
         let mut completions = std::mem::take(&mut load.completions).into_iter().peekable();
-        if !is_batch {
-            let hash = load.hashes.first().copied().unwrap_or_default();
-            match await_route::partition_of_hash(topic, route, hash) {
-                Ok(key) => {
-                    let partition = state.partitions.entry(key.clone()).or_default();
-                    partition.seal();
-                    load.outgoing.target = key.target();
-                    load.completions = completions.collect();
-                    partition.sealed.push_back(load);
-                    into.note(key);
-                }
-                Err(error) => {
-                    let completion = completions.next().map(|(_, completion)| completion);
-                    into.failed.push((load.permit, completion, error));
-                }
-            }
-            return;
-        }
         for ((place, item), hash) in (0..).zip(items).zip(load.hashes) {
             let completion = completions
                 .next_if(|(at, _)| *at == place)
@@ -137,6 +121,34 @@ impl<T: Send + 'static> Accumulator<T> {
             open.completions
                 .extend(completion.map(|completion| (place, completion)));
             into.note(key);
+        }
+    }
+
+    /// Puts a message that is no batch, as it is, into the partition of its hash.
+    fn requeue_single(
+        state: &mut State<T>,
+        topic: &Arc<str>,
+        route: &TopicRoute,
+        mut load: ReadyBatch<T>,
+        into: &mut Rerouted<T>,
+    ) {
+        let hash = load.hashes.first().copied().unwrap_or_default();
+        match await_route::partition_of_hash(topic, route, hash) {
+            Ok(key) => {
+                let partition = state.partitions.entry(key.clone()).or_default();
+                partition.seal();
+                load.outgoing.target = key.target();
+                partition.sealed.push_back(load);
+                into.note(key);
+            }
+            Err(error) => {
+                let completion = load
+                    .completions
+                    .into_iter()
+                    .next()
+                    .map(|(_, completion)| completion);
+                into.failed.push((load.permit, completion, error));
+            }
         }
     }
 

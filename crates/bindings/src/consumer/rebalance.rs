@@ -1,0 +1,103 @@
+//! What a polled consumer hears of its queues: Python takes each event, calls the application, and ends it.
+
+use crate::completion::{CompletionList, QueueRef, Value};
+use crate::consumer::control::{keys_of, place_of};
+use crate::enter;
+use crate::runtime::Owner;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::consumer::rebalance_events::RebalanceKind;
+use std::sync::Arc;
+
+/// The events of one consumer. Frozen and shared by threads.
+#[pyclass(frozen, name = "RebalanceEvents", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyRebalanceEvents {
+    owner: Owner,
+    puller: Arc<Puller>,
+}
+
+fn kind_of(name: &str) -> PyResult<RebalanceKind> {
+    match name {
+        "assigned" => Ok(RebalanceKind::Assigned),
+        "revoked" => Ok(RebalanceKind::Revoked),
+        "lost" => Ok(RebalanceKind::Lost),
+        other => Err(PyValueError::new_err(format!("unknown event {other:?}"))),
+    }
+}
+
+fn name_of(kind: RebalanceKind) -> &'static str {
+    match kind {
+        RebalanceKind::Assigned => "assigned",
+        RebalanceKind::Revoked => "revoked",
+        RebalanceKind::Lost => "lost",
+    }
+}
+
+impl PyRebalanceEvents {
+    pub(crate) fn new(puller: Arc<Puller>) -> Self {
+        Self {
+            owner: Owner::new("this consumer"),
+            puller,
+        }
+    }
+}
+
+#[pymethods]
+impl PyRebalanceEvents {
+    /// The next event: its kind and its queues. With `all_done` what was handed out of queues that go is done.
+    fn next(&self, py: Python<'_>, all_done: bool) -> PyResult<Option<(&'static str, Vec<QueueRef>)>> {
+        self.owner.check_in(py)?;
+        let event = self.puller.next_rebalance_event(all_done);
+        Ok(event.map(|event| {
+            let places = event.queues.iter().map(|key| place_of(&self.puller, key));
+            (name_of(event.kind), places.collect())
+        }))
+    }
+
+    /// The callback of an event has ended.
+    fn end(&self, py: Python<'_>, kind: &str, queues: Vec<QueueRef>, is_committed: bool) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let keys = keys_of(&self.puller, queues);
+        let kind = kind_of(kind)?;
+        enter::block_on(py, self.puller.end_rebalance_event(kind, &keys, is_committed))
+    }
+
+    /// As `end`, for event loops: the outcome comes to `outcomes` under `token`.
+    fn end_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        kind: &str,
+        queues: Vec<QueueRef>,
+        is_committed: bool,
+    ) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let kind = kind_of(kind)?;
+        let puller = self.puller.clone();
+        let keys = keys_of(&puller, queues);
+        outcomes.run(py, token, async move {
+            puller.end_rebalance_event(kind, &keys, is_committed).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    /// The queues of a topic that is being left are to be revoked. False: it is not subscribed to.
+    fn retire(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
+        self.owner.check_in(py)?;
+        Ok(self.puller.retire(&self.puller.options().client.wrap(topic)))
+    }
+
+    /// All queues are to be revoked: the consumer ends. In a forked child nothing is done: it is the parent's.
+    fn retire_all(&self) {
+        if self.owner.is_here() {
+            self.puller.retire_all();
+        }
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyRebalanceEvents>()
+}

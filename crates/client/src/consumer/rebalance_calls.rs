@@ -1,0 +1,55 @@
+//! How the thread that polls hears of its queues, and what it says of them.
+
+use crate::consumer::process_queue::QueueKey;
+use crate::consumer::puller::Puller;
+use crate::consumer::rebalance_events::{RebalanceEvent, RebalanceKind};
+use crate::error::ClientError;
+
+impl Puller {
+    /// Whether polls hand out nothing before the application has heard of an event.
+    pub fn has_rebalance_event(&self) -> bool {
+        self.shared.state().has_events()
+    }
+
+    /// The next event for the thread that polls; `all_done`: what earlier polls handed out is done.
+    pub fn next_rebalance_event(&self, all_done: bool) -> Option<RebalanceEvent> {
+        self.shared.state().next_event(all_done)
+    }
+
+    /// The callback for an event has ended. Queues that were revoked go back now, after a commit of what is done if
+    /// `is_committed`; those that were assigned hand out their messages.
+    pub async fn end_rebalance_event(
+        &self,
+        kind: RebalanceKind,
+        queues: &[QueueKey],
+        is_committed: bool,
+    ) -> Result<(), ClientError> {
+        match kind {
+            RebalanceKind::Lost => Ok(()),
+            RebalanceKind::Assigned => {
+                self.shared.hold(queues);
+                Ok(())
+            }
+            RebalanceKind::Revoked => self.shared.give_back_revoked(queues, is_committed).await,
+        }
+    }
+
+    /// Prepares to leave the group for a topic: its queues wait to be revoked, and brokers hear of it with
+    /// [`Puller::unsubscribe`]. False: it is not subscribed to.
+    pub fn retire(&self, topic: &str) -> bool {
+        if !self.shared.heartbeat.membership.unsubscribe(topic) {
+            return false;
+        }
+        let mut state = self.shared.state();
+        state.retired.insert(topic.into());
+        state.retire(|key| &*key.topic == topic);
+        true
+    }
+
+    /// Prepares the end: all queues wait to be revoked, and no others are taken.
+    pub fn retire_all(&self) {
+        let mut state = self.shared.state();
+        state.is_ending = true;
+        state.retire(|_| true);
+    }
+}

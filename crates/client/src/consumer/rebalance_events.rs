@@ -1,0 +1,194 @@
+//! What a polled consumer hears of its share of the group's queues (Kafka `ConsumerRebalanceListener`).
+//!
+//! ```text
+//!          taken        event ends        not this member's any more         event ends
+//! (none) -------> New -----------> Held ------------------------> Leaving ------------> (none)
+//!                  assigned                                        revoked: last commit
+//! ```
+//! Polls hand out messages of queues that are held, nothing else. An event waits for the thread that polls, which runs
+//! the application's callback for it and ends it. A queue that goes without that, because the member has left the group
+//! or the queue is not there any more, is lost.
+
+use crate::consumer::phase::Phase;
+use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+use crate::consumer::shared::{Shared, State};
+use crate::error::ClientError;
+use std::sync::Arc;
+
+/// What has changed for a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RebalanceKind {
+    /// Queues were taken.
+    Assigned,
+    /// Queues are about to go back.
+    Revoked,
+    /// Queues are gone.
+    Lost,
+}
+
+/// A change that the application is to hear of. It lasts until `Puller::end_rebalance_event`.
+#[derive(Debug)]
+pub struct RebalanceEvent {
+    /// What has changed.
+    pub kind: RebalanceKind,
+    /// For these queues.
+    pub queues: Vec<Arc<QueueKey>>,
+}
+
+/// How queues go that are not this member's any more.
+#[derive(Clone, Copy)]
+pub(crate) enum Departure<'a> {
+    /// At once, and nobody hears of it.
+    Silent,
+    /// At once; the next poll hears that they are lost.
+    Lost,
+    /// When the next poll has heard of it; those that do not exist any more are lost.
+    Announced(&'a (dyn Fn(&QueueKey) -> bool + Sync)),
+}
+
+impl State {
+    /// True when an event waits for a poll.
+    pub(crate) fn has_events(&self) -> bool {
+        self.has_events
+    }
+
+    /// Decides whether a queue that is not this member's any more stays until a poll has heard of it.
+    pub(crate) fn stays_for_now(&mut self, key: &Arc<QueueKey>, departure: Departure<'_>) -> bool {
+        let Some(queue) = self.queues.get_mut(key) else {
+            return false;
+        };
+        let is_lost = match departure {
+            Departure::Silent => return false,
+            Departure::Lost => true,
+            Departure::Announced(exists) => !exists(key),
+        };
+        match queue.phase {
+            // Nobody has heard that it was here.
+            Phase::New => return false,
+            Phase::Revoking => return true,
+            Phase::Held | Phase::Assigning | Phase::Leaving if is_lost => self.lost.push(key.clone()),
+            Phase::Held | Phase::Assigning | Phase::Leaving => queue.phase = Phase::Leaving,
+        }
+        self.has_events = true;
+        !is_lost
+    }
+
+    /// A queue that was about to go is this member's again: nobody has heard of it yet.
+    pub(crate) fn stays_after_all(&mut self, key: &Arc<QueueKey>) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && queue.phase == Phase::Leaving
+        {
+            queue.phase = Phase::Held;
+            self.make_ready(key);
+        }
+    }
+
+    /// The next event: what is gone, then what goes, then what came.
+    pub(crate) fn next_event(&mut self, all_done: bool) -> Option<RebalanceEvent> {
+        if !self.lost.is_empty() {
+            let queues = std::mem::take(&mut self.lost);
+            let kind = RebalanceKind::Lost;
+            return Some(RebalanceEvent { kind, queues });
+        }
+        for (kind, from, to) in [
+            (RebalanceKind::Revoked, Phase::Leaving, Phase::Revoking),
+            (RebalanceKind::Assigned, Phase::New, Phase::Assigning),
+        ] {
+            let is_concerned = |queue: &&mut ProcessQueue| queue.phase == from && queue.next_pull.is_some();
+            let mut queues = Vec::new();
+            for queue in self.queues.values_mut().filter(is_concerned) {
+                queue.phase = to;
+                if all_done && kind == RebalanceKind::Revoked {
+                    queue.done = queue.delivered;
+                }
+                queues.push(queue.key.clone());
+            }
+            if !queues.is_empty() {
+                return Some(RebalanceEvent { kind, queues });
+            }
+        }
+        self.has_events = false;
+        None
+    }
+}
+
+impl State {
+    pub(crate) fn retire(&mut self, scope: impl Fn(&QueueKey) -> bool) {
+        let keys: Vec<_> = self.queues.keys().filter(|key| scope(key)).cloned().collect();
+        for key in keys {
+            if !self.stays_for_now(&key, Departure::Announced(&|_| true)) {
+                self.queues.remove(&key);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// How the queues of the group go: polled consumers may want to hear of it.
+    pub(crate) fn departure<'a>(&self, exists: &'a (dyn Fn(&QueueKey) -> bool + Sync)) -> Departure<'a> {
+        if self.options.announces_rebalances {
+            Departure::Announced(exists)
+        } else {
+            Departure::Silent
+        }
+    }
+
+    pub(crate) fn hold(self: &Arc<Self>, queues: &[QueueKey]) {
+        let mut state = self.state();
+        for key in queues {
+            let Some(queue) = state.queues.get_mut(key) else {
+                continue;
+            };
+            if queue.phase == Phase::Assigning {
+                queue.phase = Phase::Held;
+                let key = queue.key.clone();
+                state.make_ready(&key);
+            }
+        }
+        self.wake(&state);
+    }
+
+    pub(crate) async fn give_back_revoked(
+        self: &Arc<Self>,
+        keys: &[QueueKey],
+        is_committed: bool,
+    ) -> Result<(), ClientError> {
+        let _taking = self.taking.lock().await;
+        let mut gone = {
+            let mut state = self.state();
+            let mut gone = Vec::new();
+            for key in keys {
+                if state
+                    .queues
+                    .get(key)
+                    .is_some_and(|queue| queue.phase == Phase::Revoking)
+                {
+                    gone.extend(state.queues.remove(key));
+                }
+            }
+            gone
+        };
+        for queue in &mut gone {
+            tracing::info!(key = %queue.key, "queue given back");
+            if !is_committed || self.is_committed_elsewhere(queue).await {
+                queue.done = queue.committed;
+            }
+        }
+        let ended = self.end_queues(gone).await;
+        // It may have become this member's again while the callback ran.
+        self.rebalance.notify_one();
+        ended
+    }
+
+    /// Polls may come late: the member that has the queue now must not be taken back to an older offset.
+    async fn is_committed_elsewhere(&self, queue: &ProcessQueue) -> bool {
+        if self.options.is_broadcasting || self.options.commit_interval.is_none() {
+            return false;
+        }
+        if queue.done <= queue.committed {
+            return false;
+        }
+        let committed = self.offsets.committed(&queue.key).await;
+        matches!(committed, Ok(Some(offset)) if offset >= queue.done)
+    }
+}

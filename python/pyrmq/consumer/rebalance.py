@@ -1,0 +1,111 @@
+"""Callbacks when queues of a group come and go (Kafka ``ConsumerRebalanceListener``)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from pyrmq.errors import CommitError, ConfigError
+from pyrmq.message import QueueId
+
+if TYPE_CHECKING:
+    from pyrmq._client.consumer_options import ConsumerOptions, OnRebalance
+    from pyrmq._core import ConsumerControl
+
+__all__ = ["RebalanceCallbacks", "rebalance_callbacks", "refuse_nested_poll"]
+
+
+def rebalance_callbacks(options: ConsumerOptions) -> dict[str, OnRebalance | None]:
+    """Return the callback of each kind of event; what is lost is revoked without one of its own."""
+    return {
+        "assigned": options.on_assigned,
+        "revoked": options.on_revoked,
+        "lost": options.on_lost or options.on_revoked,
+    }
+
+
+def refuse_nested_poll() -> ConfigError:
+    """Make the error of a callback that polls."""
+    return ConfigError(
+        "a callback for queues that were assigned, revoked or lost must not poll its consumer: "
+        "seek, commit or pause there, and poll when it has returned"
+    )
+
+
+class RebalanceCallbacks:
+    """Calls the application in the thread that polls, unsubscribes or closes.
+
+    Args:
+        control: The native consumer.
+        options: Its options.
+    """
+
+    def __init__(self, control: ConsumerControl, options: ConsumerOptions) -> None:
+        self._events = control.rebalance_events()
+        self._callbacks = rebalance_callbacks(options)
+        # One callback at a time. A callback may close its consumer, which calls the next one.
+        self._lock = threading.RLock()
+        self._thread: int | None = None
+        self._pid = os.getpid()
+
+    def before_poll(self, consumer: object) -> CommitError | None:
+        """Make the calls that are due; see :meth:`call`.
+
+        Raises:
+            ConfigError: A callback polls.
+        """
+        if self._thread == threading.get_ident():
+            raise refuse_nested_poll()
+        return self.call(consumer, all_done=True)
+
+    def call(self, consumer: object, *, all_done: bool) -> CommitError | None:
+        """Make the calls that are due.
+
+        Args:
+            consumer: What callbacks get.
+            all_done: What was returned of queues that go back is done.
+
+        Returns:
+            Why the last offsets of revoked queues could not be committed.
+        """
+        failure: CommitError | None = None
+        if os.getpid() != self._pid:
+            # The lock may have been held at the fork. This raises ForkError.
+            self._events.next(all_done)
+        with self._lock:
+            before, self._thread = self._thread, threading.get_ident()
+            try:
+                while (event := self._events.next(all_done)) is not None:
+                    failure = self._call_one(consumer, *event) or failure
+            finally:
+                self._thread = before
+        return failure
+
+    def retire(self, consumer: object, topic: str | None, *, all_done: bool) -> CommitError | None:
+        """Have the queues of a topic, or all, revoked before they go back."""
+        if os.getpid() != self._pid:
+            # In a forked child a close does nothing, and all else raises ForkError.
+            return None
+        if topic is None:
+            self._events.retire_all()
+        else:
+            self._events.retire(topic)
+        return self.call(consumer, all_done=all_done)
+
+    def _call_one(
+        self, consumer: object, kind: str, places: list[tuple[str, str, int]]
+    ) -> CommitError | None:
+        callback = self._callbacks[kind]
+        failure: CommitError | None = None
+        has_returned = False
+        try:
+            if callback is not None:
+                callback(consumer, [QueueId(*place) for place in places])
+            has_returned = True
+        finally:
+            try:
+                self._events.end(kind, places, has_returned)
+            except CommitError as error:
+                failure = error
+        return failure
