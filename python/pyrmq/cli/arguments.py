@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
@@ -41,6 +42,49 @@ def add_name_server(to: argparse.ArgumentParser) -> None:
         f"(default: {NAME_SERVER_VARIABLE}, else {DEFAULT_NAME_SERVER})",
     )
     to.add_argument("--json", action="store_true", help="one JSON object a line")
+    add_security(to)
+
+
+class _ToEnvironment(argparse.Action):
+    """Sets an environment variable: every client of the command reads it, wherever it is made."""
+
+    def __init__(self, *, variable: str, **given: Any) -> None:  # noqa: ANN401 - argparse's own
+        super().__init__(**given)
+        self.variable = variable
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - argparse's own
+        option_string: str | None = None,
+    ) -> None:
+        """Set it; an option without a value sets `const`."""
+        os.environ[self.variable] = str(self.const if self.nargs == 0 else values)
+
+
+def add_security(to: argparse.ArgumentParser) -> None:
+    """Add `--credentials`, `--tls` and its like."""
+    variables: tuple[tuple[str, str, str, str | None, str], ...] = (
+        ("--credentials", "PYRMQ_CREDENTIALS", "FILE", None, "file of the user, JSON or TOML"),
+        ("--tls", "PYRMQ_TLS", "", "true", "connect through TLS"),
+        ("--tls-ca", "PYRMQ_TLS_CA", "FILE", None, "authorities that are trusted; implies --tls"),
+        ("--tls-cert", "PYRMQ_TLS_CERT", "FILE", None, "certificate of this client"),
+        ("--tls-key", "PYRMQ_TLS_KEY", "FILE", None, "its private key"),
+        ("--tls-server-name", "PYRMQ_TLS_SERVER_NAME", "NAME", None, "name in the certificates"),
+        ("--tls-insecure", "PYRMQ_TLS_VERIFY", "", "false", "do not check certificates"),
+    )
+    group = to.add_argument_group("security")
+    for flag, variable, metavar, const, text in variables:
+        how = {"metavar": metavar} if const is None else {"nargs": 0, "const": const}
+        group.add_argument(
+            flag,
+            action=_ToEnvironment,
+            variable=variable,
+            help=f"{text} (default: {variable})",
+            default=argparse.SUPPRESS,
+            **how,
+        )
 
 
 def seconds(text: str) -> float:

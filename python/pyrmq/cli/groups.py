@@ -1,11 +1,11 @@
-"""`pyrmq group list | describe | lag | seek | delete`."""
+"""`pyrmq group list | describe | lag | seek | mode | delete`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 from pyrmq.admin import Admin
-from pyrmq.cli.arguments import add_name_server, natural, parser
+from pyrmq.cli.arguments import add_name_server, natural, parser, seconds
 from pyrmq.cli.output import print_rows
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
@@ -37,7 +37,7 @@ def run(verb: str, words: list[str]) -> int:
     """Run `pyrmq group` with these arguments."""
     given = _parser(verb).parse_args(words)
     work: Callable[[Admin, argparse.Namespace], int | None] = given.work
-    with Admin(name_server=given.name_server) as admin:
+    with Admin(name_server=given.name_server, timeout=given.timeout) as admin:
         return work(admin, given) or 0
 
 
@@ -133,6 +133,19 @@ def _target(text: str) -> int | Literal["first", "last"] | datetime:
     return moment(text)
 
 
+def _mode(admin: Admin, given: argparse.Namespace) -> None:
+    if given.mode is None and given.share is not None:
+        raise ConfigError("`--share` is for `pop`: name the mode, too")
+    if given.mode is not None:
+        admin.set_consume_mode(given.group, given.topic, given.mode, share=given.share or 0)
+    modes = admin.consume_modes(given.group, given.topic)
+    rows = [
+        (given.group, given.topic, broker, _text(found.mode or "not set"), found.share)
+        for broker, found in modes.items()
+    ]
+    print_rows(["group", "topic", "broker", "mode", "share"], rows, as_json=given.json)
+
+
 def _delete(admin: Admin, given: argparse.Namespace) -> None:
     admin.delete_group(given.group, keep_offsets=given.keep_offsets)
     if given.json:
@@ -142,8 +155,8 @@ def _delete(admin: Admin, given: argparse.Namespace) -> None:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    made = parser(verb, "List, describe, move or delete consumer groups.")
-    verbs = made.add_subparsers(required=True, metavar="list|describe|lag|seek|delete")
+    made = parser(verb, "List, describe, move, switch or delete consumer groups.")
+    verbs = made.add_subparsers(required=True, metavar="list|describe|lag|seek|mode|delete")
     listing = verbs.add_parser("list", help="names of groups", allow_abbrev=False)
     listing.add_argument("--topic", help="only groups that consume this topic")
     listing.add_argument("--all", action="store_true", help="the system's own groups too")
@@ -154,8 +167,11 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         "lag", help="how far one is behind, in messages and seconds", allow_abbrev=False
     )
     seek = verbs.add_parser("seek", help="move one to other offsets", allow_abbrev=False)
+    mode = verbs.add_parser(
+        "mode", help="how push consumers of one get a topic: pop or pull", allow_abbrev=False
+    )
     delete = verbs.add_parser("delete", help="delete one with its offsets", allow_abbrev=False)
-    for each in (describe, lag, seek, delete):
+    for each in (describe, lag, seek, mode, delete):
         each.add_argument("group", help="consumer group")
     lag.add_argument("--topic", help="only this topic")
     lag.add_argument(
@@ -169,6 +185,11 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         "to", help="first, last, an age (10m), a time (2026-11-23T14:05), or an offset with --queue"
     )
     seek.add_argument("--queue", metavar="BROKER:NUMBER", help="only this queue")
+    mode.add_argument("topic", help="topic")
+    mode.add_argument("mode", nargs="?", choices=("pop", "pull"), help="default: show what is set")
+    mode.add_argument(
+        "--share", type=int, metavar="N", help="other members that pop the queues of each; 0: all"
+    )
     delete.add_argument(
         "--keep-offsets", action="store_true", help="keep its offsets for a group of the same name"
     )
@@ -177,9 +198,17 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         (describe, _describe),
         (lag, _lag),
         (seek, _seek),
+        (mode, _mode),
         (delete, _delete),
     )
     for each, work in works:
         add_name_server(each)
+        each.add_argument(
+            "--timeout",
+            type=seconds,
+            default=5.0,
+            metavar="SECONDS",
+            help="limit for each request; all brokers are asked at once (default: 5)",
+        )
         each.set_defaults(work=work)
     return made

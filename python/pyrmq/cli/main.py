@@ -19,23 +19,28 @@ if TYPE_CHECKING:
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 # Verb: its module under pyrmq.cli, and its line in the help.
-_VERBS = {
+VERBS = {
     "nameserver": ("servers", "run a name server"),
     "broker": ("servers", "run a broker"),
     "server": ("servers", "run a name server and a broker in one process"),
+    "secure": ("secure", "init: make certificates and users for a secure cluster"),
     "send": ("messages", "send one message, or one for each line of standard input"),
     "tail": ("tail", "print the messages of a topic as they come"),
     "message": ("message", "show, query or track stored messages"),
     "topic": ("topics", "list, create, describe or delete topics"),
     "group": ("groups", "list, describe, move or delete consumer groups"),
     "dlq": ("dlq", "list dead letters, or give them to their group again"),
+    "dashboard": ("dashboard", "show a cluster on a page in the browser"),
     "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
+    "debug": ("debug", "bundle: one archive for a bug report, without bodies and secrets"),
     "export": ("tables", "write a topic or log files to a Parquet, Arrow, CSV or JSON lines file"),
     "import": ("tables", "send the rows of such a file"),
     "pipeline": ("pipeline", "write, check, run and watch a pipeline of one file"),
     "query": ("spark", "run SQL over topics"),
     "spark": ("spark", "doctor: what every Spark executor can use and reach"),
     "log": ("log", "look into a store directory: inspect, verify, export, repair"),
+    "store": ("store", "snapshot, restore, disk use by topic"),
+    "completion": ("completion", "print a script that completes words in a shell"),
     "bench": ("bench", "measure sending, draining, or one message there and back"),
 }
 
@@ -67,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pyrmq {__version__}")
         return 0
     verb = words[0]
-    if verb not in _VERBS:
+    if verb not in VERBS:
         return _complain(f"unknown command `{verb}`{_near(verb)}", "pyrmq --help", status=WRONG)
     return _run(verb, words[1:])
 
@@ -77,7 +82,7 @@ def _run(verb: str, words: list[str]) -> int:
         # A body may hold what the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        module = import_module(f"pyrmq.cli.{_VERBS[verb][0]}")
+        module = import_module(f"pyrmq.cli.{VERBS[verb][0]}")
         status: int = module.run(verb, words)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -111,13 +116,13 @@ def _complain(text: str, advice: str = "", *, status: int = FAILED) -> int:
 def _near(verb: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(verb, _VERBS, n=1)
+    near = get_close_matches(verb, VERBS, n=1)
     return f": did you mean `{near[0]}`?" if near else ""
 
 
 def _usage() -> str:
-    width = max(map(len, _VERBS))
-    lines = [f"  {verb:<{width}}  {text}" for verb, (_, text) in _VERBS.items()]
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, (_, text) in VERBS.items()]
     return "\n".join(
         [
             "usage: pyrmq COMMAND ...",

@@ -1,4 +1,4 @@
-"""`pyrmq message show | query | track`."""
+"""`pyrmq message show | query | track | trace`."""
 
 from __future__ import annotations
 
@@ -78,6 +78,24 @@ def _track(admin: Admin, given: argparse.Namespace) -> None:
     print_rows(["group", "state"], rows, as_json=given.json)
 
 
+def _trace(admin: Admin, given: argparse.Namespace) -> None:
+    steps = admin.trace_message(given.id, trace_topic=given.trace_topic)
+    rows = [
+        (
+            shown(step.time_ms),
+            step.kind,
+            step.group,
+            step.result or None,
+            step.cost_ms,
+            step.retries if step.kind == "SubBefore" else None,
+            step.client or None,
+        )
+        for step in steps
+    ]
+    headers = ["time", "step", "group", "result", "cost ms", "retries", "client"]
+    print_rows(headers, rows, as_json=given.json)
+
+
 def print_object(message: ReceivedMessage) -> None:
     """Print a message as one JSON object."""
     print_json(as_object(message))
@@ -85,10 +103,18 @@ def print_object(message: ReceivedMessage) -> None:
 
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "Find stored messages.")
-    verbs = made.add_subparsers(required=True, metavar="show|query|track")
+    verbs = made.add_subparsers(required=True, metavar="show|query|track|trace")
     show = verbs.add_parser("show", help="all of one message", allow_abbrev=False)
     query = verbs.add_parser("query", help="the messages that have a key", allow_abbrev=False)
     track = verbs.add_parser("track", help="which groups have consumed one", allow_abbrev=False)
+    trace = verbs.add_parser("trace", help="the steps that clients traced", allow_abbrev=False)
+    trace.add_argument("id", help="message id")
+    trace.add_argument(
+        "--trace-topic",
+        default="RMQ_SYS_TRACE_TOPIC",
+        metavar="TOPIC",
+        help="where clients write traces (default: RMQ_SYS_TRACE_TOPIC)",
+    )
     for each in (show, track):
         each.add_argument("id", help="message id, or the id with the broker's address in it")
         each.add_argument("--topic", help="topic; a message id needs it")
@@ -98,7 +124,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     query.add_argument(
         "--max", type=int, default=64, metavar="N", help="the most of each broker (default: 64)"
     )
-    for each, work in ((show, _show), (query, _query), (track, _track)):
+    for each, work in ((show, _show), (query, _query), (track, _track), (trace, _trace)):
         add_name_server(each)
         each.set_defaults(work=work)
     return made

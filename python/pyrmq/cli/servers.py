@@ -143,6 +143,8 @@ def _both(given: argparse.Namespace) -> int:
                 server.await_registration()
         name_server, broker = (server.address for server in servers)
         flag = "" if name_server == DEFAULT_NAME_SERVER else f" -n {name_server}"
+        if given.secure is not None:
+            flag += f" --credentials {os.path.join(given.secure, 'admin.toml')}"  # noqa: PTH118
         text = (
             f"ready: name server {name_server}, broker {broker}; "
             f'try: pyrmq send{flag} orders "two coffees"'
@@ -164,6 +166,7 @@ def _names_of_both(given: argparse.Namespace) -> tuple[NameServerOptions, _File]
         listen_port=None if port is None else str(port),
         # The broker's address: clients that reach one server must reach the other.
         bind_address=given.bind_address,
+        secure=given.secure,
     )
     file = _File(flags.config, _overridden(NameServerOptions, flags))
     return _options(NameServerOptions, flags), file
@@ -208,10 +211,24 @@ def _options(
     from pyrmq.server.load import load
 
     options = role() if given.config is None else load(role, given.config)
+    options = options.with_values(**_secure_values(given))
     stronger = _stronger(role, given)
     if stronger:
         options = role.from_properties({**options.to_properties(), **stronger})
+    if given.secure is not None:
+        from pyrmq.server.secure import check_secure
+
+        check_secure(options)
     return options.with_values(**values) if values else options
+
+
+def _secure_values(given: argparse.Namespace) -> dict[str, object]:
+    """The options that `--secure` stands for."""
+    if given.secure is None:
+        return {}
+    from pyrmq.server.secure import secure_values
+
+    return secure_values(given.secure)
 
 
 def _stronger(role: type[Options], given: argparse.Namespace) -> dict[str, str]:
@@ -228,7 +245,8 @@ def _stronger(role: type[Options], given: argparse.Namespace) -> dict[str, str]:
 def _overridden(role: type[Options], given: argparse.Namespace) -> frozenset[str]:
     """The names of those options."""
     stronger = _stronger(role, given)
-    return frozenset(item.name for item in role.fields if item.apache in stronger)
+    names = (item.name for item in role.fields if item.apache in stronger)
+    return frozenset((*names, *_secure_values(given)))
 
 
 def _print(options: Options) -> int:
@@ -248,6 +266,11 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         "--print-config",
         action="store_true",
         help="print the options in force as properties, and end",
+    )
+    made.add_argument(
+        "--secure",
+        metavar="DIR",
+        help="take only TLS and check every request, with the directory of `pyrmq secure init`",
     )
     made.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
     made.add_argument(

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq._client.credentials import native_credentials
+from pyrmq._client.credentials import native_security
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
@@ -30,7 +30,7 @@ def run(words: list[str]) -> int:
     """Run `pyrmq nameserver status` with these arguments."""
     given = _parser().parse_args(words)
     addresses = [part.strip() for part in given.name_server.split(";") if part.strip()]
-    connections = _core.Connections(credentials=native_credentials(None))
+    connections = _core.Connections(**native_security(None, None))
     wait = threading.Event()
     try:
         before = [_look(connections, address) for address in addresses]

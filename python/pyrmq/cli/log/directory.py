@@ -243,6 +243,28 @@ class Units:
                     count += 0 < size < _FILLER and position >= least
         return count
 
+    def sizes(self, topic: str, queue_id: int, least: int) -> tuple[int, int]:
+        """How many records at position `least` of the log or after it a queue has, and their bytes.
+
+        Args:
+            topic: topic.
+            queue_id: number of the queue.
+            least: position; older records are gone.
+        """
+        count = total = 0
+        try:
+            for _, path in self._of(topic, queue_id):
+                for piece in _pieces(self._descriptor(path)):
+                    whole = len(piece) - len(piece) % _UNIT.size
+                    for position, size, _ in _UNIT.iter_unpack(piece[:whole]):
+                        if 0 < size < _FILLER and position >= least:
+                            count += 1
+                            total += size
+        except FileNotFoundError:
+            # Retention or the deletion of the topic was faster.
+            self.look_again()
+        return count, total
+
     def _of(self, topic: str, queue_id: int, root: Path | None = None) -> list[tuple[int, Path]]:
         directory = (root or self._root) / topic / str(queue_id)
         if not self._files.get(directory):

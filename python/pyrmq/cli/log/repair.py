@@ -15,6 +15,7 @@ from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.cli.output import print_rows
+from pyrmq.cli.store.files import own, sync
 
 if TYPE_CHECKING:
     import argparse
@@ -111,6 +112,8 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
         # The last file first: then a crash in between leaves a log without a gap.
         for later in reversed([one for one in segments if one.base > segment.base]):
             later.path.rename(kept / later.path.name)
+    # A snapshot may share it.
+    own(segment.path)
     descriptor = os.open(segment.path, os.O_RDWR)
     try:
         os.ftruncate(descriptor, damage.position - segment.base)
@@ -128,7 +131,7 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
     for name in ("checkpoint", "queueEnds"):
         (directory.root / name).unlink(missing_ok=True)
     for changed in (kept, directory.commit_log, directory.root):
-        _sync_directory(changed)
+        sync(changed)
     return kept
 
 
@@ -139,11 +142,3 @@ def _keep(segment: Segment, position: int, copy: Path) -> None:
             target.write(data)
         target.flush()
         os.fsync(target.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
