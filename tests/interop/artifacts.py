@@ -4,6 +4,7 @@ Everything is in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work t
 
     rocketmq-5.5.0/lib/*.jar      the jars of one version; complete once ``complete`` is beside it
     classes/5.5.0-<hash>/*.class  our programs compiled against them; the hash is over the sources
+    go/<hash>                     our program over the Go client; the hash is over the sources
     *.lock                        one lock file for each item being created
 
 A second run fetches nothing and compiles nothing. Several processes may request an item at once:
@@ -33,6 +34,9 @@ VERSIONS = ("5.5.0", "4.9.7", "4.6.1")
 
 JAVA_DIR = Path(__file__).parent / "java"
 """Directory of the pom and the Java sources; those in ``src5`` are for clients of 5.x only."""
+
+GO_DIR = Path(__file__).parent / "go"
+"""Directory of the Go program and the versions of what it uses."""
 
 MIN_JAVA = 17
 MAVEN_TIMEOUT_S = 900
@@ -153,3 +157,34 @@ def classes(version: str) -> Path:
 def class_path(version: str) -> str:
     """Return the class path with our programs and the jars of one version."""
     return f"{classes(version)}:{jars(version)}/*"
+
+
+@cache
+def go_program() -> Path:
+    """Return our program over the Go client; the first use fetches the client and compiles it.
+
+    Skips the running test without Go; with ``CI=true`` it fails instead.
+    """
+    if shutil.which("go") is None:
+        reason = "go is not on PATH: the tests of the Go client need Go 1.21 or newer"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    digest = hashlib.sha256()
+    for source in sorted(GO_DIR.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    target = cache_dir() / "go" / digest.hexdigest()[:16]
+    with locked("go"):
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            done = subprocess.run(
+                ["go", "build", "-o", str(target), "."],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=MAVEN_TIMEOUT_S,
+                cwd=GO_DIR,
+            )
+            if done.returncode != 0:
+                raise ArtifactError(f"go build of the Go client failed:\n{done.stderr}")
+    return target

@@ -155,6 +155,9 @@ final class Bench {
         consumer.setConsumeThreadMax(args.integer("threads", 20));
         consumer.setPullBatchSize(args.integer("pullBatch", 32));
         consumer.setConsumeMessageBatchMaxSize(args.integer("batch", 1));
+        if (args.flag("pop")) {
+            Reflect.setIfThere(consumer, "setClientRebalance", boolean.class, false);
+        }
         consumer.subscribe(args.get("topic"), args.get("expression", "*"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             first.compareAndSet(0, System.nanoTime());
