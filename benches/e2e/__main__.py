@@ -21,11 +21,14 @@ from benches import report
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.nameserver import name_server_rows
+from benches.e2e.pop import in_flight_rows, pop_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.rivals import rival_rows
 from benches.e2e.rivals.plans import PLANS
 from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
+from benches.e2e.spark import PLANS as SPARK_PLANS
+from benches.e2e.spark import spark_rows
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
 from benches.results import machine, save
@@ -48,9 +51,10 @@ SENDS = (
 KNOWN = (
     *("start", "import", "codec", "nameserver", "store", *PARTS, "selection", "rivals"),
     *(plan.name for plan in PLANS),
-    *("producer", "sync", "batch", "drain", "python"),
+    *("spark", *(plan.name for plan in SPARK_PLANS)),
+    *("producer", "sync", "batch", "drain", "python", "pop", "pop-flight"),
 )
-"""What `--rows` takes; `rivals` is all of the plans, `store` has parts."""
+"""What `--rows` takes; `rivals` is all of its plans, `spark` all of Spark's, `store` has parts."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -70,6 +74,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         wheel = rows.wheel_size(ROOT)
         if wheel:
             done.append(wheel)
+    if wanted("pop-flight"):
+        done += in_flight_rows(20_000 if arguments.quick else 1_000_000)
     if wanted("codec"):
         done += codec_rows(arguments.rounds)
     if wanted("nameserver"):
@@ -92,43 +98,42 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
     if duels:
         done += rival_rows(arguments.rounds, arguments.scale, duels)
+    reads = {plan.name for plan in SPARK_PLANS if wanted("spark") or wanted(plan.name)}
+    if reads:
+        done += spark_rows(arguments.rounds, arguments.scale, reads)
     if wanted("producer"):
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
             done += producer_rows(sides, rounds=arguments.rounds)
-    if chosen is None or chosen & {"sync", "batch", "drain", "python"}:
-        with ExitStack() as stack:
-            sides = [stack.enter_context(side())[0] for side in (ours, apache)]
-            driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
-            for name, what, threads, batch in SENDS:
-                if wanted(name):
-                    row = Row(what=what, unit="msg/s", target=">= 1.8 times")
-                    done.append(
-                        rows.java_sends(
-                            sides,
-                            driver,
-                            rounds=arguments.rounds,
-                            seconds=arguments.seconds,
-                            threads=threads,
-                            batch=batch,
-                            row=row,
-                        )
-                    )
-            if wanted("drain"):
-                row = Row(
-                    what="Java push consumer draining a backlog",
-                    unit="msg/s",
-                    target=">= 1.3 times",
-                )
-                done.append(
-                    rows.java_drains(
-                        sides, driver, rounds=arguments.rounds, count=arguments.backlog, row=row
-                    )
-                )
-            if wanted("python"):
-                done.append(
-                    rows.python_sends(sides, rounds=arguments.rounds, count=200_000, size=128)
-                )
+    java_rows = {"sync", "batch", "drain", "python", "pop"}
+    if chosen is not None:
+        java_rows &= chosen
+    if java_rows:
+        done += _beside_java(arguments, java_rows)
+    return done
+
+
+def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> list[Row]:
+    """Run the rows of Java clients, and of ours, on our broker and on Apache's."""
+    done: list[Row] = []
+    rounds = arguments.rounds
+    with ExitStack() as stack:
+        sides = [stack.enter_context(side())[0] for side in (ours, apache)]
+        driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
+        for name, what, threads, batch in SENDS:
+            if name in chosen:
+                row = Row(what=what, unit="msg/s", target=">= 1.8 times")
+                sends = {"seconds": arguments.seconds, "threads": threads, "batch": batch}
+                done.append(rows.java_sends(sides, driver, rounds=rounds, row=row, **sends))
+        if "drain" in chosen:
+            what = "Java push consumer draining a backlog"
+            row = Row(what=what, unit="msg/s", target=">= 1.3 times")
+            count = arguments.backlog
+            done.append(rows.java_drains(sides, driver, rounds=rounds, count=count, row=row))
+        if "pop" in chosen:
+            done += pop_rows(sides, driver, rounds=rounds, count=arguments.backlog // 4)
+        if "python" in chosen:
+            done.append(rows.python_sends(sides, rounds=rounds, count=200_000, size=128))
     return done
 
 
@@ -142,13 +147,13 @@ def _figure(row: Row, side: str) -> str:
 def table(done: list[Row]) -> str:
     """Return the figures as a Markdown table: medians, ratio, server CPU."""
     lines = [
-        "| what | ours | Apache | ratio | server CPU per message, ours / Apache | target |",
+        "| what | ours | the other | ratio | server CPU per message, ours / Apache | target |",
         "|---|---|---|---|---|---|",
     ]
     for row in done:
         if row.client_us:
             continue
-        cells = [_figure(row, side) for side in ("ours", "apache")]
+        cells = [_figure(row, side) for side in ("ours", row.rival)]
         ratio = f"{row.ratio():.2f}" if row.ratio() is not None else "-"
         cpu = "-"
         if {"ours", "apache"} <= row.cpu_us.keys():

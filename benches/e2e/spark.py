@@ -1,0 +1,308 @@
+"""Compares Spark over topics with Spark over Kafka, log files with Parquet: `--rows spark`.
+
+One session of two cores runs both sides in turns, warm, on the same rows. A read ends in Spark's
+`noop` sink, so nothing but the read is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyrmq.spark
+from benches.e2e.rivals.servers import NotAvailableError, kafka
+from benches.e2e.rows import warm
+from benches.e2e.servers import MEASURED_STORE
+from benches.row import Row
+from pyrmq import arrow
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyrmq.testing import Cluster
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+QUEUES = 4
+ROWS = 1_000_000
+FEW = "body,queueId,queueOffset,storeTimestamp"
+FEW_OF_KAFKA = ["value", "partition", "offset", "timestamp"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One row: what it is called, what it must reach, and the method that measures it."""
+
+    name: str
+    what: str
+    target: str
+    rival: str
+    method: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    unit: str = "rows/s"
+
+
+PLANS = (
+    Plan(
+        "spark-batch",
+        "Spark batch, 100 B, four columns / Kafka source",
+        ">= 2.5 times",
+        "kafka",
+        "batch",
+        {"size": 100, "few": True},
+    ),
+    Plan(
+        "spark-default",
+        "Spark batch, 100 B, default columns / Kafka source with headers",
+        ">= 1.3 times",
+        "kafka",
+        "batch",
+        {"size": 100, "few": False},
+    ),
+    Plan(
+        "spark-kib",
+        "Spark batch, 1 KiB, default columns / Kafka source with headers",
+        ">= 1.5 times",
+        "kafka",
+        "batch",
+        {"size": 1024, "few": False},
+    ),
+    Plan("spark-now", "AvailableNow / the batch read", ">= 0.8 times", "batch read", "available"),
+    Plan("spark-sink", "DataFrame to topic, 100 B / Kafka sink", ">= 1.5 times", "kafka", "sink"),
+    Plan("spark-exact", "exactly-once / at-least-once", ">= 0.9 times", "at-least-once", "exactly"),
+    Plan("spark-log", "log files / Parquet of the same rows", ">= 0.5 times", "parquet", "files"),
+    Plan("spark-arrow", "arrow.read / confluent consume(1000)", ">= 8 times", "kafka", "without"),
+    Plan(
+        "spark-export",
+        "pyrmq export of 1 M messages of 128 B to Parquet",
+        "<= 3 s",
+        "",
+        "export",
+        unit="s",
+    ),
+)
+
+
+def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
+    """Measure these rows; `scale` is the share of a million messages."""
+    with ExitStack() as stack:
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrmq-spark-bench-")))
+        segment = MEASURED_STORE["mappedFileSizeCommitLog"]
+        assert isinstance(segment, int)
+        ours = stack.enter_context(
+            cluster(processes=True, store=store / "log", mapped_file_size_commit_log=segment)
+        )
+        theirs = None
+        try:
+            theirs = stack.enter_context(kafka()).name_server
+        except NotAvailableError as error:
+            print(f"not available: {error}", file=sys.stderr)
+        spark = _session(with_kafka=theirs is not None)
+        stack.callback(spark.stop)
+        bench = _Bench(spark, ours, theirs, store, rounds, max(1000, int(ROWS * scale)))
+        done = []
+        for plan in PLANS:
+            if plan.name in names and (theirs is not None or plan.rival != "kafka"):
+                row = Row(
+                    name=plan.name,
+                    what=plan.what,
+                    unit=plan.unit,
+                    target=plan.target,
+                    rival=plan.rival,
+                    less_is_more=plan.unit == "s",
+                )
+                getattr(bench, plan.method)(row, **plan.arguments)
+                done.append(row)
+        return done
+
+
+def _session(*, with_kafka: bool) -> SparkSession:
+    import pyspark
+
+    settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    if with_kafka:
+        settings["spark.jars.packages"] = f"{CONNECTOR}:{pyspark.__version__}"
+    return pyrmq.spark.session("local[2]", **settings)
+
+
+@dataclass
+class _Bench:
+    spark: SparkSession
+    ours: Cluster
+    kafka: str | None
+    folder: Path
+    rounds: int
+    count: int
+    _filled: set[str] = field(default_factory=set)
+    _numbers: int = 0
+
+    def batch(self, row: Row, *, size: int, few: bool) -> None:
+        """Read a topic and a Kafka topic of the same rows."""
+        topic = self.filled(size)
+        mine = self.reader(topic, columns=FEW) if few else self.reader(topic)
+        other = self.of_kafka(topic, headers=not few)
+        if few:
+            other = other.select(*FEW_OF_KAFKA)
+        self.turns(row, {"ours": lambda: _drain(mine), "kafka": lambda: _drain(other)})
+
+    def available(self, row: Row) -> None:
+        """Read a topic as a stream that ends, and as a batch."""
+        topic = self.filled(100)
+
+        def stream() -> None:
+            reader = self.spark.readStream.format("rocketmq")
+            options = {"nameServer": self.ours.name_server, "startingOffsets": "earliest"}
+            frame = reader.options(**options).load(topic)
+            query = frame.writeStream.format("noop").option("checkpointLocation", self.fresh())
+            query.trigger(availableNow=True).start().awaitTermination()
+
+        self.turns(row, {"ours": stream, "batch read": lambda: _drain(self.reader(topic))})
+
+    def sink(self, row: Row) -> None:
+        """Write the same rows to a topic and to a Kafka topic."""
+        frame = self.rows(100)
+        self.turns(
+            row,
+            {
+                "ours": lambda: self.send(frame, "SinkOurs"),
+                "kafka": lambda: self.send_to_kafka(frame.selectExpr("body AS value"), "sink"),
+            },
+        )
+
+    def exactly(self, row: Row) -> None:
+        """Stream rows from files to a topic, with both promises."""
+        folder = str(self.folder / "rows-100")
+        self.rows(100)
+
+        def stream(delivery: str) -> None:
+            frame = self.spark.readStream.schema("body BINARY").parquet(folder)
+            writer = frame.writeStream.format("rocketmq").options(
+                nameServer=self.ours.name_server, topic="SinkExact", delivery=delivery
+            )
+            writer = writer.option("checkpointLocation", self.fresh())
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+        self.send(self.rows(100).limit(1), "SinkExact")
+        sides = {"ours": "exactly-once", "at-least-once": "at-least-once"}
+        self.turns(row, {name: lambda kind=kind: stream(kind) for name, kind in sides.items()})  # type: ignore[misc]
+
+    def files(self, row: Row) -> None:
+        """Read the log files of the broker, and Parquet with the same rows."""
+        topic = self.filled(100)
+        path = str(self.folder / "parquet-of-log")
+        log = self.spark.read.format("rocketmq").option("topic", topic)
+        frame = log.load(str(self.ours.store))
+        frame.write.mode("overwrite").parquet(path)
+        parquet = self.spark.read.parquet(path)
+        self.turns(row, {"ours": lambda: _drain(frame), "parquet": lambda: _drain(parquet)})
+
+    def without(self, row: Row) -> None:
+        """Read a topic into Arrow, and a Kafka topic by `consume(1000)`; no Spark takes part."""
+        topic = self.filled(100)
+
+        def read() -> None:
+            arrow.read(topic, name_server=self.ours.name_server, columns=["body"])
+
+        self.turns(row, {"ours": read, "kafka": lambda: self.consume(topic)})
+
+    def export(self, row: Row) -> None:
+        """Export a topic of 128 bytes a body to Parquet, with the start of the process."""
+        topic = self.filled(128)
+        command = [sys.executable, "-m", "pyrmq", "export", topic, str(self.folder / "out.parquet")]
+        for _ in range(self.rounds):
+            begun = time.perf_counter()
+            done = [*command, "-n", self.ours.name_server]
+            subprocess.run(done, check=True, capture_output=True, timeout=600)
+            row.add("ours", time.perf_counter() - begun)
+
+    def turns(self, row: Row, sides: dict[str, Callable[[], None]]) -> None:
+        """Warm both sides, then measure them in turns."""
+        for run in sides.values():
+            warm(lambda run=run: self.rate(run))  # type: ignore[misc]
+        for _ in range(self.rounds):
+            for name, run in sides.items():
+                os.sync()
+                row.add(name, self.rate(run))
+
+    def rate(self, run: Callable[[], None]) -> float:
+        """Return rows a second."""
+        begun = time.perf_counter()
+        run()
+        return self.count / (time.perf_counter() - begun)
+
+    def rows(self, size: int) -> DataFrame:
+        """Return the rows that both sides have, from Parquet."""
+        path = str(self.folder / f"rows-{size}")
+        if path not in self._filled:
+            self._filled.add(path)
+            text = f"repeat(md5(cast(id AS string)), {size // 32 + 1})"
+            frame = self.spark.range(self.count).repartition(QUEUES)
+            frame.selectExpr(f"cast(substr({text}, 1, {size}) AS binary) AS body").write.parquet(
+                path
+            )
+        return self.spark.read.parquet(path)
+
+    def filled(self, size: int) -> str:
+        """Return a topic of bodies of this size, filled on both sides."""
+        topic = f"Rows{size}"
+        if topic not in self._filled:
+            self._filled.add(topic)
+            self.send(self.rows(size), topic)
+            if self.kafka is not None:
+                self.send_to_kafka(self.rows(size).selectExpr("body AS value"), topic)
+        return topic
+
+    def send(self, frame: DataFrame, topic: str) -> None:
+        """Write a frame to a topic of ours."""
+        options = {"nameServer": self.ours.name_server, "topic": topic}
+        frame.write.format("rocketmq").mode("append").options(**options).save()
+
+    def send_to_kafka(self, frame: DataFrame, topic: str) -> None:
+        """Write a frame to a topic of Kafka's."""
+        frame.write.format("kafka").options(**self.kafka_options()).option("topic", topic).save()
+
+    def reader(self, topic: str, **options: str) -> DataFrame:
+        """Return a batch read of a topic of ours."""
+        made = self.spark.read.format("rocketmq").option("nameServer", self.ours.name_server)
+        return made.options(**options).load(topic)
+
+    def of_kafka(self, topic: str, *, headers: bool) -> DataFrame:
+        """Return a batch read of a topic of Kafka's."""
+        made = self.spark.read.format("kafka").options(**self.kafka_options())
+        return made.option("subscribe", topic).option("includeHeaders", headers).load()
+
+    def kafka_options(self) -> dict[str, str]:
+        """Return what every use of Kafka needs."""
+        assert self.kafka is not None
+        return {"kafka.bootstrap.servers": self.kafka}
+
+    def consume(self, topic: str) -> None:
+        """Read every value of a topic of Kafka's."""
+        from importlib import import_module
+
+        module = import_module("confluent_kafka")
+        settings = {"bootstrap.servers": self.kafka, "group.id": self.fresh(), "log_level": 0}
+        consumer = module.Consumer({**settings, "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        left = self.count
+        while left > 0:
+            left -= sum(len(message.value()) > 0 for message in consumer.consume(1000, 5))
+        consumer.close()
+
+    def fresh(self) -> str:
+        """Return a directory, or a name, that was not used before."""
+        self._numbers += 1
+        return str(self.folder / f"fresh-{self._numbers}")
+
+
+def _drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
