@@ -29,7 +29,7 @@ impl PyCommand {
         version=pyrmq_remoting::command::CURRENT_VERSION, serialize_type="JSON"))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "one for each member of the frame's header"
+        reason = "one argument for each member of the frame's header"
     )]
     fn new(
         code: i32,
@@ -59,7 +59,7 @@ impl PyCommand {
         Ok(Self { command })
     }
 
-    /// Reads the first whole frame.
+    /// Reads the first whole frame of `data`, and how many bytes it takes. `None`: there is no whole frame yet.
     #[staticmethod]
     fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<(Self, usize)>> {
         let mut input = BytesMut::from(body_of(data)?);
@@ -70,7 +70,7 @@ impl PyCommand {
         }
     }
 
-    /// The whole frame.
+    /// Encodes the command as one frame.
     fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let frame = frame::encode(&self.command).map_err(|error| Error::Wire(error).into_py(py))?;
         Ok(PyBytes::new(py, &frame))
@@ -180,7 +180,8 @@ fn serialize_type_of(name: &str) -> Result<SerializeType, String> {
     }
 }
 
-/// Appends a Python dict's pairs: values may be text, numbers or truth values, as Apache's header classes have them.
+/// Appends a Python dict's pairs. Values may be text, numbers or booleans, as the fields of Apache's header classes
+/// are.
 pub(crate) fn push_fields(command: &mut Command, fields: &Bound<'_, PyDict>) -> PyResult<()> {
     for (key, value) in fields {
         let key = key.cast::<PyString>()?.to_cow()?;

@@ -1,16 +1,17 @@
-//! Connections to servers: one for each address, shared by everything that is given the same object.
+//! Connections to servers: one for each address, shared by every user of the same object.
 
 use crate::command::PyCommand;
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
-use crate::security::{Credentials, security};
+use crate::security::{Credentials, client_security};
+use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_remoting::net::{Client, ClientOptions, NetError, SystemResolver, Table};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Opens connections when they are first needed. Belongs to the process that made it.
+/// Opens each connection when it is first needed. It belongs to the process that created it.
 #[pyclass(frozen, name = "Connections", module = "pyrmq._core")]
 pub(crate) struct Connections {
     owner: Owner,
@@ -18,7 +19,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// The client, in the process that made it.
+    /// The client. An error in a forked child.
     pub(crate) fn client(&self) -> Result<Client, Error> {
         self.owner.check()?;
         Ok(self.client.clone())
@@ -27,16 +28,17 @@ impl Connections {
 
 #[pymethods]
 impl Connections {
-    /// `shared`: use the connections of this process's producers and consumers, with their time to connect.
+    /// `shared`: use the connections of this process's producers and consumers, with their connect timeout.
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms=3000, shared=false, credentials=None))]
+    #[pyo3(signature = (*, connect_timeout_ms=3000, shared=false, credentials=None, tls=None))]
     fn new(
         py: Python<'_>,
         connect_timeout_ms: u64,
         shared: bool,
         credentials: Option<&Credentials>,
+        tls: Option<&ClientTls>,
     ) -> PyResult<Self> {
-        let security = security(None, credentials);
+        let security = client_security(credentials, tls);
         let options = ClientOptions {
             connect_timeout: Duration::from_millis(connect_timeout_ms),
             ..ClientOptions::default()
@@ -56,7 +58,7 @@ impl Connections {
         })
     }
 
-    /// Asks a server and waits for its answer, which may be an error answer.
+    /// Sends a request and waits for its response, which may carry an error code.
     fn request(
         &self,
         py: Python<'_>,
@@ -76,7 +78,7 @@ impl Connections {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// Ends every wait, and every connection that nobody else uses, at once. What uses these connections later raises.
+    /// Ends all waits at once, and closes the connections that nobody else uses. Later requests raise.
     fn close(&self) {
         if self.owner.is_here() {
             self.client.shut();
@@ -87,7 +89,7 @@ impl Connections {
 impl Drop for Connections {
     fn drop(&mut self) {
         if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            // Threads of the parent may have held the client's locks during the fork: closing it could block forever.
             std::mem::forget(self.client.clone());
         }
         self.close();

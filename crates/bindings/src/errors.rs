@@ -1,7 +1,7 @@
 //! Every error that can reach Python, and the class of `pyrmq.errors` that it becomes.
 //!
-//! One enum, one match without a catch-all: a new variant does not compile until somebody says what Python gets. The
-//! classes themselves are Python's (fields, docstrings, tree); they are looked up when an error is raised.
+//! The match over this enum has no catch-all, so a new variant does not compile until its Python class is chosen. The
+//! classes themselves are written in Python (fields, docstrings, tree) and looked up when an error is raised.
 
 use pyo3::exceptions::{PyFileNotFoundError, PyImportError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What can go wrong on the way through this crate.
+/// Everything that can fail in this crate.
 #[derive(Debug, Error)]
 pub(crate) enum Error {
     /// A handle of the parent process was used in a forked child.
@@ -36,10 +36,10 @@ pub(crate) enum Error {
     /// A handle was used after it was closed.
     #[error("{what} is closed")]
     Closed { what: &'static str },
-    /// The runtime could not be started.
+    /// The runtime's threads could not be started.
     #[error("cannot start the runtime's threads: {cause}")]
     Runtime { cause: std::io::Error },
-    /// An argument or option that cannot be used.
+    /// An argument or option with an unusable value.
     #[error("{text}")]
     Config { text: String },
     /// Bytes that do not follow the format.
@@ -66,7 +66,7 @@ pub(crate) enum Error {
     /// A log's files could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A place of a log where no record can be read.
+    /// A place in a log where no record can be read.
     #[error(
         "{} cannot be read at position {position}: {reason}; onCorrupt=skip reads on at the next good record, and \
          `pyrmq log verify` shows all such places",
@@ -89,7 +89,7 @@ pub(crate) enum Error {
     /// Users and policies that cannot be used.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// Queues that cannot be shared out.
+    /// Queues that cannot be allocated.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
 }
@@ -127,7 +127,7 @@ impl Error {
     }
 }
 
-/// A file that cannot be opened or read is the system's error; the rest says what is wrong with the directory.
+/// A file that cannot be opened or read raises an `OSError`; the other errors say what is wrong with the directory.
 fn raise_store(py: Python<'_>, text: &str, error: &StoreError) -> PyResult<PyErr> {
     match error {
         StoreError::Io { kind, .. } => Ok(match kind {
@@ -155,78 +155,102 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
     }
 }
 
-/// The class that an error's cause stands for, with what the cause knows and, behind it, what is known of the send.
+/// Raises the class that matches an error's cause, with the cause's fields and then those known of the send.
 fn raise_cause<'a>(
     py: Python<'_>,
     text: &str,
     cause: &'a ClientError,
     mut known: Vec<(&'a str, Value<'a>)>,
 ) -> PyResult<PyErr> {
-    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
-    let class = match cause {
+    if let ClientError::Net { source, .. } = cause {
+        return raise_net(py, text, source, known);
+    }
+    let mut fields = fields_of(cause);
+    fields.append(&mut known);
+    match cause {
+        ClientError::Answer { code, .. } => raise_code(py, *code, text, &fields),
+        _ => raise(py, class_of(cause), text, &fields),
+    }
+}
+
+/// The exception's class. [`raise_cause`] chooses that of an answer by its code and that of a lost connection itself.
+fn class_of(cause: &ClientError) -> &'static str {
+    match cause {
         ClientError::Option { .. }
         | ClientError::NotAssigned { .. }
         | ClientError::NotAllocated { .. }
         | ClientError::NotSubscribed => "ConfigError",
-        ClientError::Receipt { handle, .. } => {
-            fields.push(("handle", Value::Text(handle)));
-            "ReceiptError"
-        }
-        ClientError::Filter { source, .. } => {
-            let position = i64::try_from(source.position).unwrap_or(i64::MAX);
-            fields.push(("position", Value::Int(position)));
-            "FilterError"
-        }
+        ClientError::OutOfRange { .. } => "OffsetOutOfRange",
+        ClientError::Receipt { .. } => "ReceiptError",
+        ClientError::Filter { .. } => "FilterError",
         ClientError::Topic { .. }
         | ClientError::EmptyBody { .. }
         | ClientError::MixedTopics { .. }
         | ClientError::BodyTooLarge { .. }
         | ClientError::Property { .. }
         | ClientError::Properties { .. } => "MessageError",
-        ClientError::NameServers { addresses, .. } => {
-            fields.push(("addresses", Value::Text(addresses)));
-            "NameServerUnreachable"
-        }
-        ClientError::NoTopic { topic, .. } => {
-            fields.push(("topic", Value::Text(topic)));
-            "TopicNotFound"
-        }
-        ClientError::NoQueue { topic, .. } | ClientError::NoBroker { topic } => {
-            fields.push(("topic", Value::Text(topic)));
+        ClientError::NameServers { .. } => "NameServerUnreachable",
+        ClientError::NoTopic { .. } => "TopicNotFound",
+        // NoMaster is only logged: no call fails with it.
+        ClientError::NoQueue { .. } | ClientError::NoBroker { .. } | ClientError::NoMaster { .. } => {
             "RouteError"
         }
-        // It only reaches the log: no call fails with it.
-        ClientError::NoMaster { .. } => "RouteError",
+        ClientError::TooManyInFlight(_) => "QueueFull",
+        ClientError::Answered { .. } => "ProtocolError",
+        ClientError::Closed { .. } => "ClosedError",
+        // These variants are never the cause of another error.
+        ClientError::NotConfirmed { .. } => "SendTimeout",
+        ClientError::NotCommitted { .. } => "CommitError",
+        ClientError::Answer { .. } | ClientError::Net { .. } => "RmqError",
+    }
+}
+
+/// The cause's fields, as attributes of the exception.
+fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
+    match cause {
+        ClientError::Receipt { handle, .. } => vec![("handle", Value::Text(handle))],
+        ClientError::Filter { source, .. } => {
+            let position = i64::try_from(source.position).unwrap_or(i64::MAX);
+            vec![("position", Value::Int(position))]
+        }
+        ClientError::OutOfRange {
+            topic,
+            broker,
+            queue_id,
+            offset,
+            held,
+        } => vec![
+            ("topic", Value::Text(topic)),
+            ("broker", Value::Text(broker)),
+            ("queue_id", Value::Int((*queue_id).into())),
+            ("offset", Value::Int(*offset)),
+            ("first", Value::Int(held.0)),
+            ("last", Value::Int(held.1)),
+        ],
+        ClientError::NameServers { addresses, .. } => vec![("addresses", Value::Text(addresses))],
+        ClientError::NoTopic { topic, .. }
+        | ClientError::NoQueue { topic, .. }
+        | ClientError::NoBroker { topic } => vec![("topic", Value::Text(topic))],
         ClientError::Answer {
             code,
             remark,
             address,
             ..
-        } => {
-            fields.push(("code", Value::Int((*code).into())));
-            fields.push(("remark", Value::Text(remark)));
-            fields.push(("address", Value::Text(address)));
-            fields.append(&mut known);
-            return raise_code(py, *code, text, &fields);
-        }
-        ClientError::Net { source, .. } => return raise_net(py, text, source, known),
-        // These are no causes of others.
-        ClientError::NotConfirmed { .. } => "SendTimeout",
-        ClientError::NotCommitted { .. } => "CommitError",
-        ClientError::TooManyInFlight(full) => {
-            if let Some(broker) = &full.broker {
-                fields.push(("broker", Value::Text(&broker.name)));
-            }
-            "QueueFull"
-        }
-        ClientError::Answered { .. } => "ProtocolError",
-        ClientError::Closed { .. } => "ClosedError",
-    };
-    fields.append(&mut known);
-    raise(py, class, text, &fields)
+        } => vec![
+            ("code", Value::Int((*code).into())),
+            ("remark", Value::Text(remark)),
+            ("address", Value::Text(address)),
+        ],
+        ClientError::TooManyInFlight(full) => full
+            .broker
+            .iter()
+            .map(|broker| ("broker", Value::Text(&broker.name)))
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
-/// Each queue with its position and its failure; the first failure is the cause.
+/// Lists each queue with its position and its failure; the first failure becomes the cause.
 fn raise_not_committed(py: Python<'_>, text: &str, failed: Vec<Uncommitted>) -> PyResult<PyErr> {
     let queue_id = PyModule::import(py, "pyrmq.message")?.getattr("QueueId")?;
     let (offsets, causes) = (PyDict::new(py), PyDict::new(py));
@@ -254,7 +278,7 @@ fn raise_not_committed(py: Python<'_>, text: &str, failed: Vec<Uncommitted>) -> 
     Ok(raised)
 }
 
-/// Out of time, or what the send was given up for; that is the cause.
+/// Raises for a send that ran out of time, or for the failure after which it was given up. The failure is the cause.
 fn raise_not_confirmed(
     py: Python<'_>,
     text: &str,
@@ -277,7 +301,7 @@ fn raise_not_confirmed(
     let raised = match &failure.last {
         _ if failure.in_time => raise(py, "SendTimeout", text, &known),
         ClientError::Net { source, .. } if waited(source) => raise(py, "SendTimeout", text, &known),
-        // Another kind of answer than brokers give leaves the outcome open, as no answer does.
+        // A response that no broker sends leaves the outcome open, like no response.
         ClientError::Answered { .. } => raise(py, "SendTimeout", text, &known),
         ClientError::Net { address, .. } => {
             known.push(("address", Value::Text(address)));
@@ -315,7 +339,7 @@ fn raise_net<'a>(
     raise(py, class, text, &fields)
 }
 
-/// Adds to an error which message it concerns, where it does not say so yet.
+/// Adds to an error the message that it concerns, unless it names one already.
 pub(crate) fn about(py: Python<'_>, error: PyErr, topic: &str, message_id: Option<&str>) -> PyErr {
     let raised = error.value(py);
     for (name, text) in [("topic", Some(topic)), ("message_id", message_id)] {
@@ -352,7 +376,7 @@ fn raise_range(py: Python<'_>, text: &str, error: &RangeError) -> PyResult<PyErr
     }
 }
 
-/// The class that `pyrmq.errors.for_code` finds.
+/// Raises the class that `pyrmq.errors.for_code` finds.
 fn raise_code(py: Python<'_>, code: i32, text: &str, fields: &[(&str, Value<'_>)]) -> PyResult<PyErr> {
     let found = PyModule::import(py, "pyrmq.errors")?
         .getattr("for_code")?
@@ -360,7 +384,7 @@ fn raise_code(py: Python<'_>, code: i32, text: &str, fields: &[(&str, Value<'_>)
     raise(py, &found.getattr("__name__")?.extract::<String>()?, text, fields)
 }
 
-/// A value for a keyword of an exception class.
+/// The value of an exception's keyword argument.
 pub(crate) enum Value<'a> {
     Int(i64),
     Bool(bool),

@@ -21,6 +21,7 @@ mod routing;
 mod runtime;
 mod security;
 mod server;
+mod tls;
 
 use pyo3::pymodule;
 
@@ -50,6 +51,7 @@ mod _core {
         crate::consumer::class::register(module)?;
         crate::consumer::batch::register(module)?;
         crate::consumer::control::register(module)?;
+        crate::consumer::rebalance::register(module)?;
         crate::consumer::listener::register(module)?;
         crate::producer::request_reply::register(module)?;
         crate::json::register(module)?;
@@ -70,6 +72,7 @@ mod _core {
         crate::routing::register(module)?;
         crate::security::register(module)?;
         crate::server::store_lock::register(module)?;
+        crate::tls::register(module)?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A pulled message: `pyrmq.ReceivedMessage`. It keeps the answer that it came with, and decodes what is asked for.
+//! A pulled message: `pyrmq.ReceivedMessage`. It keeps the response that it came in and decodes each part on first use.
 
 use crate::errors::Error;
 use pyo3::prelude::*;
@@ -13,23 +13,25 @@ use pyrmq_remoting::message::record::Record;
 use pyrmq_remoting::names::RETRY_PREFIX;
 use std::sync::Arc;
 
-/// A compressed body may grow to this and no further: four times what brokers take by default.
+/// A compressed body may expand to this many bytes: four times the size that brokers accept by default.
 const BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// One message of an answer.
+/// One message of a pull response.
 #[pyclass(frozen, subclass, name = "ReceivedMessage", module = "pyrmq.message")]
 #[derive(Debug)]
 pub(crate) struct PyReceived {
     chunk: Arc<Chunk>,
     index: usize,
-    // Bytes of the topic's name before what the caller knows: its namespace.
+    // Length in bytes of the namespace in front of the topic's name, which the caller does not see.
     hidden: usize,
-    // Times that this process was given it before, by tries that the broker does not know of.
+    // Length in bytes of the group's name, which the names of POP retry topics contain.
+    group: usize,
+    // How often this process has received it before, in retries that the broker does not know of.
     tries: i32,
 }
 
 impl PyReceived {
-    /// Of one record that came by itself.
+    /// A message from a single record.
     pub(crate) fn of_record(
         py: Python<'_>,
         record: bytes::Bytes,
@@ -50,6 +52,7 @@ impl PyReceived {
         let chunk = Chunk::new(queue, record, 0, &all).map_err(wire)?;
         Ok(Self {
             hidden: options.map_or(0, |options| hidden(&chunk, options)),
+            group: options.map_or(0, |options| options.group.len()),
             chunk: Arc::new(chunk),
             index: 0,
             tries: 0,
@@ -60,16 +63,18 @@ impl PyReceived {
     pub(crate) fn of_chunk(chunk: Arc<Chunk>, options: &ClientOptions) -> Self {
         Self {
             hidden: hidden(&chunk, options),
+            group: options.group.len(),
             chunk,
             index: 0,
             tries: 0,
         }
     }
 
-    /// One that was handed out by a pop, with the deliveries that its record does not count.
+    /// A popped message. `tries` counts the deliveries that its record does not.
     pub(crate) fn of_popped(chunk: Arc<Chunk>, index: usize, tries: i32, options: &ClientOptions) -> Self {
         Self {
             hidden: hidden(&chunk, options),
+            group: options.group.len(),
             chunk,
             index,
             tries,
@@ -80,6 +85,12 @@ impl PyReceived {
         let missing = || Err(WireError::MissingField("record"));
         let record = self.chunk.record(self.index).unwrap_or_else(missing);
         record.map_err(|error| Error::Wire(error).into_py(py))
+    }
+
+    /// The topic that a retry topic of POP is for: `%RETRY%group_topic`, or `%RETRY%group+topic`.
+    fn popped_from<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let rest = name.strip_prefix(RETRY_PREFIX)?.get(self.group..)?;
+        rest.strip_prefix(['_', '+'])
     }
 
     fn plain_topic(&self) -> &str {
@@ -109,16 +120,23 @@ impl PyReceived {
 
 #[pymethods]
 impl PyReceived {
-    /// The topic that it was sent to, also when it comes again by the group's retry topic.
+    /// The topic that the message was sent to, even if it was redelivered through the group's retry topic.
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let name = &*self.chunk.queue.topic;
-        if name.starts_with(RETRY_PREFIX)
-            && let Some(origin) = self.record(py)?.properties.get(names::RETRY_TOPIC)
-        {
-            return Ok(origin.get(self.hidden..).unwrap_or(origin).to_owned());
+        if !name.starts_with(RETRY_PREFIX) {
+            return Ok(self.plain_topic().to_owned());
         }
-        Ok(self.plain_topic().to_owned())
+        let record = self.record(py)?;
+        let origin = record.properties.get(names::RETRY_TOPIC).unwrap_or(name);
+        // What was popped before its group was switched to pulls has no property with its topic.
+        match self.popped_from(origin) {
+            None if origin == name => Ok(name.to_owned()),
+            popped => {
+                let origin = popped.unwrap_or(origin);
+                Ok(origin.get(self.hidden..).unwrap_or(origin).to_owned())
+            }
+        }
     }
 
     #[getter]
@@ -252,7 +270,7 @@ impl PyReceived {
     }
 }
 
-/// All messages of a poll, in order.
+/// All messages of a pull response, in order.
 pub(crate) fn to_list<'py>(
     py: Python<'py>,
     taken: Vec<Messages>,
@@ -270,6 +288,7 @@ pub(crate) fn to_list<'py>(
                     chunk,
                     index,
                     hidden,
+                    group: options.group.len(),
                     tries,
                 },
             )?)?;
@@ -279,7 +298,7 @@ pub(crate) fn to_list<'py>(
 }
 
 fn hidden(chunk: &Chunk, options: &ClientOptions) -> usize {
-    // What comes by a retry topic is shown with the topic that it was sent to, which is in the namespace.
+    // A redelivered message is shown with its original topic, which is in the namespace.
     if chunk.queue.topic.starts_with(RETRY_PREFIX) && !options.namespace.is_empty() {
         return options.namespace.len() + 1;
     }

@@ -1,7 +1,7 @@
-//! Queue selection, latency fault tolerance, filters and allocation, usable alone: `pyrmq.routing`.
+//! Queue selection, latency fault tolerance, filters and queue allocation, usable on their own as `pyrmq.routing`.
 #![allow(
     clippy::needless_pass_by_value,
-    reason = "pyo3 makes the lists for the call, and hands them over"
+    reason = "pyo3 creates the lists for the call and passes them by value"
 )]
 
 use crate::errors::Error;
@@ -14,7 +14,7 @@ use pyrmq_routing::fault::{LatencyFaultTolerance, OnBroker, Schedule};
 use pyrmq_routing::filter::Filter;
 use pyrmq_routing::select::{self, QueueSelector};
 
-/// A queue of Python's: broker name and number.
+/// A queue from Python: broker name and queue id.
 struct Named {
     broker: String,
     place: usize,
@@ -42,7 +42,7 @@ impl PyQueueSelector {
         }
     }
 
-    /// The place of the chosen queue among `brokers`, the broker names of the queues; `None` without queues.
+    /// The index of the chosen queue in `brokers`, the broker names of the queues; `None` if there are none.
     #[pyo3(signature = (brokers, last_broker=None, faults=None, now_ms=0))]
     fn select(
         &self,
@@ -66,7 +66,7 @@ impl PyQueueSelector {
     }
 }
 
-/// Which brokers were slow or failed.
+/// Which brokers were slow or unreachable.
 #[pyclass(frozen, name = "LatencyFaultTolerance", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyLatencyFaultTolerance {
@@ -80,8 +80,9 @@ impl PyLatencyFaultTolerance {
     fn new(schedule: Option<Vec<(u64, u64)>>) -> PyResult<Self> {
         let schedule = match schedule {
             None => Schedule::default(),
-            Some(rows) => Schedule::new(&rows)
-                .ok_or_else(|| PyValueError::new_err(format!("latencies of a schedule ascend: {rows:?}")))?,
+            Some(rows) => Schedule::new(&rows).ok_or_else(|| {
+                PyValueError::new_err(format!("a schedule's latencies must ascend: {rows:?}"))
+            })?,
         };
         Ok(Self {
             faults: LatencyFaultTolerance::new(schedule),
@@ -104,14 +105,14 @@ impl PyLatencyFaultTolerance {
         self.faults.remove(broker);
     }
 
-    /// (latency ms, left out until ms, reachable), or `None` for a broker never heard of.
+    /// (latency in ms, avoided until ms, reachable); `None` for an unknown broker.
     fn get(&self, broker: &str) -> Option<(u64, i64, bool)> {
         let fault = self.faults.get(broker)?;
         Some((fault.latency_ms, fault.until_ms, fault.reachable))
     }
 }
 
-/// The place of a key among `count` queues, as Apache's hash selector computes it.
+/// The index of a key's queue among `count` queues, as Apache's hash selector computes it.
 #[pyfunction]
 fn queue_by_hash(key: &str, count: usize) -> Option<usize> {
     select::by_hash(key, count)
@@ -134,7 +135,7 @@ pub(crate) struct PyFilter {
 impl PyFilter {
     #[new]
     fn new(py: Python<'_>, expression: &Bound<'_, PyString>) -> PyResult<Self> {
-        // No message can hold a lone surrogate: replacement characters stand for it.
+        // No message can contain a lone surrogate, so it becomes a replacement character.
         let text = expression.to_string_lossy();
         match Filter::compile(&text) {
             Ok(filter) => Ok(Self { filter }),
@@ -142,12 +143,12 @@ impl PyFilter {
         }
     }
 
-    /// The properties that it names.
+    /// The properties that the filter names.
     fn names(&self) -> Vec<&str> {
         self.filter.names().iter().map(|name| &**name).collect()
     }
 
-    /// Its value for the values of `names()`, in their order.
+    /// Evaluates the filter for the values of `names()`, in their order.
     fn evaluate(&self, py: Python<'_>, values: Vec<Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
         let texts = self.texts(&values)?;
         self.filter
@@ -162,7 +163,7 @@ impl PyFilter {
             })
     }
 
-    /// True when `evaluate` gives true; what cannot be compared does not match.
+    /// Whether `evaluate` returns true. Values that cannot be compared do not match.
     fn matches(&self, values: Vec<Bound<'_, PyAny>>) -> PyResult<bool> {
         let texts = self.texts(&values)?;
         Ok(self.filter.evaluate_with(|slot| texts.get(slot)?.as_deref()) == Ok(Some(true)))
@@ -184,7 +185,7 @@ impl PyFilter {
     }
 }
 
-/// The client's place in the group, as all strategies need it.
+/// The client's index in the group, which all strategies need.
 fn place(py: Python<'_>, client: &str, queues: usize, clients: &[PyBackedStr]) -> PyResult<Option<usize>> {
     allocate::check(client, queues, clients).map_err(|error| refused(py, error))
 }
@@ -193,7 +194,7 @@ fn refused(py: Python<'_>, error: AllocateError) -> PyErr {
     Error::Allocate(error).into_py(py)
 }
 
-/// The places of the client's queues among `queues`, in blocks.
+/// The indexes in `queues` of the client's queues: a contiguous block.
 #[pyfunction]
 fn allocate_average(
     py: Python<'_>,
@@ -206,7 +207,7 @@ fn allocate_average(
     Ok(mine.into_iter().flatten().collect())
 }
 
-/// The places of the client's queues among `queues`, in turn.
+/// The indexes in `queues` of the client's queues: every n-th, for n clients.
 #[pyfunction]
 fn allocate_average_by_circle(
     py: Python<'_>,
@@ -219,7 +220,7 @@ fn allocate_average_by_circle(
     Ok(mine.into_iter().flatten().collect())
 }
 
-/// The places of the client's queues on the ring; `queues` are topic, broker name and queue id.
+/// The indexes of the client's queues on the hash ring; `queues` are topic, broker name and queue id.
 #[pyfunction]
 fn allocate_consistent_hash(
     py: Python<'_>,
@@ -242,7 +243,7 @@ fn allocate_consistent_hash(
     allocate::consistent_hash(&queues, &clients, client, virtual_nodes).map_err(|error| refused(py, error))
 }
 
-/// The places of the client's queues among those of brokers in `rooms`; `brokers` has the broker name of each queue.
+/// The indexes of the client's queues among those whose broker is in `rooms`; `brokers` names each queue's broker.
 #[pyfunction]
 fn allocate_machine_room(
     py: Python<'_>,
@@ -256,7 +257,7 @@ fn allocate_machine_room(
     Ok(mine.unwrap_or_default())
 }
 
-/// What the client shares with whom: places of queues, and places of the clients that share them.
+/// Groups of queues, as indexes, with the clients that share each group.
 #[pyfunction]
 fn allocate_nearby(
     py: Python<'_>,

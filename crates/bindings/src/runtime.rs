@@ -1,18 +1,19 @@
 //! One tokio runtime per process, started by the first call that needs it.
 //!
-//! A runtime's threads do not survive a fork, so a runtime belongs to the process id that built it. A forked child
-//! builds its own on first need; what its parent opened is refused by [`Owner::check`] with a clear error. The
-//! parent's runtime is never dropped in the child (its threads are not there to be joined), and no lock is held while
-//! it is looked up (a lock that another thread held during the fork would stay locked for ever).
+//! A runtime's threads do not survive a fork, so a runtime belongs to the process that built it. A forked child builds
+//! its own when it needs one; [`Owner::check`] refuses handles that its parent opened. The child never drops the
+//! parent's runtime, whose threads it cannot join, and takes no lock to look the runtime up: a lock that another thread
+//! held during the fork would stay locked forever.
 
 use crate::errors::Error;
+use pyo3::{PyResult, Python};
 use pyrmq_client::session::connections::Connections;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use tokio::runtime::{Builder, Runtime};
 
-/// A runtime, the process that it belongs to, and the connections of that process's clients. Lives until the process
+/// A runtime, the process that it belongs to, and the connections of that process's clients. It lives until the process
 /// ends.
 struct Entry {
     pid: u32,
@@ -22,7 +23,7 @@ struct Entry {
 
 static CURRENT: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Worker threads: enough for a server beside a client in one process, few enough for a notebook.
+/// Number of worker threads: enough for a server beside a client in one process, few enough for a notebook.
 fn worker_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
 }
@@ -81,8 +82,8 @@ fn discard(entry: *mut Entry) {
     drop(unsafe { Box::from_raw(entry) });
 }
 
-/// How often this process and its ancestors have forked, as far back as handles go. Asking for the process id costs a
-/// system call, which a handle that is asked for each message cannot afford.
+/// How often this process and its ancestors have forked since the first handle. Handles compare it instead of the
+/// process id, which costs a system call: they are checked for every message.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
@@ -110,7 +111,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// This process, for a handle that is called `what` in error texts.
+    /// The current process, for a handle that error texts call `what`.
     pub(crate) fn new(what: &'static str) -> Self {
         count_forks();
         Self {
@@ -120,7 +121,7 @@ impl Owner {
         }
     }
 
-    /// Refuses in a forked child.
+    /// An error in a forked child.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_here() {
             return Ok(());
@@ -132,7 +133,12 @@ impl Owner {
         })
     }
 
-    /// True in the process that opened the handle: only there may it be closed or waited for.
+    /// Raises the error of [`Self::check`].
+    pub(crate) fn check_in(self, py: Python<'_>) -> PyResult<()> {
+        self.check().map_err(|error| error.into_py(py))
+    }
+
+    /// True in the process that opened the handle. Only there may it be closed or waited for.
     pub(crate) fn is_here(self) -> bool {
         self.forks == FORKS.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong: with the broker itself ([`BrokerError`]) and with one request ([`Refusal`]).
+//! Errors of the broker itself ([`BrokerError`]) and of one request ([`Refusal`]).
 
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::NetError;
@@ -6,17 +6,17 @@ use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::StoreError;
 use thiserror::Error;
 
-/// A reason why a broker does not start or stop as asked.
+/// Why a broker could not start, stop or change its options.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// Options did not change, since a file could not be written.
+    /// The options did not change, since a file could not be written.
     #[error("the options stay as they are: {reason}")]
     NotChanged {
         /// What happened.
         reason: String,
     },
-    /// A configuration value that cannot be: the caller's fault.
+    /// An invalid configuration value: the caller's fault.
     #[error("wrong value of {key}: `{value}`, allowed is {range}")]
     Option {
         /// Apache's key.
@@ -26,7 +26,7 @@ pub enum BrokerError {
         /// What is allowed.
         range: String,
     },
-    /// The port cannot be listened on, or an option of the transport is wrong.
+    /// The port cannot be listened on, or a transport option is wrong.
     #[error(transparent)]
     Net(#[from] NetError),
     /// The store does not open, or fails.
@@ -34,19 +34,19 @@ pub enum BrokerError {
     Store(#[from] StoreError),
 }
 
-/// A request that is refused, with the code and the remark of the answer.
+/// A refused request, with the code and the remark of the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Response code.
     pub code: i32,
-    /// For the person who reads the client's log.
+    /// The remark, for the reader of the client's log.
     pub remark: String,
-    /// What kind of closed door it is, for pulls (Apache `ForbiddenType`).
+    /// The kind of refusal, for pulls (Apache `ForbiddenType`).
     pub forbidden_type: Option<&'static str>,
 }
 
 impl Refusal {
-    /// With this code and remark.
+    /// A refusal with this code and remark.
     pub fn new(code: i32, remark: impl Into<String>) -> Self {
         Self {
             code,
@@ -55,17 +55,17 @@ impl Refusal {
         }
     }
 
-    /// A fault inside the broker.
+    /// A failure inside the broker.
     pub fn internal(remark: impl Into<String>) -> Self {
         Self::new(response::SYSTEM_ERROR, remark)
     }
 
-    /// The topic is not there and may not be made.
+    /// The topic does not exist and may not be created.
     pub fn no_topic(topic: &str) -> Self {
         Self::no_topic_in("topic[{}] not exist, apply first please! ", topic)
     }
 
-    /// As [`Self::no_topic`], in the words that Apache has for this request; `{}` stands for the topic.
+    /// Like [`Self::no_topic`], in Apache's words for this request; `{}` stands for the topic.
     pub fn no_topic_in(words: &str, topic: &str) -> Self {
         Self::missing(
             response::TOPIC_NOT_EXIST,
@@ -75,7 +75,8 @@ impl Refusal {
         )
     }
 
-    /// A refusal of a group that is not there, in the words that Apache has for this request; others stay as they are.
+    /// Replaces the remark of a refusal for a missing group by Apache's words for this request; other refusals stay as
+    /// they are.
     #[must_use]
     pub fn with_group_words(self, words: &str, group: &str) -> Self {
         if self.code == response::SUBSCRIPTION_GROUP_NOT_EXIST {
@@ -84,27 +85,27 @@ impl Refusal {
         self
     }
 
-    /// Apache's words, by which people and tools find the cause, then the mend.
+    /// Apache's words first, by which people and tools find the cause, then the fix.
     fn missing(code: i32, words: &str, name: &str, mend: &str) -> Self {
         let name: String = name.chars().take(255).collect();
         Self::new(code, format!("{}{mend}", words.replace("{}", &name)))
     }
 
-    /// The topic or group is not there, and there are as many as are made at their first use.
+    /// The topic or group does not exist, and the limit for automatic creation is reached.
     pub fn limit_reached(name: &str, key: &str, limit: i32) -> Self {
         let name: String = name.chars().take(255).collect();
         Self::new(
             response::TOPIC_NOT_EXIST,
-            format!("{name} does not exist and is not made at its first use: {key} ({limit}) is reached"),
+            format!("{name} does not exist and is not created at its first use: {key} ({limit}) is reached"),
         )
     }
 
-    /// The consumer group is not there and may not be made.
+    /// The consumer group does not exist and may not be created.
     pub fn no_group(group: &str) -> Self {
         Self::no_group_in("subscription group [{}] does not exist, ", group)
     }
 
-    /// As [`Self::no_group`], in the words that Apache has for this request; `{}` stands for the group.
+    /// Like [`Self::no_group`], in Apache's words for this request; `{}` stands for the group.
     pub fn no_group_in(words: &str, group: &str) -> Self {
         Self::missing(
             response::SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -121,7 +122,7 @@ impl Refusal {
         ))
     }
 
-    /// A message that the store did not take (Apache `SendMessageProcessor.handlePutMessageResult`).
+    /// The store did not accept a message (Apache `SendMessageProcessor.handlePutMessageResult`).
     pub fn of_put(error: &StoreError) -> Self {
         let code = match error {
             StoreError::MessageTooLarge { .. }
@@ -140,8 +141,8 @@ impl Refusal {
         Self::new(code, error.to_string())
     }
 
-    /// A message that is stored but not known to be on disk: the next start may find it. The answer says where it lies,
-    /// by which a producer tells it from one that was not stored. A half gets a code after which no producer stores it
+    /// A message is stored but not known to be on disk: the next start may find it. The response gives its position,
+    /// which distinguishes it from a message that was not stored. A half gets a code after which no producer stores it
     /// again elsewhere, where both could be committed.
     pub fn of_flush(error: &StoreError, half: bool) -> Self {
         let code = match error {
@@ -152,7 +153,7 @@ impl Refusal {
         Self::new(code, error.to_string())
     }
 
-    /// The answer that says so.
+    /// The response that carries this refusal.
     pub fn into_response(self) -> Command {
         let response = Command::error(self.code, self.remark);
         match self.forbidden_type {
@@ -169,7 +170,7 @@ impl From<WireError> for Refusal {
     }
 }
 
-/// Whether storing the same message again may work. One that can never be stored must not hold up the others.
+/// Whether storing the same message again may work. A message that can never be stored must not block the others.
 pub(crate) fn may_pass(error: &StoreError) -> bool {
     !matches!(
         error,

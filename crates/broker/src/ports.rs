@@ -1,4 +1,4 @@
-//! Which ports a broker listens on, and which address it tells (Apache `BrokerController`, `NetworkUtil`).
+//! The ports that a broker listens on, and the address that it announces (Apache `BrokerController`, `NetworkUtil`).
 //!
 //! ```text
 //! listenPort      everything
@@ -7,28 +7,28 @@
 
 use crate::error::BrokerError;
 use crate::options::Options;
-use pyrmq_remoting::net::{Events, NetError, Server, ServerOptions, Table};
+use pyrmq_remoting::net::{Events, NetError, Security, Server, ServerOptions, Table};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tries to find two free ports at the right distance.
+/// Attempts to find two free ports at the right distance.
 const PORT_TRIES: usize = 32;
 /// The fast port is this far below the main one (Apache `MixAll.brokerVIPChannel`).
 const FAST_DISTANCE: u16 = 2;
-/// Longest drain of a port; [`Broker::stop`] ends it earlier.
+/// Maximum drain of a port; `Broker::stop` ends it earlier.
 const DRAIN: Duration = Duration::from_hours(1);
 
-/// Bytes of frames of which the rest has not come yet, for each port: some thirty of the largest messages that are
-/// usual.
+/// Maximum bytes of incomplete frames on each port: some thirty of the largest usual messages.
 const UNFINISHED: usize = 128 << 20;
 
-/// Opens both ports. Port 0: a free one whose neighbour two below is free too; failing that, no fast port.
+/// Opens both ports. Port 0 picks a free port whose second port below is free, too; if none is found, there is no fast
+/// port.
 pub(crate) fn listen(
     options: &Options,
     main: &Arc<Table>,
     fast: &Arc<Table>,
-    events: &Arc<dyn Events>,
+    (events, security): (&Arc<dyn Events>, &Security),
 ) -> Result<(Server, Option<Server>), NetError> {
     let ip = options.bind_ip();
     let bind = |port: u16, table: &Arc<Table>| {
@@ -37,7 +37,8 @@ pub(crate) fn listen(
             unfinished_total_bytes: UNFINISHED,
             ..ServerOptions::default()
         };
-        Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone())
+        let server = Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone());
+        server.map(|server| server.secured(security))
     };
     let port = u16::try_from(options.listen_port).unwrap_or_default();
     if port != 0 {
@@ -59,8 +60,8 @@ pub(crate) fn listen(
     Ok((found, None))
 }
 
-/// The address for clients: as told, or the one by which this machine would reach others. A name is told as a name;
-/// records carry its address.
+/// The address for clients: the configured one, or the one from which this machine would reach others. A host name is
+/// announced as a name, but records contain its address.
 pub(crate) fn advertised(options: &Options, port: u16) -> Result<(SocketAddr, String), BrokerError> {
     let told = options.broker_ip1.trim();
     if let Ok(ip) = told.parse::<IpAddr>() {

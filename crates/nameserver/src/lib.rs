@@ -17,3 +17,4 @@ pub use pyrmq_remoting::meter::Latency;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub use server::{Health, NameServer};
+pub use state::LostBroker;

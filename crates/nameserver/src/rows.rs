@@ -90,7 +90,7 @@ const CONTROLLER: &[i32] = &[
     request::CONTROLLER_APPLY_BROKER_ID,
 ];
 const NO_CONTROLLER: &str = "this name server has no controller inside";
-const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
+const NO_PYTHON: &str = "the Python part that serves it does not run here";
 
 /// Every row of the name server, by code. A code without a row is answered REQUEST_CODE_NOT_SUPPORTED.
 pub fn rows() -> Vec<RowInfo> {

@@ -4,7 +4,7 @@
 use crate::error::NameServerError;
 use crate::notify::Notifier;
 use crate::options::Options;
-use crate::state::State;
+use crate::state::{LostBroker, State};
 use crate::{registration_thread, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::meter::Latency;
@@ -80,7 +80,7 @@ impl NameServer {
             table.checked_by(check.clone());
         }
         let table = Arc::new(table);
-        let server = Server::bind(address, transport, table, state.clone())?;
+        let server = Server::bind(address, transport, table, state.clone())?.secured(security);
         let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),
         })?;
@@ -130,6 +130,11 @@ impl NameServer {
             topics,
             connections: self.stats.snapshot().connections,
         }
+    }
+
+    /// The newest brokers that ended without unregistering, oldest first; some may have come back.
+    pub fn lost_brokers(&self) -> Vec<LostBroker> {
+        self.state.lost_brokers()
     }
 
     /// Returns the counters by name.

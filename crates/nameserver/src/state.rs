@@ -7,7 +7,7 @@ use pyrmq_remoting::meter::{Latency, Meter};
 use pyrmq_remoting::net::{CloseReason, Events, Peer};
 use pyrmq_remoting::sync::{lock, read, write};
 use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
@@ -25,6 +25,22 @@ pub(crate) struct Counters {
     pub(crate) expired: AtomicU64,
     pub(crate) notices: AtomicU64,
 }
+
+/// A broker that ended without unregistering.
+#[derive(Debug, Clone)]
+pub struct LostBroker {
+    /// Its name.
+    pub name: String,
+    /// Its cluster.
+    pub cluster: String,
+    /// Where it was.
+    pub address: String,
+    /// When it was removed, ms since the name server's start.
+    pub at_ms: i64,
+}
+
+/// Lost brokers that are remembered: the newest.
+const MAX_LOST: usize = 64;
 
 macro_rules! meters {
     ($($name:ident),*) => {
@@ -59,6 +75,8 @@ pub(crate) struct State {
     options: RwLock<Options>,
     // Guards the connections that brokers registered on: an expired broker's connection is closed.
     peers: Mutex<HashMap<u64, Peer>>,
+    // Guards the brokers that ended without unregistering, oldest first; for operators.
+    lost: Mutex<VecDeque<LostBroker>>,
     started: Instant,
     pub(crate) notifier: Notifier,
     pub(crate) counters: Counters,
@@ -72,6 +90,7 @@ impl State {
             queue: RegistrationQueue::default(),
             options: RwLock::new(options),
             peers: Mutex::default(),
+            lost: Mutex::default(),
             started: Instant::now(),
             notifier,
             counters: Counters::default(),
@@ -127,11 +146,11 @@ impl State {
                 RemovalReason::Expired(_) => (&self.counters.expired, "it was silent for too long"),
             };
             counter.fetch_add(removed_brokers.len() as u64, Ordering::Relaxed);
-            report(
-                removed_brokers,
-                why,
-                matches!(reason, RemovalReason::Unregister { .. }),
-            );
+            let expected = matches!(reason, RemovalReason::Unregister { .. });
+            report(removed_brokers, why, expected);
+            if !expected {
+                self.remember_lost(removed_brokers);
+            }
             if matches!(reason, RemovalReason::Expired(_)) {
                 self.close_connections(removed_brokers);
             }
@@ -141,6 +160,27 @@ impl State {
                 self.notify(notice);
             }
         }
+    }
+
+    fn remember_lost(&self, removed_brokers: &[RemovedBroker]) {
+        let at_ms = self.now_ms();
+        let mut lost = lock(&self.lost);
+        for removed in removed_brokers {
+            lost.retain(|one| one.address != removed.broker.address);
+            lost.push_back(LostBroker {
+                name: removed.name.clone(),
+                cluster: removed.broker.cluster.clone(),
+                address: removed.broker.address.clone(),
+                at_ms,
+            });
+        }
+        let excess = lost.len().saturating_sub(MAX_LOST);
+        lost.drain(..excess);
+    }
+
+    /// The newest brokers that ended without unregistering, oldest first; some may have come back.
+    pub(crate) fn lost_brokers(&self) -> Vec<LostBroker> {
+        lock(&self.lost).iter().cloned().collect()
     }
 
     /// Closes the connections of expired brokers. The close removes other brokers that had registered on them.

@@ -371,7 +371,7 @@ async fn python_rows_go_to_the_queue_and_without_python_say_so() {
         response::TOPIC_NOT_EXIST
     );
     for (code, why) in [
-        (request::PUT_KV_CONFIG, "Python side"),
+        (request::PUT_KV_CONFIG, "Python part"),
         (request::CONTROLLER_ELECT_MASTER, "no controller"),
         (request::SEND_MESSAGE, "not supported"),
     ] {

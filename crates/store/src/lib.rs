@@ -40,7 +40,6 @@ pub use append::batch::AppendBatch;
 pub use delay::{DEFAULT_LEVELS, parse_levels};
 pub use error::{BusyReason, StoreError};
 pub use fs::{Fs, RealFs};
-pub use group_commit::DurableCallback;
 pub use index::query::{KeyKind, KeyQuery};
 pub use live::Live;
 pub use log::nul_records::looks_torn;

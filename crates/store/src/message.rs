@@ -1,7 +1,8 @@
-//! What goes into the store, and what it calls back.
+//! Messages to store, and the callbacks of the store.
 
 use crate::error::StoreError;
 use crate::group_commit::BoxedCallback;
+use crate::sync::Completion;
 use std::net::SocketAddr;
 
 /// One message to store. Everything is borrowed; the caller has checked the topic against its table.
@@ -21,9 +22,9 @@ pub struct Message<'a> {
     pub born_host: SocketAddr,
     /// The broker's advertised address.
     pub store_host: SocketAddr,
-    /// How often it came back from consumers.
+    /// How often consumers sent it back.
     pub reconsume_times: i32,
-    /// Where the prepared message of a transaction stands.
+    /// Position of a transaction's prepared message.
     pub prepared_transaction_offset: i64,
     /// The body, compressed if the sys flag says so.
     pub body: &'a [u8],
@@ -80,7 +81,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The message that item makes with what the batch shares.
+    /// The message of an item, with the values that the batch shares.
     pub fn message(&self, item: &BatchItem<'a>) -> Message<'a> {
         Message {
             topic: self.topic,
@@ -102,7 +103,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Where a message, or the first one of a batch, went. It is in the page cache; see `Store::when_durable` for more.
+/// Where a message, or the first one of a batch, was stored. It is in the page cache; see `Store::when_durable` for
+/// more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stored {
     /// Position of the (first) record in the commit log.
@@ -154,18 +156,10 @@ pub struct Arrival<'a> {
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
-/// Called with the outcome of a put of an append batch: a closure, or what has a memory of its own already.
-pub trait OnStored: Send {
-    /// Where the message went, or why not. To wait until everything before a position is durable, return that position
-    /// and a callback: as [`crate::Store::when_durable`], when the batch is committed, or later.
-    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)>;
-}
-
-impl<F: FnOnce(Result<Stored, StoreError>) -> Option<(i64, OnDurable)> + Send> OnStored for F {
-    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        self(stored)
-    }
-}
+/// Called with the outcome of a put of an append batch: where the message went, or why not. To wait until everything
+/// before a position is durable, it returns that position and a callback: as [`crate::Store::when_durable`], when the
+/// batch is committed, or later.
+pub type OnStored = dyn Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>>;
 
 /// Called while an inline fsync is slow.
 pub type OnSlowFlush = dyn Fn() + Send + Sync;

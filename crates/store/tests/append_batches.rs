@@ -57,7 +57,7 @@ fn waiting(puts: &mut AppendBatch) -> Receiver<Result<(), StoreError>> {
 }
 
 /// Records the outcome of a put.
-fn note(stories: &Stories) -> Box<dyn OnStored> {
+fn note(stories: &Stories) -> Box<OnStored> {
     let stories = Arc::clone(stories);
     Box::new(move |stored| {
         stories.lock().unwrap().push(stored);

@@ -21,6 +21,7 @@ mod sync {
     pub(crate) use crate::wakeup;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use pyrmq_remoting::sync::Completion;
     use std::time::Duration;
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! A list of outcomes by token, for a thread or an event loop.
+//! A list of outcomes by token, read by a thread or an event loop.
 
 use crate::completion::collector::{BatchPart, Unsent, batch_list};
 use crate::completion::pipe_signal::PipeSignal;
@@ -14,31 +14,31 @@ use pyrmq_remoting::sync::{lock, wait_while};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A queue as it comes from Python and goes there: topic, broker name, queue number.
+/// A queue as Python passes it: topic, broker name, queue id.
 pub(crate) type QueueRef = (String, String, i32);
 
-/// What a call that runs without a waiting thread gives.
+/// The result of a call that runs without a waiting thread.
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// Nothing but that it was done.
+    /// The call was done; it has no result.
     Done,
-    /// Yes or no.
+    /// A truth value.
     Truth(bool),
-    /// A message's result.
+    /// The result of one message.
     Sent(SendResult),
-    /// The frames of a batch call.
+    /// The outcomes of a batch call's frames.
     Batch(Vec<BatchPart>, Unsent),
     /// Offsets of queues.
     Offsets(Vec<i64>),
     /// Queues.
     QueueRefs(Vec<QueueRef>),
-    /// An id.
+    /// A text, such as a message id.
     Text(String),
-    /// What became of each message that was acknowledged.
+    /// The outcome of each acknowledgement.
     Acknowledged(Vec<Result<(), ClientError>>),
 }
 
-/// A list of outcomes for a thread or an event loop.
+/// A list of outcomes, read by a thread or an event loop.
 #[pyclass(frozen, name = "CompletionList", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct CompletionList {
@@ -48,13 +48,13 @@ pub(crate) struct CompletionList {
 
 #[derive(Debug, Default)]
 pub(crate) struct SharedCompletions {
-    // Guards what waits to be taken.
+    // Guards the outcomes that were not taken yet.
     state: Mutex<State>,
     ready: Condvar,
     pipe_signal: Option<PipeSignal>,
 }
 
-/// What became of the call with this token.
+/// A call's token and its outcome.
 type Reply = (u64, Result<Value, ClientError>);
 
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl SharedCompletions {
         }
     }
 
-    /// What is there within the slice, and whether more may come.
+    /// Takes what arrives within the slice. The flag says whether more may come.
     fn wait(&self, slice: Duration) -> (Vec<Reply>, bool) {
         let state = self.state();
         let mut state = wait_while(&self.ready, state, slice, |state| {
@@ -96,7 +96,7 @@ impl CompletionList {
         self.shared.clone()
     }
 
-    /// Runs a call on the runtime; its outcome comes to this list under `token`.
+    /// Runs a call on the runtime and adds its outcome to this list under `token`.
     pub(crate) fn run(
         &self,
         py: Python<'_>,
@@ -105,7 +105,7 @@ impl CompletionList {
     ) -> PyResult<()> {
         let runtime = runtime::current().map_err(|error| error.into_py(py))?;
         let shared = self.shared();
-        // Nobody waits for the task: its outcome is its end.
+        // Nobody joins the task: it reports its outcome itself.
         drop(runtime.spawn(async move { shared.push(token, call.await) }));
         Ok(())
     }
@@ -113,7 +113,7 @@ impl CompletionList {
 
 #[pymethods]
 impl CompletionList {
-    /// With `descriptor`, an event loop waits on `fileno()`; without, a thread waits in `wait`.
+    /// With `descriptor`, an event loop waits for `fileno()`; without, a thread calls `wait`.
     #[new]
     fn new(py: Python<'_>, descriptor: bool) -> PyResult<Self> {
         let pipe_signal = descriptor.then(PipeSignal::new).transpose();
@@ -126,14 +126,14 @@ impl CompletionList {
         })
     }
 
-    /// The descriptor that is readable while something is in the list; -1 without one.
+    /// The file descriptor that is readable while the list is not empty; -1 without one.
     fn fileno(&self) -> i32 {
         self.shared.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
-    /// Takes what is there: (token, result or exception, None when it succeeded).
+    /// Takes what is there: (token, result or exception), with None for a call that succeeded without a result.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.owner.check().map_err(|error| error.into_py(py))?;
+        self.owner.check_in(py)?;
         if let Some(pipe_signal) = &self.shared.pipe_signal {
             pipe_signal.reset();
         }
@@ -141,9 +141,9 @@ impl CompletionList {
         to_list(py, taken)
     }
 
-    /// Takes what is there within the time, perhaps nothing. `None`: closed, and nothing is left.
+    /// Takes what arrives within the time, which may be nothing. `None`: the list is closed and empty.
     fn wait<'py>(&self, py: Python<'py>, timeout_ms: u64) -> PyResult<Option<Bound<'py, PyList>>> {
-        self.owner.check().map_err(|error| error.into_py(py))?;
+        self.owner.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let (taken, open) = enter::wait(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -156,7 +156,7 @@ impl CompletionList {
         to_list(py, taken).map(Some)
     }
 
-    /// Ends `wait`.
+    /// Ends `wait` once the list is empty.
     fn close(&self) {
         self.shared.state().closed = true;
         self.shared.ready.notify_all();
@@ -178,7 +178,7 @@ fn to_list(py: Python<'_>, taken: Vec<Reply>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-/// None for each that was done, else the exception.
+/// For each message None if it was acknowledged, else the exception.
 pub(crate) fn errors_of(
     py: Python<'_>,
     outcomes: Vec<Result<(), ClientError>>,

@@ -9,22 +9,22 @@ use pyrmq_client::producer::{SendResult, SendStatus};
 use pyrmq_remoting::message::Durability;
 use std::sync::Arc;
 
-/// One message's share of an outcome. Texts are cut out of the frame's when they are asked for.
+/// One message's share of a frame's outcome. Its strings are created when they are read.
 #[pyclass(frozen, name = "SendResult", module = "pyrmq.message")]
 #[derive(Debug)]
 pub(crate) struct PySendResult {
     frame: Arc<SendResult>,
-    // `None`: a message of its own; else its place in the batch.
+    // The message's index in its batch; `None` for a message that was sent alone.
     item: Option<u32>,
 }
 
 impl PySendResult {
-    /// `item`: its place, when the frame is a batch.
+    /// `item`: the message's index, when the frame is a batch.
     pub(crate) fn of(frame: Arc<SendResult>, item: Option<u32>) -> Self {
         Self { frame, item }
     }
 
-    /// What two results are compared by.
+    /// The values by which two results are compared.
     fn parts(&self) -> impl PartialEq + '_ {
         let frame = &*self.frame;
         (
@@ -101,13 +101,13 @@ impl PySendResult {
         self.frame.may_be_duplicate
     }
 
-    /// The attempts that failed before.
+    /// The attempts that failed before this one succeeded.
     #[getter]
     fn failed_attempts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         attempts_of(py, &self.frame.failed_attempts)
     }
 
-    /// What pickles and copies it: the function that makes it again, and that function's arguments.
+    /// For pickling and copying: the function that rebuilds the result, and its arguments.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Parts)> {
         let frame = &*self.frame;
         let failed_attempts = frame.failed_attempts.iter();
@@ -188,7 +188,7 @@ impl PySendResult {
     }
 }
 
-/// A result as it is pickled: place, ids, how it was stored, and the attempts before.
+/// A pickled result: where it is stored, its ids, its status, and the failed attempts.
 type Parts = (
     (String, String, String, i32, i64),
     (String, String, Option<String>, Option<String>),
@@ -196,7 +196,7 @@ type Parts = (
     Vec<AttemptParts>,
 );
 
-/// A failed attempt as it is pickled.
+/// A pickled failed attempt.
 type AttemptParts = (u32, String, i32, u64, u64, String, bool);
 
 fn unmade(attempt: &Attempt) -> AttemptParts {
@@ -211,7 +211,7 @@ fn unmade(attempt: &Attempt) -> AttemptParts {
     )
 }
 
-/// Makes a result again from what `SendResult.__reduce__` gave.
+/// Rebuilds a result from the arguments that `SendResult.__reduce__` returned.
 #[pyfunction]
 fn remade_result(
     place: (String, String, String, i32, i64),
@@ -223,7 +223,7 @@ fn remade_result(
     let (message_id, offset_message_id, transaction_id, recall_handle) = ids;
     let (attempts, durability, may_be_duplicate) = stored;
     let status = SendStatus::from_name(&status)
-        .ok_or_else(|| PyValueError::new_err(format!("{status:?} is no status of a send")))?;
+        .ok_or_else(|| PyValueError::new_err(format!("{status:?} is not the status of a send")))?;
     let attempt = |(number, broker, queue_id, began_ms, took_ms, cause, may_exist): AttemptParts| Attempt {
         number,
         broker: broker.into(),

@@ -1,4 +1,4 @@
-//! Messages that leave together, as Python drives them: `produce`, its callbacks, and the futures of async sends.
+//! The accumulator as Python uses it: `produce` and its callbacks, and the futures of async sends.
 //!
 //! ```text
 //! Python thread   produce -> back pressure -> partition queue          one lock, one copy of the body
@@ -6,8 +6,9 @@
 //! Python thread   poll, flush, or produce when it must wait -> callbacks
 //! futures' thread serve -> set_result          event loop: descriptor readable -> serve -> set_result
 //! ```
-//! Nothing of Python is touched off its threads: a callback or future travels as a completion. A message counts as on
-//! its way until its callback has run or its future is done, so reports that nobody fetches are bounded, too.
+//! Python objects are touched only on Python's threads: elsewhere a callback or future travels as a completion. A
+//! message counts as in flight until its callback has run or its future is done, so outcomes that nobody fetches are
+//! bounded, too.
 
 #![expect(
     clippy::needless_pass_by_value,
@@ -50,14 +51,14 @@ pub(crate) struct PyAccumulator {
 
 impl PyAccumulator {
     pub(super) fn core(&self) -> &Arc<Accumulator<Completion>> {
-        // Only dropping takes it out.
+        // Only `drop` takes it out.
         self.core
             .as_ref()
             .unwrap_or_else(|| unreachable!("used while it is dropped"))
     }
 
     pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
+        self.owner.check_in(py)
     }
 
     fn plan<'a, 'py>(
@@ -86,7 +87,7 @@ impl PyAccumulator {
         }
     }
 
-    /// Where the rows of a table go, in the process that made this.
+    /// Where the rows of a table go. An error in a forked child.
     pub(crate) fn way_of_table(&self, py: Python<'_>) -> PyResult<Way<'_>> {
         self.check(py)?;
         Ok(self.way())
@@ -103,8 +104,8 @@ impl PyAccumulator {
 
 #[pymethods]
 impl PyAccumulator {
-    /// `descriptor`: futures are an event loop's, which waits on `fileno()`. `on_error(exception)` is called with what
-    /// callbacks raise.
+    /// `descriptor`: the futures belong to an event loop, which waits for `fileno()`. `on_error(exception)` is called
+    /// with exceptions from callbacks.
     #[new]
     fn new(
         py: Python<'_>,
@@ -140,7 +141,7 @@ impl PyAccumulator {
         })
     }
 
-    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits.
+    /// Accepts a message. `poll`, `flush` or a `produce` that waits calls `on_delivery(error, result)`.
     #[pyo3(name = "produce")]
     fn produce_options<'py>(
         &self,
@@ -155,7 +156,7 @@ impl PyAccumulator {
         self.produce(py, topic, body, on_delivery, wait, &args)
     }
 
-    /// Takes a message whose outcome completes a future of `concurrent.futures`.
+    /// Accepts a message whose outcome completes a `concurrent.futures.Future`.
     fn send<'py>(
         &self,
         py: Python<'py>,
@@ -177,8 +178,8 @@ impl PyAccumulator {
             .map(drop)
     }
 
-    /// Takes a message from an event loop without waiting; its future. `eager`: somebody waits for it; it leaves with
-    /// what the tasks that run now send.
+    /// Accepts a message from an event loop without waiting and returns its future. `eager`: a task awaits it, so it is
+    /// sent with the messages of the tasks that run in this pass of the loop.
     fn offer<'py>(
         slf: &Bound<'py, Self>,
         soon: Py<CallbackQueue>,
@@ -205,7 +206,7 @@ impl PyAccumulator {
         Ok(future)
     }
 
-    /// Sends and waits for the outcome, in its turn among the messages of the same queue.
+    /// Sends a message behind earlier ones of its queue, and waits for the outcome.
     fn send_and_wait<'py>(
         &self,
         py: Python<'py>,
@@ -230,8 +231,8 @@ impl PyAccumulator {
         }
     }
 
-    /// Sends many messages of one topic and waits for all outcomes: a list with a result or an exception for each, and
-    /// the exception that the call ended by, when it ended early.
+    /// Sends many messages of one topic and waits for all outcomes. Returns a list with a result or an exception for
+    /// each, and the exception that ended the call early, if one did.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_batch<'py>(
         &self,
@@ -249,7 +250,7 @@ impl PyAccumulator {
         batch::send(&self.way(), py, messages, &plan)
     }
 
-    /// As `send_batch`, without waiting for the outcomes: they come to `outcomes` as one value under `token`.
+    /// Like `send_batch`, but without waiting: the outcomes go to `outcomes` as one value under `token`.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_batch_to<'py>(
         &self,
@@ -271,45 +272,45 @@ impl PyAccumulator {
         batch::send_then(&self.way(), py, messages, &plan, then)
     }
 
-    /// Topics and queues of which something waits or is on its way.
+    /// The number of topics and queues with waiting or in-flight messages.
     fn partitions(&self) -> usize {
         self.core().partitions()
     }
 
-    /// Runs the callbacks that are due; waits up to `timeout_ms` for the first. How many ran.
+    /// Waits up to `timeout_ms` for the first due callback, runs those that are due, and returns how many ran.
     fn poll(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
         self.check(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         self.calls.poll(py, self.producer.back_pressure(), deadline)
     }
 
-    /// Sends what is gathered, and runs callbacks until nothing is on its way; false when the time passed first.
+    /// Sends the accumulated messages and runs callbacks until nothing is in flight. False: the time passed first.
     fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
         self.core().flush();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        // The outcomes that an event loop has not fetched are there for it: a producer that is dropped does not wait
-        // for them, for it may be the loop's own thread that waits here.
+        // Outcomes that an event loop has yet to fetch do not count: this thread may be the loop's own, so a producer
+        // that is being dropped must not wait for them.
         let apart = || self.completed_for_loop();
         self.calls
             .serve_until_empty(py, self.producer.back_pressure(), apart, deadline)
     }
 
-    /// Sends what is gathered, without waiting.
+    /// Sends the accumulated messages, without waiting.
     fn launch(&self, py: Python<'_>) -> PyResult<()> {
         self.check(py)?;
         self.core().flush();
         Ok(())
     }
 
-    /// Sends what the tasks of an event loop have given since it last waited.
+    /// Sends the messages that an event loop's tasks produced since the loop last waited.
     fn uncork(&self) {
         if self.owner.is_here() {
             self.core().uncork();
         }
     }
 
-    /// Completes futures; waits up to `timeout_ms` for the first. False: closed, and nothing is left.
+    /// Completes futures, after waiting up to `timeout_ms` for the first. False: closed, and nothing is left.
     fn serve_futures(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
         let thread = if let Some(pipe_signal) = &self.futures.pipe_signal {
@@ -333,12 +334,13 @@ impl PyAccumulator {
         Ok(served > 0 || !self.futures.state().closed)
     }
 
-    /// The descriptor that is readable while futures are to be completed; -1 without one.
+    /// The file descriptor that is readable while futures are due; -1 without one.
     fn fileno(&self) -> i32 {
         self.futures.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
-    /// Tells `outcomes` under `token` once `bytes` may be worth another try; `broker`: for a message that goes there.
+    /// Adds an entry under `token` to `outcomes` once `bytes` may fit. `broker`: the broker that the message must go
+    /// to.
     fn capacity_to(&self, outcomes: &CompletionList, token: u64, bytes: usize, broker: Option<&str>) {
         let brokers = candidates(broker);
         let shared = outcomes.shared();
@@ -348,7 +350,7 @@ impl PyAccumulator {
             .notify_when(Condition::Room { bytes, brokers }, listener);
     }
 
-    /// The only broker that a message may go to, where that matters for its room.
+    /// The only broker that a message may go to, if its capacity is limited separately.
     fn only_broker(
         &self,
         topic: &str,
@@ -366,13 +368,14 @@ impl PyAccumulator {
         }
     }
 
-    /// How many messages have room now, at that broker where one is given.
+    /// How many messages fit now; with `broker`, how many to that broker.
     fn free(&self, broker: Option<&str>) -> usize {
         let brokers = candidates(broker);
         self.producer.back_pressure().free(&brokers)
     }
 
-    /// The exception for a send that found no room in that time, at that broker.
+    /// The exception for a send that found no capacity within `waited_ms`; `broker`: the one whose capacity was
+    /// missing.
     fn full(&self, py: Python<'_>, waited_ms: u64, broker: Option<&str>) -> Py<PyAny> {
         let brokers = candidates(broker);
         let full = self
@@ -382,7 +385,7 @@ impl PyAccumulator {
         Error::from(full).into_py(py).into_value(py).into_any()
     }
 
-    /// Tells `outcomes` under `token` once nothing is on its way.
+    /// Adds an entry under `token` to `outcomes` once nothing is in flight.
     fn empty_to(&self, outcomes: &CompletionList, token: u64) {
         let shared = outcomes.shared();
         let listener = Box::new(move || shared.push(token, Ok(Value::Truth(true))));
@@ -391,7 +394,7 @@ impl PyAccumulator {
             .notify_when(Condition::Empty, listener);
     }
 
-    /// Takes nothing more, sends what is gathered.
+    /// Accepts no more messages and sends the accumulated ones.
     fn close(&self) {
         if self.owner.is_here() {
             self.core().close();
@@ -412,7 +415,7 @@ fn candidates(broker: Option<&str>) -> Candidates {
 impl Drop for PyAccumulator {
     fn drop(&mut self) {
         if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork.
+            // Threads of the parent may have held its locks during the fork: dropping it could block forever.
             std::mem::forget(self.core.take());
         }
     }

@@ -1,7 +1,7 @@
-//! What a message has beside topic and body, still Python's, and how arguments of Python's are read.
+//! The options of a message besides topic and body, and how they are read from Python.
 //!
-//! The keyword arguments that describe a message are the same for all verbs. They travel as the dict that Python made
-//! of them and are read here, once. Their types and documentation are those of `pyrmq.message.MessageOptions`.
+//! All verbs take the same keyword arguments for a message. They arrive as a Python dict and are read here, once. Their
+//! types and documentation are those of `pyrmq.message.MessageOptions`.
 
 use crate::errors::Error;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -12,7 +12,7 @@ use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::Properties;
 use pyrmq_remoting::message::java_hash;
 
-/// What a call sends. Not every kind has every option.
+/// The kind of a send. Not every kind accepts every option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One message: `send`, `send_async` and `produce`.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 
 use Kind::{Batch, Half, Oneway, Reply, Request, Send};
 
-/// The kinds of sends by the names that hooks know them by.
+/// The kinds by the names that hooks use.
 const KINDS: [(&str, Kind); 6] = [
     ("send", Send),
     ("batch", Batch),
@@ -37,7 +37,7 @@ const KINDS: [(&str, Kind); 6] = [
     ("half", Half),
 ];
 
-/// Each option of a message, and the kinds of sends that have it.
+/// Each option of a message, and the kinds that accept it.
 const OPTIONS: [(&str, &[Kind]); 9] = [
     ("keys", &[Send, Batch, Oneway, Request, Reply, Half]),
     ("tags", &[Send, Batch, Oneway, Request, Reply, Half]),
@@ -55,7 +55,7 @@ impl Kind {
         let found = KINDS.iter().find(|(known, _)| *known == name);
         found
             .map(|(_, kind)| *kind)
-            .ok_or_else(|| PyTypeError::new_err(format!("nothing is sent as {name:?}")))
+            .ok_or_else(|| PyTypeError::new_err(format!("there is no kind of send named {name:?}")))
     }
 
     fn options(self) -> impl Iterator<Item = &'static str> {
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// The error for an option that does not exist, with the one that was perhaps meant.
+/// The error for an unknown option; it suggests the closest known name.
 fn unexpected(py: Python<'_>, kind: Kind, name: &str) -> PyErr {
     let known: Vec<_> = kind.options().collect();
     let near = PyModule::import(py, "difflib")
@@ -81,7 +81,7 @@ fn unexpected(py: Python<'_>, kind: Kind, name: &str) -> PyErr {
     PyTypeError::new_err(format!("got an unexpected keyword argument '{name}'{hint}"))
 }
 
-/// Raises for an option that this kind of send does not have.
+/// Raises for an option that this kind of send does not accept.
 #[pyfunction]
 fn check_options(kind: &str, options: &Bound<'_, PyDict>) -> PyResult<()> {
     let kind = Kind::of(kind)?;
@@ -94,14 +94,14 @@ fn check_options(kind: &str, options: &Bound<'_, PyDict>) -> PyResult<()> {
     Ok(())
 }
 
-/// The options of a kind of send.
+/// The options that a kind of send accepts.
 #[pyfunction]
 fn option_names(kind: &str) -> PyResult<Vec<&'static str>> {
     Ok(Kind::of(kind)?.options().collect())
 }
 
-/// What a message has beside topic and body, as it comes from Python: from the options of a call, or from the
-/// attributes of a `pyrmq.Message`.
+/// The options of a message as Python gives them: the keyword arguments of a call, or the attributes of a
+/// `pyrmq.Message`.
 #[derive(Default, FromPyObject)]
 pub(crate) struct MessageProperties<'py> {
     pub(crate) keys: Option<Bound<'py, PyAny>>,
@@ -116,7 +116,8 @@ impl<'py> MessageProperties<'py> {
     /// Reads the attributes of a `pyrmq.Message`.
     pub(crate) fn of_message(message: &Bound<'py, PyAny>) -> PyResult<Self> {
         message.extract().map_err(|error: PyErr| {
-            // pyo3 says which attribute it could not read; its cause says what is wrong with the value.
+            // pyo3's error names the attribute that it could not read; the cause of that error says what is wrong with
+            // the value.
             let py = message.py();
             let cause = error
                 .cause(py)
@@ -126,7 +127,7 @@ impl<'py> MessageProperties<'py> {
     }
 }
 
-/// A message's flag, a number of 32 bits.
+/// A message's flag, a signed 32-bit integer.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Flag(pub(crate) i32);
 
@@ -138,7 +139,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Flag {
     }
 }
 
-/// A delay level. One that is too large for 64 bits is the largest, which is refused like any other too large one.
+/// A delay level. A number that does not fit into 64 bits becomes the largest, which is refused like every level that
+/// is too large.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct DelayLevel(pub(crate) i64);
 
@@ -153,7 +155,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DelayLevel {
     }
 }
 
-/// Reads an option of 32 bits; the error names its range.
+/// Reads a 32-bit option. The error names the range.
 fn int32(option: &str, value: &Bound<'_, PyAny>) -> PyResult<i32> {
     let py = value.py();
     value.extract().map_err(|error: PyErr| {
@@ -166,10 +168,10 @@ fn int32(option: &str, value: &Bound<'_, PyAny>) -> PyResult<i32> {
     })
 }
 
-/// The queue that a call names (broker name or empty, number), and the milliseconds that it has left.
+/// The queue that a call names (broker name or empty, queue id), and the milliseconds that are left to the call.
 pub(crate) type QueueAndTime = (Option<(String, i32)>, Option<u64>);
 
-/// The options of a call that sends. The queue stays as Python gave it: to choose one may take a route.
+/// The options of a sending call. The queue remains a Python value, since a selector may need the route.
 #[derive(Default)]
 pub(crate) struct SendArgs<'py> {
     pub(crate) properties: MessageProperties<'py>,
@@ -177,7 +179,7 @@ pub(crate) struct SendArgs<'py> {
 }
 
 impl<'py> SendArgs<'py> {
-    /// Reads the options of a call. A message without any costs nothing here.
+    /// Reads the options of a call. A message without options costs nothing here.
     pub(crate) fn read(kind: Kind, options: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = options.py();
         let mut read = Self::default();
@@ -185,7 +187,7 @@ impl<'py> SendArgs<'py> {
         let message = &mut read.properties;
         for (name, value) in options {
             let name = name.cast::<PyString>()?.to_cow()?;
-            // A plain send has all of them.
+            // A plain send accepts every option, so only other kinds are checked.
             if kind != Send && !kind.has(&name) {
                 return Err(unexpected(py, kind, &name));
             }
@@ -208,7 +210,7 @@ impl<'py> SendArgs<'py> {
     }
 }
 
-/// Extracts one argument; the error names it.
+/// Extracts one argument. The error names it.
 fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py, PyAny>) -> PyResult<T> {
     value.extract().map_err(|error: T::Error| {
         let error: PyErr = error.into();
@@ -221,7 +223,7 @@ fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py,
 }
 
 impl MessageProperties<'_> {
-    /// Checks and writes the properties; the unique id is among them.
+    /// Checks and encodes the properties, including the unique id.
     pub(crate) fn properties<'t>(
         &self,
         topic: &'t str,
@@ -231,7 +233,7 @@ impl MessageProperties<'_> {
         Ok(self.write(&mut text)?.map(|()| text))
     }
 
-    /// The wire form without a unique id; empty, without memory of its own, for a plain message.
+    /// The encoded properties without a unique id. Empty, without an allocation, for a message without options.
     pub(crate) fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
         let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
         if plain && self.sharding_key.is_none() && !self.is_delayed() {
@@ -272,13 +274,13 @@ impl MessageProperties<'_> {
         Ok(Some(java_hash::hash(&key.to_cow()?)))
     }
 
-    /// Not at once: such a message cannot be in a batch.
+    /// Whether the message is delivered later. Such a message cannot be in a batch.
     pub(crate) fn is_delayed(&self) -> bool {
         !matches!(self.when, Delay::Level(DelayLevel(0)))
     }
 }
 
-/// When a message is delivered: at once (0), by a level of the broker's, or by a timer: a property and its value.
+/// When a message is delivered: at once (0), after a delay level, or by the timer (a property and its value).
 #[derive(FromPyObject)]
 pub(crate) enum Delay {
     Level(DelayLevel),
@@ -298,13 +300,13 @@ impl Delay {
             Self::Level(DelayLevel(level)) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
                 text.push("DELAY", &level.to_string())
             }
-            Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number from 0 on")),
+            Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number of at least 0")),
             Self::Timer(name, value) => text.push(name, value),
         }
     }
 }
 
-/// Several keys are one text with spaces between them.
+/// Joins several keys with spaces, as RocketMQ stores them.
 fn joined<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let mut joined = String::new();
     for key in keys.try_iter()? {
@@ -320,7 +322,7 @@ fn joined<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     Ok(PyString::new(keys.py(), &joined))
 }
 
-/// Properties as a dict, whatever mapping they came in.
+/// Properties as a dict, from any mapping.
 pub(crate) fn dict_of(properties: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyDict>> {
     match properties.cast_into::<PyDict>() {
         Ok(dict) => Ok(dict),
@@ -332,7 +334,7 @@ pub(crate) fn dict_of(properties: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyDict
     }
 }
 
-/// When a message is delivered. Times are read by Python's `when_of`.
+/// When a message is delivered. Python's `when_of` reads times.
 pub(crate) fn when_of(
     py: Python<'_>,
     level: DelayLevel,
@@ -346,7 +348,7 @@ pub(crate) fn when_of(
     read.call1((level.0, delay, deliver_at))?.extract()
 }
 
-/// The queue that a caller means. All but numbers are read by Python's `queue_of`, which asks selectors.
+/// The queue that a caller names. Python's `queue_of` reads everything but integers, since it calls selectors.
 pub(crate) fn queue_of<'py>(
     producer: &Bound<'py, PyAny>,
     topic: &str,

@@ -1,4 +1,4 @@
-//! The base of `pyrmq.Producer`, which has its `produce`: a method of Python around it would cost as much again
+//! The base class of `pyrmq.Producer`, which defines `produce`: a Python method around it would double its cost
 //! (docs/decisions/0005-native-produce.md).
 
 use crate::errors::Error;
@@ -9,24 +9,25 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::OnceLock;
 
-/// Hands messages over for the class that is made of it.
+/// Accepts the messages of its Python subclass.
 #[pyclass(frozen, subclass, name = "ProducerBase", module = "pyrmq._core")]
 #[derive(Debug, Default)]
 pub(crate) struct ProducerBase {
-    // The accumulator that takes the messages; `Some(None)`: `_produce_hooked` takes them, because hooks run first.
+    // The accumulator that accepts the messages. `Some(None)`: `_produce_hooked` accepts them, because hooks run first.
     way: OnceLock<Option<Py<PyAccumulator>>>,
 }
 
 #[pymethods]
 impl ProducerBase {
-    /// The arguments are those of the class that is made of it.
+    /// Ignores the arguments: they are the subclass's.
     #[new]
     #[pyo3(signature = (*_arguments, **_options))]
     fn new(_arguments: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
         Self::default()
     }
 
-    /// Once, before the first message: what takes them. `None`: `_produce_hooked` does.
+    /// Called once, before the first message, with the accumulator that accepts messages. `None`: `_produce_hooked`
+    /// does.
     fn _produce_by(&self, accumulator: Option<Py<PyAccumulator>>) {
         // A second call changes nothing.
         drop(self.way.set(accumulator));
@@ -57,12 +58,12 @@ impl ProducerBase {
     ///     QueueFull: There was no room.
     ///     ClosedError: The producer is closed.
     ///     ForkError: The producer is the parent process's.
-    // The options stand here one by one: pyo3 gives a method with `**options` a slow calling convention.
+    // The options are listed one by one because pyo3 gives a method with `**options` a slow calling convention.
     #[pyo3(signature = (topic, body, on_delivery=None, *, wait=true, keys=None, tags=None, properties=None, queue=None,
         sharding_key=None, flag=Flag(0), delay_level=DelayLevel(0), delay=None, deliver_at=None))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "the options of a message, each as Python gives it"
+        reason = "one argument for each option of a message"
     )]
     fn produce<'py>(
         slf: &Bound<'py, Self>,

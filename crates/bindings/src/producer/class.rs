@@ -1,4 +1,4 @@
-//! The producer as Python drives it. Bodies are copied once; no Python object outlives the call that brought it.
+//! The producer as Python uses it. Bodies are copied once; no Python object outlives the call that passed it.
 
 use crate::command::body_of;
 use crate::completion::callbacks::Callbacks;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A producer. Frozen and shared by threads.
+/// A producer. It is frozen, and threads may share it.
 #[pyclass(frozen, name = "Producer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyProducer {
@@ -33,11 +33,11 @@ pub(crate) struct PyProducer {
     pub(crate) callbacks: Arc<Callbacks>,
 }
 
-/// Questions of brokers that may wait for Python: how a transaction ended, and to take a reply; one more is told that
-/// the producer is busy.
+/// Maximum number of brokers' requests (transaction checks and pushed replies) that wait for Python. A broker whose
+/// request exceeds it is answered that the producer is busy.
 const ASKED_LIMIT: usize = 1024;
 
-/// The queue that a call names: (broker name or empty, number), else by the sharding key, else any.
+/// The queue that a call names (broker name or empty, queue id), else one by the sharding key, else any.
 pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>) -> Target {
     match (queue, sharding_hash) {
         (Some((broker, id)), _) => Target::Queue {
@@ -51,10 +51,10 @@ pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>
 
 impl PyProducer {
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
+        self.owner.check_in(py)
     }
 
-    /// True in the process that made it.
+    /// True in the process that created it.
     pub(crate) fn is_here(&self) -> bool {
         self.owner.is_here()
     }
@@ -77,11 +77,11 @@ impl PyProducer {
         let properties = extras.properties(&topic, &self.producer)?.map_err(raise)?;
         let id = properties.message_id().to_owned();
         let text = properties.finish().map_err(raise)?;
-        // It may compress the body.
+        // Preparing may compress the body, so other threads run meanwhile.
         enter::compute(py, || self.producer.prepare(&topic, body, text, id, flag, target))
     }
 
-    /// Acquires capacity, waiting at most until `deadline`; callbacks run meanwhile.
+    /// Acquires capacity, waiting until `deadline` and running callbacks meanwhile.
     pub(crate) fn acquire(
         &self,
         py: Python<'_>,
@@ -102,7 +102,7 @@ impl PyProducer {
         Err(Error::from(back_pressure.full(began.elapsed(), brokers)).into_py(py))
     }
 
-    /// Sends and waits for the outcome.
+    /// Sends one message and waits for the outcome.
     pub(crate) fn send_and_wait(
         &self,
         py: Python<'_>,
@@ -137,7 +137,7 @@ impl PyProducer {
 
 #[pymethods]
 impl PyProducer {
-    /// `checks`: brokers may ask it how transactions ended.
+    /// `checks`: whether brokers may ask it for the state of transactions.
     #[new]
     fn new(py: Python<'_>, options: NativeOptions, checks: bool) -> PyResult<Self> {
         let mut options = options.read().map_err(|error| error.into_py(py))?;
@@ -150,7 +150,7 @@ impl PyProducer {
         } else {
             table.native(&check, &checks::refuse(options.client.group.clone()));
         }
-        // Checked before the runtime starts: a mistake starts nothing.
+        // The options are checked before the runtime starts, so that wrong ones start nothing.
         let made = options
             .validate()
             .map_err(Error::from)
@@ -167,7 +167,7 @@ impl PyProducer {
         })
     }
 
-    /// Sends without an answer.
+    /// Sends without asking for a response.
     fn send_oneway(
         &self,
         py: Python<'_>,
@@ -180,7 +180,7 @@ impl PyProducer {
         enter::block_on(py, self.producer.send_oneway(outgoing))
     }
 
-    /// Sends without an answer; that it was queued comes to `outcomes` under `token`.
+    /// Sends without asking for a response. `outcomes` gets an entry under `token` once the message was queued.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_oneway_to(
         &self,
@@ -200,7 +200,7 @@ impl PyProducer {
         })
     }
 
-    /// `shut` for an event loop.
+    /// `shut` for an event loop: `outcomes` gets an entry under `token` when it is done.
     fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
         self.check(py)?;
         let producer = self.producer.clone();
@@ -210,7 +210,7 @@ impl PyProducer {
         })
     }
 
-    /// The queues of a topic that may be written: (topic, broker, number).
+    /// The writable queues of a topic: (topic, broker, queue id).
     #[pyo3(signature = (topic, timeout_ms=None))]
     fn queues(&self, py: Python<'_>, topic: &str, timeout_ms: Option<u64>) -> PyResult<Vec<QueueRef>> {
         self.check(py)?;
@@ -224,7 +224,7 @@ impl PyProducer {
         Ok(places(given, &route))
     }
 
-    /// `queues` for an event loop.
+    /// `queues` for an event loop: the result goes to `outcomes` under `token`.
     fn queues_to(
         &self,
         py: Python<'_>,
@@ -243,22 +243,22 @@ impl PyProducer {
         })
     }
 
-    /// Messages that may be on their way now.
+    /// How many messages may be in flight now.
     fn window(&self) -> usize {
         self.producer.back_pressure().window()
     }
 
-    /// Messages on their way.
+    /// How many messages are in flight.
     fn in_flight(&self) -> usize {
         self.producer.back_pressure().in_flight()
     }
 
-    /// Threads and tasks that wait for room, or until nothing is on its way.
+    /// How many threads and tasks wait for capacity, or until nothing is in flight.
     fn watchers(&self) -> usize {
         self.producer.back_pressure().waiter_count()
     }
 
-    /// Counters by name.
+    /// The counters by name.
     fn stats(&self) -> [(&'static str, u64); 10] {
         let stats = self.producer.stats();
         let back_pressure = self.producer.back_pressure();
@@ -277,13 +277,12 @@ impl PyProducer {
         ]
     }
 
-    /// What the fault table knows: (broker, latency ms, left out for ms more, reachable).
+    /// The fault table: (broker, latency in ms, ms for which it is still avoided, whether it is reachable).
     fn brokers(&self) -> Vec<(String, u64, u64, bool)> {
         self.producer.brokers()
     }
 
-    /// After `grace_ms` looks up no more routes, and fails the sends that wait for one: name servers that answer have
-    /// answered by then.
+    /// Waits `grace_ms` for name servers to answer, then looks up no more routes and fails the sends that wait for one.
     fn end_lookups(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
         if !self.owner.is_here() {
             return Ok(());
@@ -297,12 +296,13 @@ impl PyProducer {
         Ok(())
     }
 
-    /// Takes no more messages.
+    /// Accepts no more messages.
     fn close(&self) {
         self.producer.close();
     }
 
-    /// Says goodbye and ends every connection. In a forked child nothing is done: it is the parent's.
+    /// Unregisters from the brokers and closes every connection. Does nothing in a forked child, where they are the
+    /// parent's.
     fn shut(&self, py: Python<'_>) -> PyResult<()> {
         if !self.owner.is_here() {
             return Ok(());
@@ -324,13 +324,13 @@ fn places(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {
 impl Drop for PyProducer {
     fn drop(&mut self) {
         if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            // Threads of the parent may have held its locks during the fork: closing it could block forever.
             std::mem::forget(self.producer.clone());
         }
     }
 }
 
-/// A body's bytes without a copy where that is safe while the interpreter is held.
+/// A body's bytes, borrowed where that is safe while the interpreter is held.
 pub(crate) enum BodyRef<'a> {
     Borrowed(&'a [u8]),
     Owned(bytes::Bytes),

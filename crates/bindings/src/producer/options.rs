@@ -1,7 +1,8 @@
-//! A producer's options as Python gives them.
+//! A producer's options as Python passes them.
 
 use crate::errors::Error;
 use crate::security::Credentials;
+use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_client::{Compression, ProducerOptions};
@@ -10,7 +11,7 @@ use pyrmq_remoting::message::compress::Codec;
 use pyrmq_routing::fault::Schedule;
 use std::time::Duration;
 
-/// The dict that `ProducerOptions.native` of Python makes. Defaults and ranges are Python's.
+/// The dict that Python's `ProducerOptions.native` returns. Python has the defaults and checks the ranges.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 #[expect(clippy::struct_excessive_bools, reason = "one field for each option")]
@@ -43,6 +44,7 @@ pub(crate) struct NativeOptions {
     max_in_flight: usize,
     max_in_flight_bytes: usize,
     credentials: Option<Py<Credentials>>,
+    tls: Option<Py<ClientTls>>,
 }
 
 impl NativeOptions {
@@ -58,6 +60,7 @@ impl NativeOptions {
             .transpose()?;
         options.client.unit_name = self.unit_name;
         options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
+        options.client.tls = self.tls.map(|tls| tls.get().inner());
         options.send_timeout = Duration::from_millis(self.send_timeout_ms);
         options.retries = self.retries;
         options.retry_not_stored_ok = self.retry_not_stored_ok;

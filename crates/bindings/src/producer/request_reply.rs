@@ -1,4 +1,5 @@
-//! Transactions and requests: messages with properties of RocketMQ's own, and what brokers ask of a producer.
+//! Transactions and request-reply: messages with RocketMQ's own properties, and the requests that brokers send to a
+//! producer.
 //!
 //! ```text
 //! half      TRAN_MSG, PGROUP        end (37) to the broker that stored it     check (39) -> RequestQueue -> end (37)
@@ -26,7 +27,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a producer does beside plain sends.
+/// The operations of a producer other than plain sends.
 #[pyclass(frozen, name = "RequestReply", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyRequestReply {
@@ -35,7 +36,7 @@ pub(crate) struct PyRequestReply {
     asked: Arc<Requests>,
 }
 
-/// A message with properties of RocketMQ's own, as it comes from Python.
+/// A message with RocketMQ's own properties, as Python passes it.
 type Message<'a, 'py> = (
     &'a str,
     &'a Bound<'py, PyAny>,
@@ -43,20 +44,20 @@ type Message<'a, 'py> = (
     Vec<(String, String)>,
 );
 
-/// How a transaction ended, as it comes from Python.
+/// How a transaction ended, as Python passes it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Ending {
     topic: String,
     broker: String,
-    /// Of the broker, when it asked.
+    /// The broker's address, if the broker asked.
     address: Option<String>,
-    /// Offset id, or position in the log, of the half.
+    /// The offset id of the half message, or its position in the log.
     half: String,
     queue_offset: i64,
     message_id: String,
     state: i32,
-    /// Of the broker, when it asked.
+    /// The broker's region, if the broker asked.
     region: Option<String>,
     tags: Option<String>,
     keys: Option<String>,
@@ -96,7 +97,7 @@ impl PyRequestReply {
         let kind = Kind::of(kind)?;
         let extras = SendArgs::read(kind, options)?.properties;
         let raise = |error: ClientError| Error::from(error).into_py(py);
-        // Where replies go belongs to the cluster, not to a namespace.
+        // A reply's topic belongs to the cluster, not to a namespace.
         let topic = match kind {
             Kind::Reply => topic.into(),
             _ => self.core.topic(topic),
@@ -110,7 +111,7 @@ impl PyRequestReply {
         let text = text.finish().map_err(raise)?;
         let target = target_of(queue, extras.sharding_hash()?);
         let (core, flag) = (&self.core, extras.flag.0);
-        // It may compress the body.
+        // Preparing may compress the body, so other threads run meanwhile.
         let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
         match kind {
             Kind::Half => outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED,
@@ -132,7 +133,7 @@ impl PyRequestReply {
         }
     }
 
-    /// Sends a message with properties of RocketMQ's own and waits. `kind`: `half`, `request` or `reply`.
+    /// Sends a message with RocketMQ's own properties and waits. `kind`: `half`, `request` or `reply`.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send(
         &self,
@@ -149,7 +150,7 @@ impl PyRequestReply {
         self.producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
-    /// The same without waiting: the result comes to `outcomes` under `token`.
+    /// Sends a message with RocketMQ's own properties without waiting; the result goes to `outcomes` under `token`.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_to(
         &self,
@@ -166,7 +167,7 @@ impl PyRequestReply {
         let (queue, timeout_ms) = placed;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
-        // Few of these are under way at once, and an event loop must not wait: they always come in.
+        // An event loop must not wait, and few of these are in flight at once, so they always get their permit.
         let permit = self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
         let shared = outcomes.shared();
         let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
@@ -174,7 +175,7 @@ impl PyRequestReply {
         Ok(())
     }
 
-    /// `heartbeat` for an event loop.
+    /// `heartbeat` for an event loop: `outcomes` gets an entry under `token` when it is done.
     fn heartbeat_to(
         &self,
         py: Python<'_>,
@@ -192,7 +193,7 @@ impl PyRequestReply {
         })
     }
 
-    /// Makes sure that the brokers of a topic know this producer.
+    /// Makes sure that the topic's brokers know this producer.
     fn heartbeat(&self, py: Python<'_>, topic: &str, timeout_ms: u64) -> PyResult<()> {
         self.producer.get().check(py)?;
         let topic = self.core.topic(topic);
@@ -202,7 +203,7 @@ impl PyRequestReply {
         )
     }
 
-    /// Tells a broker how a transaction ended.
+    /// Ends a transaction at its broker: commit, roll back, or leave it open.
     fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64) -> PyResult<()> {
         self.producer.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
@@ -210,7 +211,7 @@ impl PyRequestReply {
         enter::block_on(py, self.core.end_transaction(&end, time))
     }
 
-    /// The same for an event loop.
+    /// `end` for an event loop: `outcomes` gets an entry under `token` when it is done.
     fn end_to(
         &self,
         py: Python<'_>,
@@ -229,14 +230,14 @@ impl PyRequestReply {
         })
     }
 
-    /// Takes a timer message back; `broker` and `id` are what its handle says. The id of the message that does it.
+    /// Recalls a timer message by the `broker` and `id` of its handle. Returns the id of the recalling message.
     fn recall(&self, py: Python<'_>, topic: &str, broker: &str, id: &str, handle: &str) -> PyResult<String> {
         self.producer.get().check(py)?;
         let topic = self.core.topic(topic);
         enter::block_on(py, self.core.recall(&topic, broker, id, handle))
     }
 
-    /// The same for an event loop.
+    /// `recall` for an event loop: the result goes to `outcomes` under `token`.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn recall_to(
         &self,
@@ -256,42 +257,42 @@ impl PyRequestReply {
         })
     }
 
-    /// Who this producer is to brokers.
+    /// The client id by which brokers know this producer.
     #[getter]
     fn client_id(&self) -> &str {
         self.core.client_id()
     }
 
-    /// What brokers ask.
+    /// The queue of requests from brokers.
     #[getter]
     fn asked(&self) -> RequestQueue {
         RequestQueue::new(self.asked.clone())
     }
 
-    /// Ends the taking of what brokers ask.
+    /// Accepts no more requests from brokers.
     fn close(&self) {
-        // In a forked child its lock may be held for ever.
+        // In a forked child its lock may be held forever.
         if self.producer.get().is_here() {
             self.asked.close();
         }
     }
 
-    /// The message in a record, as a consumer would get it.
+    /// Decodes a record into the message that a consumer would get.
     #[staticmethod]
     fn message_of(py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, None)
     }
 
-    /// The message in a record, with its topic as this producer knows it.
+    /// Decodes a record into a message, with its topic as this producer knows it.
     fn asked_about(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
         let options = &self.core.options().client;
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, Some(options))
     }
 
-    /// The message in a pushed reply.
+    /// Decodes the message in a pushed reply.
     #[expect(
         clippy::too_many_arguments,
-        reason = "the fields of the request that pushes it"
+        reason = "one argument for each field of the request"
     )]
     fn reply_of(
         &self,

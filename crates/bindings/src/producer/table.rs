@@ -28,11 +28,11 @@ use pyrmq_remoting::message::properties::names;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The properties that deliver a message later.
+/// The properties that delay a message's delivery.
 const DELAYS: [&str; 3] = ["DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
 const SHARDING_KEY: &str = "__SHARDINGKEY";
 
-/// A column of text or bytes: validity, offsets, data, first row.
+/// A column of strings or bytes: validity, offsets, data, first row.
 #[derive(FromPyObject)]
 struct TextColumn<'py>(
     Option<Bound<'py, PyBytes>>,
@@ -41,7 +41,7 @@ struct TextColumn<'py>(
     usize,
 );
 
-/// A column of maps from text to text: validity, offsets, first row, keys, values.
+/// A column of maps from string to string: validity, offsets, first row, keys, values.
 #[derive(FromPyObject)]
 struct MapColumn<'py>(
     Option<Bound<'py, PyBytes>>,
@@ -86,7 +86,7 @@ impl TextColumn<'_> {
     fn text(&self, row: usize) -> Result<Option<&str>, String> {
         self.bytes(row)
             .map(|bytes| {
-                std::str::from_utf8(bytes).map_err(|error| format!("text that is no UTF-8: {error}"))
+                std::str::from_utf8(bytes).map_err(|error| format!("text that is not UTF-8: {error}"))
             })
             .transpose()
     }
@@ -111,7 +111,7 @@ impl IntColumn<'_> {
     }
 }
 
-/// What a call sends.
+/// The rows to send.
 struct Table<'py> {
     topic: String,
     rows: u32,
@@ -121,7 +121,7 @@ struct Table<'py> {
     queues: Option<IntColumn<'py>>,
 }
 
-/// Why a row is no message.
+/// Why a row cannot be sent.
 enum BadRow {
     Text(String),
     Message(ClientError),
@@ -176,7 +176,7 @@ impl Table<'_> {
     }
 }
 
-/// One call under way.
+/// One call in progress.
 struct Call<'a, 'py> {
     way: Way<'a>,
     py: Python<'py>,
@@ -193,7 +193,7 @@ impl Call<'_, '_> {
         Error::from(error).into_py(self.py)
     }
 
-    /// Hands one row over. The inner result is about this row, the outer one ends the call.
+    /// Sends one row. The inner result concerns this row; the outer error ends the call.
     fn add(&mut self, member: u32) -> PyResult<Result<(), BadRow>> {
         let row = usize::try_from(member).unwrap_or(usize::MAX);
         let table = self.table;
@@ -218,7 +218,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// A message for a queue, behind everything that is for it, or a delayed one.
+    /// Sends a delayed message, or one for a queue, behind earlier ones for it.
     fn push(
         &mut self,
         row: usize,
@@ -259,7 +259,7 @@ impl Call<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// A message that may go anywhere: into the frame that is being filled.
+    /// Adds a message for any queue to the frame that is being filled.
     fn gather(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
         let mut text = Properties::new(&self.topic, self.way.producer.ids());
         let id = text.message_id().to_owned();
@@ -294,7 +294,7 @@ impl Call<'_, '_> {
         if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
             return Ok(permit);
         }
-        // What this call holds back may be what takes the room.
+        // The messages that this call has not sent yet may hold the capacity that it waits for.
         self.way.core().uncork();
         let deadline = Instant::now() + self.batch.timeout;
         let native = self.way.native.get();
@@ -325,7 +325,7 @@ impl Call<'_, '_> {
 /// A row's number and why it was not sent.
 type Failed = (u32, Py<PyAny>);
 
-/// A table on its way.
+/// A table that is being sent.
 #[pyclass(frozen, name = "TableSend", module = "pyrmq._core")]
 struct TableSend {
     collector: Arc<BatchCollector>,
@@ -334,7 +334,8 @@ struct TableSend {
 
 #[pymethods]
 impl TableSend {
-    /// Waits for the outcome of every row; the rows that are not known to be stored, in order, with their exceptions.
+    /// Waits for the outcome of every row. Returns the rows that are not known to be stored, in order, with their
+    /// exceptions.
     fn wait(&self, py: Python<'_>) -> PyResult<Vec<Failed>> {
         let parts = enter::wait(py, |slice| self.collector.wait(slice))?;
         let mut failed: Vec<Failed> = self
@@ -353,10 +354,10 @@ impl TableSend {
     }
 }
 
-/// Sends the rows of one topic; `TableSend.wait` waits for the outcomes.
+/// Sends the rows of one topic without waiting for the outcomes; `TableSend.wait` does that.
 ///
-/// `properties` are text columns by the name of the message's property: `KEYS`, `TAGS`, `__SHARDINGKEY` and so on.
-/// Integers and offsets are little-endian.
+/// `properties` maps property names (`KEYS`, `TAGS`, `__SHARDINGKEY` and so on) to text columns. Integers and offsets
+/// are little-endian.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
 fn send_table<'py>(

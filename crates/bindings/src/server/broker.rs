@@ -3,7 +3,7 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
-use crate::security::{Credentials, Guard, security};
+use crate::security::ServerSecurity;
 use crate::server::figures;
 use crate::server::requests::RequestQueue;
 use crate::server::stop::Stop;
@@ -54,30 +54,25 @@ impl Broker {
             })
         })
     }
-
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))
-    }
 }
 
 #[pymethods]
 impl Broker {
     /// Opens the store and the ports, and serves. Options are texts by Apache's keys.
     #[staticmethod]
-    #[pyo3(signature = (options, python_codes, guard=None, credentials=None))]
+    #[pyo3(signature = (options, python_codes, security=None))]
     fn start(
         py: Python<'_>,
         options: Vec<(String, String)>,
         python_codes: Vec<i32>,
-        guard: Option<&Guard>,
-        credentials: Option<&Credentials>,
+        security: Option<&ServerSecurity>,
     ) -> PyResult<Self> {
         Self::start_over(
             py,
             Arc::new(RealFs),
             options,
             python_codes,
-            security(guard, credentials),
+            security.map(ServerSecurity::inner).unwrap_or_default(),
         )
     }
 
@@ -101,7 +96,7 @@ impl Broker {
 
     /// Waits until the first registration has ended at every name server, well or not; `timeout` in seconds.
     fn await_first_round(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let limit = Duration::try_from_secs_f64(timeout).unwrap_or_default();
         enter::block_on(py, async {
             self.inner.state().announcements.first_round(limit).await;
@@ -112,7 +107,7 @@ impl Broker {
     /// Lets the live options among these hold: texts by Apache's keys.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn reconfigure(&self, py: Python<'_>, options: Vec<(String, String)>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         enter::compute(py, || {
             let pairs = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
             let (options, _) = Options::read(pairs)?;
@@ -129,7 +124,7 @@ impl Broker {
 
     /// How it is.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let health = self.inner.health();
         let store = PyDict::new(py);
         store.set_item("min_physical_offset", health.store.min_physical_offset)?;
@@ -176,20 +171,20 @@ impl Broker {
 
     /// What the metrics port reads: figures by kind.
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         figures::read(py, self.inner.state())
     }
 
     /// For how long the oldest message that waits for each (group, topic) has been stored, ms.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn lag_ms(&self, py: Python<'_>, pairs: Vec<(String, String)>) -> PyResult<Vec<i64>> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         enter::compute(py, || Ok::<_, Error>(figures::lag_ms(self.inner.state(), &pairs)))
     }
 
     /// Begins the stop; returns at once.
     fn begin_stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         let runtime = runtime::current().map_err(|error| error.into_py(py))?;
         let broker = self.inner.clone();
         self.stop
@@ -206,7 +201,7 @@ impl Broker {
 
     /// Waits for the end of the stop. False: it has not come in time.
     fn wait_stopped(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
-        self.check(py)?;
+        self.owner.check_in(py)?;
         self.stop.wait(py, Duration::from_millis(timeout_ms))
     }
 }
@@ -226,12 +221,12 @@ impl Disk {
         }
     }
 
-    /// Lets so many more bytes be written.
+    /// Sets how many bytes may still be written before the disk is full.
     fn full(&self, free_bytes: u64) {
         self.fs.change(|faults| faults.free_bytes = Some(free_bytes));
     }
 
-    /// Makes each write and fsync so much slower.
+    /// Delays each write and each fsync by this time.
     fn slow(&self, micros: u64) {
         self.fs
             .change(|faults| faults.slow = Duration::from_micros(micros));

@@ -114,7 +114,7 @@ impl Link {
         self.change(py, direction, |way| way.delay = Duration::from_micros(micros))
     }
 
-    /// Lets so many bytes a second pass; 0 for as many as there are.
+    /// Limits the bytes per second; 0: no limit.
     fn rate(&self, py: Python<'_>, direction: &str, bytes: u64) -> PyResult<()> {
         self.change(py, direction, |way| way.rate = (bytes > 0).then_some(bytes))
     }
@@ -177,7 +177,7 @@ impl Link {
 
     /// Waits until the change is felt: a test goes on from a known state.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| error.into_py(py))?;
+        self.owner.check_in(py)?;
         enter::wait(py, |slice| {
             let _runtime = self.handle.enter();
             self.handle

@@ -3,7 +3,7 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
-use crate::security::{Credentials, Guard, security};
+use crate::security::ServerSecurity;
 use crate::server::requests::RequestQueue;
 use crate::server::stop::Stop;
 use pyo3::prelude::*;
@@ -30,7 +30,7 @@ pub(crate) struct NameServer {
 
 impl NameServer {
     fn here(&self, py: Python<'_>) -> PyResult<&pyrmq_nameserver::NameServer> {
-        self.owner.check().map_err(|error| error.into_py(py))?;
+        self.owner.check_in(py)?;
         Ok(&self.server)
     }
 }
@@ -66,16 +66,15 @@ fn read(pairs: &[(String, String)]) -> Result<Options, NameServerError> {
 impl NameServer {
     /// Opens the port and serves. Options are texts by Apache's keys.
     #[staticmethod]
-    #[pyo3(signature = (options, python_codes, guard=None, credentials=None))]
+    #[pyo3(signature = (options, python_codes, security=None))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn start(
         py: Python<'_>,
         options: Vec<(String, String)>,
         python_codes: Vec<i32>,
-        guard: Option<&Guard>,
-        credentials: Option<&Credentials>,
+        security: Option<&ServerSecurity>,
     ) -> PyResult<Self> {
-        let security = security(guard, credentials);
+        let security = security.map(ServerSecurity::inner).unwrap_or_default();
         enter::compute(py, || {
             let runtime = runtime::current()?;
             let _context = runtime.enter();
@@ -233,6 +232,16 @@ impl NameServer {
         let server = self.here(py)?;
         let brokers = enter::compute(py, || Ok::<_, Error>(server.brokers()))?;
         brokers.into_iter().map(|broker| shown(py, &broker)).collect()
+    }
+
+    /// The newest brokers that ended without unregistering: name, cluster, address, milliseconds since then.
+    fn lost_brokers(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String, i64)>> {
+        let server = self.here(py)?;
+        let now_ms = server.uptime_ms();
+        let lost = server.lost_brokers().into_iter();
+        Ok(lost
+            .map(|one| (one.name, one.cluster, one.address, now_ms - one.at_ms))
+            .collect())
     }
 
     /// The route of a topic as its body, fastjson's compact form with quoted names. None: no broker has it.

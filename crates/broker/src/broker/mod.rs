@@ -1,7 +1,8 @@
 //! The broker as a whole: start, stop, health (Apache `BrokerController`).
 //!
-//! Start: store, configuration files, ports, tasks, name servers. Stop: name servers, ports (what is under way is
-//! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
+//! Start order: store, configuration files, ports, tasks, name servers. Stop order: name servers, ports (requests in
+//! progress are answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on
+//! disk.
 
 mod health;
 mod tasks;
@@ -39,7 +40,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
-/// How long cut connections may take to end.
+/// How long connections may take to end after they were cut.
 const CUT: Duration = Duration::from_secs(2);
 
 /// A running broker.
@@ -57,16 +58,16 @@ pub struct Broker {
     fast: Option<SocketAddr>,
     /// Counters and unfinished frames of both ports.
     ports: Vec<(Arc<Stats>, UnfinishedFrames)>,
-    // Guards the options that hold now, and makes their changes one after the other.
+    // Guards the options in force and serializes changes to them.
     applied: Mutex<Options>,
-    // Guards the threads that deliver delayed and timer messages, until they are joined.
+    // Guards the threads that deliver delayed and timer messages until they are joined.
     deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
 }
 
 impl Broker {
-    /// Starts on this runtime. `python_codes` are answered by Python workers that pull from `python`, except those
-    /// that have a native row.
+    /// Starts a broker on this runtime. Python workers that pull from `python` answer `python_codes`, except those with
+    /// a native row.
     pub fn start(
         options: Options,
         handle: &Handle,
@@ -76,10 +77,10 @@ impl Broker {
         Self::start_on(Arc::new(RealFs), options, handle, python, python_codes)
     }
 
-    /// As [`Self::start`], on another file system, for tests.
+    /// Starts a broker on another file system, for tests; see [`Self::start`].
     #[expect(
         clippy::needless_pass_by_value,
-        reason = "the queue is the broker's from here on"
+        reason = "the broker owns the queue from here on"
     )]
     pub fn start_on(
         fs: Arc<dyn Fs>,
@@ -92,7 +93,7 @@ impl Broker {
         Self::start_secured(&fs, options, handle, rows, &Security::default())
     }
 
-    /// As [`Self::start_on`], with checks on the broker's requests, and signatures on those that it sends.
+    /// Starts a broker that checks requests to it and signs those that it sends; see [`Self::start_on`].
     pub fn start_secured(
         fs: &Arc<dyn Fs>,
         options: Options,
@@ -107,7 +108,7 @@ impl Broker {
         let most = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
         let (held, ready_pops) =
             HeldPops::new(most(options.max_pop_polling_size), most(options.pop_polling_size));
-        // Before the store opens, which takes its part of it.
+        // Before the store opens, which claims a share of the descriptors.
         raise_descriptor_limit();
         let state = Arc::new(State::open(
             options,
@@ -149,17 +150,17 @@ impl Broker {
         Ok(broker)
     }
 
-    /// What clients are told: `host:port`.
+    /// The address for clients, `host:port`.
     pub fn address(&self) -> String {
         self.state.address()
     }
 
-    /// Where the main port listens.
+    /// The address on which the main port listens.
     pub fn listening(&self) -> SocketAddr {
         self.listening
     }
 
-    /// Where the fast port listens, if there is one.
+    /// The address on which the fast port listens, if there is one.
     pub fn fast(&self) -> Option<SocketAddr> {
         self.fast
     }
@@ -169,19 +170,19 @@ impl Broker {
         &self.state.options
     }
 
-    /// Everything behind the rows, for tests and for the bindings.
+    /// The state that all processors share, for tests and the bindings.
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// Applies those of these options that may change while the broker runs, and registers again, so that name servers
-    /// learn of a new permission. All other options stay as they are. An error changes nothing.
+    /// Applies those options that may change while the broker runs, and registers again, so that name servers learn of
+    /// a new permission. All other options are ignored. An error changes nothing.
     pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
         let state = &self.state;
         let mut applied = lock(&self.applied);
         state.store.reconfigure(&options.store)?;
-        // Name servers look at what a broker says only when the version of its topics is another one. The new version
-        // comes after the new permission: a registration that runs meanwhile must not use it up for the old one.
+        // Name servers ignore a registration unless the version of its topics is new. The permission changes first: a
+        // registration that runs meanwhile must not announce the old permission under the new version.
         let before = state.live.swap_broker_permission(options.broker_permission);
         let trace_topic = || TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
         let changed = state.topics.reconfigure(
@@ -203,7 +204,7 @@ impl Broker {
         Ok(())
     }
 
-    /// How it is.
+    /// The broker's state.
     pub fn health(&self) -> Health {
         let (registered, name_servers) = self.state.announcements.known_by();
         let (consumers, producers) = self.state.clients.counts();
@@ -243,13 +244,13 @@ impl Broker {
         }
     }
 
-    /// What GET_BROKER_RUNTIME_INFO (28) tells, by key.
+    /// The response to GET_BROKER_RUNTIME_INFO (28), by key.
     pub fn stats(&self) -> Vec<(String, String)> {
         processor::runtime::info(&self.state)
     }
 
-    /// Stops: within `deadline` for requests under way, however long the disk needs for what was acknowledged. May be
-    /// called again.
+    /// Stops the broker. Requests in progress get until `deadline`; writing what was acknowledged may take longer.
+    /// Further calls do nothing.
     pub async fn stop(&self, deadline: Duration) -> Result<(), BrokerError> {
         if self.stopped.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -284,7 +285,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends the drain of a stop: what is under way is cut, what is stored is still written.
+    /// Cuts the drain of a stop short: requests in progress are dropped, stored messages are still written.
     pub fn hurry(&self) {
         self.serving.stop_now();
     }
@@ -324,7 +325,8 @@ impl Broker {
     }
 }
 
-/// A broker that nobody stopped must not leave tasks behind; the store closes itself when the last of them is gone.
+/// A broker that was dropped without a stop must not leave tasks behind; the store closes itself when the last of them
+/// ends.
 impl Drop for Broker {
     fn drop(&mut self) {
         self.serving.stop_now();
@@ -354,8 +356,8 @@ fn hook_up(
             state.long_polling.arrived(arrival);
         }
     }));
-    // A worker of the runtime that waits for the disk polls no socket, and another one that sleeps does not know: a
-    // task that does nothing wakes it, and it polls before it sleeps again.
+    // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. An empty task
+    // wakes one, which polls before it sleeps again.
     let waker = tasks.clone();
     state
         .store
@@ -372,7 +374,7 @@ fn hook_up(
     };
     let (main_table, fast_table) = (table(false), table(true));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
-    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, &events)?;
+    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, (&events, security))?;
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
     let lost = Arc::new(LostConnection(state.clone()));
@@ -381,7 +383,7 @@ fn hook_up(
     Ok((main, fast, client))
 }
 
-/// Lost connections leave their groups at once.
+/// Removes the client of a lost connection from its groups at once.
 struct Connections(Arc<State>);
 
 impl Events for Connections {

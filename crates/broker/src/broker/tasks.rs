@@ -1,4 +1,4 @@
-//! What a broker does in the background, each a task until its shutdown.
+//! The background tasks of a broker. Each runs until the broker shuts down.
 
 use crate::context::State;
 use crate::error::BrokerError;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// How often waiting pulls are looked at for lost connections and ended time.
+/// How often waiting pulls are checked for lost connections and passed deadlines.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// One sweep in this many also looks for messages that were not announced (Apache: every 5 s).
+/// Every this many sweeps, unannounced messages are looked for, too (Apache: every 5 s).
 const CHECK_SWEEPS: u32 = 5;
 
-/// How often silent clients are looked for (Apache: every 10 s).
+/// How often silent clients are removed (Apache: every 10 s).
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
 pub(super) async fn answer_waiting(
@@ -59,7 +59,7 @@ pub(super) async fn answer_pops(
     }
 }
 
-/// Wakes pops at their time.
+/// Wakes pops when they are due.
 pub(super) async fn wake_pops(state: Arc<State>, shutdown: Shutdown) {
     loop {
         let now_ms = clock::now_ms();
@@ -82,9 +82,7 @@ pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
         sweeps = sweeps.wrapping_add(1);
         if state.store.has_failed() && !had_failed {
             had_failed = true;
-            tracing::error!(
-                "the store has failed: the name servers are told that nothing can be written here"
-            );
+            tracing::error!("the store has failed: name servers learn that this broker cannot be written");
             state.announcements.changed();
         }
         let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
@@ -108,7 +106,7 @@ pub(super) async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-/// Asks producers about transactions without an end.
+/// Asks producers about transactions that have not ended.
 pub(super) async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
     let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
@@ -120,7 +118,7 @@ pub(super) async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-/// Writes what is written late: consumer offsets and the progress of delayed messages.
+/// Writes what is only written now and then: consumer offsets and the progress of delayed messages.
 pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
     let period = || {
@@ -145,7 +143,7 @@ pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
 }
 
 pub(super) fn persist_and_close(state: &State) -> Result<(), BrokerError> {
-    // Each is tried whatever becomes of the others: the store must be closed cleanly in any case.
+    // One failure must not skip the others: the store has to be closed cleanly in any case.
     let results = [
         state.persist_offsets(),
         state.persist_orders(),

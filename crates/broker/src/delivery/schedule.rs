@@ -4,9 +4,8 @@
 //! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
 //! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
 //! ```
-//! Progress is written every 10 s and at stop, behind an fsync of the log: after a power loss the messages since then
-//! are delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all
-//! levels.
+//! Progress is written every 10 s and at stop, after an fsync of the log: after a power loss the messages since then
+//! are delivered again, as Apache's are. After a kill at most one is; see [`Delivered`]. One thread serves all levels.
 
 use crate::delivery::delivered::{Copied, Delivered};
 use crate::error::{BrokerError, may_pass};
@@ -26,9 +25,9 @@ use std::time::Duration;
 
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
 
-/// How often the heads are looked at (Apache `DELAY_FOR_A_WHILE`).
+/// How often the heads are checked (Apache `DELAY_FOR_A_WHILE`).
 const TICK: Duration = Duration::from_millis(100);
-/// Messages read at once; more follow in the same tick.
+/// Number of messages read at once; more follow in the same tick.
 const READ_COUNT: usize = 32;
 const READ_BYTES: usize = 256 << 10;
 
@@ -36,30 +35,30 @@ const READ_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Delays {
     levels: DelayLevels,
-    // Guards progress by level.
+    // Guards the progress by level.
     progress: Mutex<Progress>,
     delivered: Delivered,
-    // Guards that an older text is not written over a newer one.
+    // Guards the file, so that an older version never overwrites a newer one.
     file: Mutex<ConfigFile>,
-    // Of the thread that delivers.
+    // Wakes the delivering thread.
     wakeup: Wakeup,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// How far each level was delivered, as the file has it.
+    /// How far each level was delivered, in the file's form.
     body: DelayOffsetSerializeWrapper,
-    /// When the head of a level is due; nothing has to be read before.
+    /// When the head of each level is due. Before then, nothing has to be read.
     due_ms: BTreeMap<i32, i64>,
     changed: bool,
 }
 
-/// Why not everything that was read was delivered.
+/// Why delivery stopped before the last message that was read.
 #[derive(Debug)]
 enum Stopped {
-    /// The next one has time until then.
+    /// The next message is not due until this time, in ms.
     NotDue(i64),
-    /// The next one could not be stored now.
+    /// The next message could not be stored now.
     Failed(StoreError),
 }
 
@@ -95,18 +94,18 @@ impl Delays {
         &self.levels
     }
 
-    /// Delivered offset by level.
+    /// The next offset to deliver, by level.
     pub fn offsets(&self) -> BTreeMap<i32, i64> {
         self.progress().body.offset_table.clone()
     }
 
-    /// The table as the file and the answer to 45 have it.
+    /// The progress, as the file and the response to 45 have it.
     pub fn to_body(&self) -> DelayOffsetSerializeWrapper {
         self.progress().body.clone()
     }
 
-    /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
-    /// that the file calls delivered.
+    /// Writes the file if there was progress, after the delivered messages are durable: a power loss must not take a
+    /// message that the file counts as delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
         let file = lock(&self.file);
         let body = {
@@ -126,7 +125,7 @@ impl Delays {
         written
     }
 
-    /// Delivers until [`Delays::stop`]; runs on a thread of its own.
+    /// Delivers until [`Delays::stop`] is called. Runs on its own thread.
     pub fn run(&self, store: &Store) {
         loop {
             for level in 1..=self.levels.count() {
@@ -145,7 +144,7 @@ impl Delays {
         self.wakeup.stop();
     }
 
-    /// Delivers what is due of one level.
+    /// Delivers the messages of one level that are due.
     fn deliver(&self, store: &Store, level: i32) -> Result<(), StoreError> {
         let queue_id = level - 1;
         loop {
@@ -164,7 +163,7 @@ impl Delays {
             {
                 return Ok(());
             }
-            // Behind the oldest or past the newest message: the log has been cleaned or cut since.
+            // Before the oldest or after the newest message: the log has been cleaned or cut since.
             let from = offset
                 .unwrap_or(0)
                 .clamp(store.min_offset(SCHEDULE_TOPIC, queue_id), end);
@@ -192,7 +191,7 @@ impl Delays {
                     progress.due_ms.insert(level, due);
                     return Ok(());
                 }
-                // What was delivered in front of it is not delivered again.
+                // The messages before the failed one are not delivered again.
                 Some(Stopped::Failed(error)) => return Err(error),
                 None => progress.due_ms.remove(&level),
             };
@@ -202,15 +201,15 @@ impl Delays {
         }
     }
 
-    /// Stores again what is due. Answers how many, and why not all.
+    /// Stores due messages again. Returns how many, and why it stopped before the last.
     fn deliver_due(&self, store: &Store, (level, from): (i32, i64), got: &Got) -> (i64, Option<Stopped>) {
         let mut delivered = 0;
         for record in record::records(&got.body) {
             let record = match record {
                 Ok(record) => record,
                 Err(error) => {
-                    // It would be read again and again, and those behind it would never come.
-                    tracing::error!(level, %error, "passed over a delayed message that is damaged");
+                    // Retrying would block the messages after it forever.
+                    tracing::error!(level, %error, "skipped a damaged delayed message");
                     return (delivered + 1, None);
                 }
             };

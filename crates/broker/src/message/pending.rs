@@ -1,7 +1,7 @@
 //! A message that the broker is about to store: a send, a retry, a delayed message whose time has come.
 //!
-//! A delay level sends it by way of `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real
-//! topic and queue go into its properties, and its consume queue entry carries the time of delivery instead of a hash.
+//! A delay level redirects it to `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real topic
+//! and queue become properties, and its consume queue entry holds the delivery time instead of the tags code.
 
 use crate::message::delay_levels::DelayLevels;
 use crate::message::properties;
@@ -11,12 +11,12 @@ use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_store::{AppendBatch, Message, OnStored, Store, StoreError, Stored};
 use std::net::SocketAddr;
 
-/// What is to be stored. `properties` ends with a separator or is empty.
+/// A message to be stored. `properties` is empty or ends with a separator.
 #[derive(Debug)]
 pub(crate) struct PendingMessage<'a> {
     pub(crate) topic: &'a str,
     pub(crate) queue_id: i32,
-    /// 0: at once.
+    /// The delay level; 0: deliver at once.
     pub(crate) delay_level: i32,
     pub(crate) flag: i32,
     pub(crate) sys_flag: i32,
@@ -32,18 +32,18 @@ pub(crate) struct PendingMessage<'a> {
 }
 
 impl PendingMessage<'_> {
-    /// Stores it, now or by way of the schedule topic.
+    /// Stores the message, redirected to the schedule topic if it is delayed.
     pub(crate) fn put(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
         self.put_by(levels, |message| store.put(message))
     }
 
-    /// Stores a message that the store has accepted once already: today's `maxMessageSize` does not refuse it.
+    /// Stores a message that the store accepted before: a smaller `maxMessageSize` does not refuse it now.
     pub(crate) fn put_accepted(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
         self.put_by(levels, |message| store.put_accepted(message))
     }
 
-    /// Stages it in an append batch.
-    pub(crate) fn stage(self, puts: &mut AppendBatch, levels: &DelayLevels, done: Box<dyn OnStored>) {
+    /// Stages the message in an append batch.
+    pub(crate) fn stage(self, puts: &mut AppendBatch, levels: &DelayLevels, done: Box<OnStored>) {
         self.put_by(levels, |message| puts.stage(message, done));
     }
 
@@ -56,7 +56,7 @@ impl PendingMessage<'_> {
             properties::append(&mut self.properties, "DELAY", &level.to_string());
         }
         let (topic, queue_id) = if level > 0 {
-            // A retry of a retry has been here before.
+            // A retry that is itself retried has these properties already.
             if properties::find(&self.properties, "REAL_TOPIC").is_some() {
                 self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
                     matches!(name, "REAL_TOPIC" | "REAL_QID")
@@ -89,7 +89,7 @@ impl PendingMessage<'_> {
     }
 }
 
-/// A record as it stands, under another topic and with other properties.
+/// A copy of a record under another topic, with other properties.
 pub(crate) fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
     let parsed = properties::parse(text);
     Message {

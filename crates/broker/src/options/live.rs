@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 macro_rules! live {
     ($($field:ident: $atomic:ident => $type:ty;)*) => {
-        /// The values in force of the options that may change.
+        /// The current values of the options that may change while the broker runs.
         #[derive(Debug)]
         pub struct LiveOptions {
             $($field: $atomic,)*
@@ -18,13 +18,13 @@ macro_rules! live {
                 Self { $($field: $atomic::new(options.$field),)* }
             }
 
-            /// Takes the new values.
+            /// Replaces the values by the new ones.
             pub fn set(&self, options: &Options) {
                 $(self.$field.store(options.$field, Ordering::Relaxed);)*
             }
 
             $(
-                #[doc = concat!("The option `", stringify!($field), "` as it holds now.")]
+                #[doc = concat!("The option `", stringify!($field), "`, its current value.")]
                 pub fn $field(&self) -> $type {
                     self.$field.load(Ordering::Relaxed)
                 }
@@ -34,7 +34,7 @@ macro_rules! live {
 }
 
 impl LiveOptions {
-    /// Takes a new permission ahead of the other options; the one before it.
+    /// Changes the permission before the other options, and returns the previous one.
     pub(crate) fn swap_broker_permission(&self, permission: i32) -> i32 {
         self.broker_permission.swap(permission, Ordering::AcqRel)
     }

@@ -1,6 +1,6 @@
-//! What a broker can be told: Apache's `broker.conf` keys with default, unit and range (Apache `BrokerConfig`).
+//! The options of a broker: Apache's `broker.conf` keys with default, unit and range (Apache `BrokerConfig`).
 //!
-//! One table declares each key once; reading, showing and refusing follow from it. Nothing is repaired silently: a
+//! One table declares each key once; reading, showing and validating follow from it. Nothing is corrected silently: a
 //! value out of its range is an error that names key, value and range.
 
 mod live;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub use pyrmq_remoting::setting::Setting;
 
-/// Where the store is when nothing is said (Apache `MessageStoreConfig.storePathRootDir`).
+/// The store's directory if none is given (Apache `MessageStoreConfig.storePathRootDir`).
 fn home_store() -> PathBuf {
     std::env::var_os("HOME")
         .map(PathBuf::from)
@@ -22,81 +22,82 @@ fn home_store() -> PathBuf {
 }
 
 pyrmq_remoting::options! {
-    /// Everything that a broker can be told.
+    /// The options of a broker.
     pub struct Options, BrokerError;
     also {
-        /// What the message store can be told.
+        /// The options of the message store.
         store: pyrmq_store::Options = pyrmq_store::Options::new(home_store());
     }
-    /// Cluster that the broker belongs to.
+    /// Name of the cluster that the broker belongs to.
     broker_cluster_name: String = "DefaultCluster".to_owned(), "brokerClusterName", "text", 0..=0;
     /// Name that master and slaves share.
     broker_name: String = "DEFAULT_BROKER".to_owned(), "brokerName", "text", 0..=0;
-    /// 0 is the master; slaves come with the replication issue.
+    /// 0, the master; slaves are not supported.
     broker_id: i64 = 0, "brokerId", "number", 0..=i64::MAX;
-    /// Address that clients are told; empty: the machine's first address that is not loopback.
+    /// Address for clients; empty: the machine's first address that is not loopback.
     broker_ip1: String = String::new(), "brokerIP1", "address", 0..=0;
     /// Address to listen on; empty: every address.
     bind_address: String = String::new(), "bindAddress", "address", 0..=0;
     /// Main port; the fast port is two below. 0 picks a free pair.
     listen_port: i32 = 10911, "listenPort", "port", 0..=65535;
-    /// Where slaves would connect; told to name servers.
+    /// Port for slaves, announced to name servers.
     ha_listen_port: i32 = 10912, "haListenPort", "port", 0..=65535;
-    /// Name servers, `host:port;host:port`; empty: stands alone.
+    /// Name servers, `host:port;host:port`; empty: none.
     namesrv_addr: String = String::new(), "namesrvAddr", "address list", 0..=0;
     /// Bits: 4 read, 2 write.
     broker_permission: i32 = 6, "brokerPermission", "bit set", 0..=7, live;
     /// Queues of the template topic TBW102.
     default_topic_queue_nums: i32 = 8, "defaultTopicQueueNums", "queues", 1..=65535;
-    /// A send to an unknown topic makes it, after a template with the inherit bit.
+    /// Whether a send to an unknown topic creates it from a template with the inherit bit.
     auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0, live;
-    /// An unknown consumer group is made at its first use.
+    /// Whether an unknown consumer group is created at its first use.
     auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0, live;
-    /// From so many topics on, sends make no more; operators may.
+    /// Number of topics at which sends create no more; administrators can.
     auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000, live;
-    /// From so many consumer groups on, consumers make no more; operators may.
+    /// Number of consumer groups at which consumers create no more; administrators can.
     auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000, live;
     /// The topic named after the cluster can be read and written.
     cluster_topic_enable: bool = true, "clusterTopicEnable", "switch", 0..=0;
     /// The topic named after the broker can be read and written.
     broker_topic_enable: bool = true, "brokerTopicEnable", "switch", 0..=0;
-    /// Makes the topic for message traces.
+    /// Whether to create the topic for message traces.
     trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0, live;
     /// Name of the topic for message traces.
     msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0, live;
-    /// Told to clients: trace what they send.
+    /// Whether clients are asked to trace their sends.
     trace_on: bool = true, "traceOn", "switch", 0..=0, live;
     /// Region written into each message.
     region_id: String = "DefaultRegion".to_owned(), "regionId", "text", 0..=0;
-    /// A pull at the end of a queue waits as long as the client allows; else `shortPollingTimeMills`.
+    /// Whether a pull at a queue's end may wait as long as its client allows; otherwise `shortPollingTimeMills`
+    /// applies.
     long_polling_enable: bool = true, "longPollingEnable", "switch", 0..=0, live;
-    /// Wait of a pull without long polling.
+    /// How long a pull waits without long polling.
     short_polling_time_mills: i64 = 1000, "shortPollingTimeMills", "ms", 1..=60_000, live;
-    /// Pulls that may wait at once; one more is told that the broker is busy.
+    /// Pulls that may wait at once; the next is answered busy.
     pull_thread_pool_queue_capacity: i32 = 100_000, "pullThreadPoolQueueCapacity", "requests", 1..=10_000_000;
     /// Requests for Python processors that may wait at once.
     admin_broker_thread_pool_queue_capacity: i32 = 10_000, "adminBrokerThreadPoolQueueCapacity", "requests", 1..=10_000_000;
-    /// Members of a consumer group are told when another comes or goes.
+    /// Whether members of a consumer group are notified when another joins or leaves.
     notify_consumer_ids_changed_enable: bool = true, "notifyConsumerIdsChangedEnable", "switch", 0..=0, live;
-    /// Pull consumers (those that do not push) are refused.
+    /// Whether pull consumers are refused.
     reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0, live;
-    /// Lite pull consumers may pull.
+    /// Whether lite pull consumers may pull.
     lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0, live;
-    /// Consumers may filter by SQL92 conditions on properties.
+    /// Whether consumers may filter by SQL92 conditions on properties.
     enable_property_filter: bool = false, "enablePropertyFilter", "switch", 0..=0, live;
-    /// Transactional messages are refused.
+    /// Whether transactional messages are refused.
     reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0, live;
-    /// A transaction younger than this is not asked about.
+    /// Age at which the broker first asks about a transaction.
     transaction_time_out: i64 = 6000, "transactionTimeOut", "ms", 1..=86_400_000, live;
-    /// A transaction is asked about so often, then given up.
+    /// Number of checks after which a transaction is given up.
     transaction_check_max: i32 = 15, "transactionCheckMax", "checks", 1..=1_000_000, live;
-    /// How often open transactions are looked at.
+    /// How often open transactions are checked.
     transaction_check_interval: i64 = 30_000, "transactionCheckInterval", "ms", 10..=86_400_000, live;
-    /// Replies to requests are stored too.
+    /// Whether replies to requests are stored, too.
     store_reply_message_enable: bool = true, "storeReplyMessageEnable", "switch", 0..=0;
-    /// A reset of consumer offsets is kept here and told to the next pull, without asking the consumers.
+    /// Whether a reset of offsets is stored here and reported to the next pull, instead of being sent to the consumers.
     use_server_side_reset_offset: bool = true, "useServerSideResetOffset", "switch", 0..=0;
-    /// System topics cannot be changed by clients.
+    /// Whether clients are kept from changing system topics.
     validate_system_topic_when_update_topic: bool = true, "validateSystemTopicWhenUpdateTopic", "switch", 0..=0;
     /// How often consumer offsets are written.
     flush_consumer_offset_interval: i64 = 5000, "flushConsumerOffsetInterval", "ms", 100..=3_600_000, live;
@@ -106,40 +107,39 @@ pyrmq_remoting::options! {
     register_name_server_period: i64 = 30_000, "registerNameServerPeriod", "ms", 10_000..=60_000;
     /// How long a name server may take to answer a registration.
     register_broker_timeout_mills: i64 = 24_000, "registerBrokerTimeoutMills", "ms", 100..=120_000;
-    /// A client without heartbeat for so long is dropped.
+    /// Time without a heartbeat after which a client is dropped.
     channel_expired_timeout: i64 = 120_000, "channelExpiredTimeout", "ms", 1000..=3_600_000;
-    /// A queue lock of an orderly consumer lives so long without renewal.
+    /// Time without renewal after which an orderly consumer's queue lock expires.
     lock_max_live_time: i64 = 60_000, "lockMaxLiveTime", "ms", 100..=3_600_000;
     /// Delays of the levels, from level 1 on.
     message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
         "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
-    /// Timer messages can be taken back before their time.
+    /// Whether timer messages can be recalled before they are due.
     recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
-    /// That is so where the broker may not be written, too.
+    /// Whether they can be recalled while the broker is not writable, too.
     allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
-    /// Pops and notifications that may wait at once; one more is told that too many do.
+    /// Pops and notifications that may wait at once; the next is refused.
     max_pop_polling_size: i32 = 100_000, "maxPopPollingSize", "requests", 1..=10_000_000;
-    /// Those of them that may wait for one queue of a topic and group, or for any queue.
+    /// Pops and notifications of a group that may wait for one queue, or for any queue.
     pop_polling_size: i32 = 1024, "popPollingSize", "requests", 1..=10_000_000;
-    /// So many of 100 pops read the retry topic first, the others behind the topic.
+    /// How many of 100 pops read the retry topic first; the others read it last.
     pop_from_retry_probability: i32 = 20, "popFromRetryProbability", "percent", 0..=100;
-    /// Popped messages that come back go to `%RETRY%group+topic` instead of `%RETRY%group_topic`.
+    /// Whether popped messages that come back go to `%RETRY%group+topic` instead of `%RETRY%group_topic`.
     enable_retry_topic_v2: bool = false, "enableRetryTopicV2", "switch", 0..=0;
-    /// With `enableRetryTopicV2`, pops still read `%RETRY%group_topic`, too.
+    /// Whether, with `enableRetryTopicV2`, pops also read `%RETRY%group_topic`.
     retrieve_message_from_pop_retry_topic_v1: bool = true, "retrieveMessageFromPopRetryTopicV1", "switch", 0..=0;
     /// How groups get messages of topics for which `setConsumeMode` was not used: PULL or POP.
     default_message_request_mode: String = "PULL".to_owned(), "defaultMessageRequestMode", "PULL or POP", 0..=0;
-    /// Then: other clients that pop a client's queues as well; -1: every client pops every queue.
+    /// With POP as the default: how many other clients pop a client's queues; -1: all clients pop all queues.
     default_pop_share_queue_num: i32 = -1, "defaultPopShareQueueNum", "clients", -1..=1_000_000;
-    /// The broker divides queues among clients that ask it; else it answers all of them to each.
+    /// Whether the broker divides queues among the clients that ask for them; otherwise each gets all.
     server_load_balancer_enable: bool = true, "serverLoadBalancerEnable", "switch", 0..=0;
-    /// Most messages in one answer to a query by unique key.
+    /// Maximum messages in one answer to a query by unique key.
     default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000, live;
 }
 
 impl Options {
-    /// Reads key and value pairs: the broker's own keys here, keys of the store kept for it. Answers the keys that
-    /// nobody knows, for a warning.
+    /// Reads key and value pairs: the broker's own keys, and the store's. Returns unknown keys, for a warning.
     pub fn read<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<(Self, Vec<String>), BrokerError> {
@@ -154,7 +154,7 @@ impl Options {
         Ok((options, unknown))
     }
 
-    /// Refuses what cannot work, naming key, value and range.
+    /// Refuses unusable values. The error names key, value and range.
     pub fn validate(&self) -> Result<(), BrokerError> {
         self.check_ranges()?;
         self.store.validate()?;
@@ -162,7 +162,7 @@ impl Options {
             return Err(BrokerError::Option {
                 key: "bindAddress",
                 value: self.bind_address.clone(),
-                range: "an IP address of this machine, or nothing for all".to_owned(),
+                range: "an IP address of this machine, or empty for all".to_owned(),
             });
         }
         if self.broker_id != 0 {
@@ -204,7 +204,7 @@ impl Options {
         Ok(())
     }
 
-    /// Where to listen.
+    /// The address to listen on.
     pub(crate) fn bind_ip(&self) -> IpAddr {
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         self.bind_address.parse().unwrap_or(all)

@@ -1,5 +1,5 @@
-//! What a broker asks the members of a consumer group on behalf of a tool: their offsets (221, for 223), and to take
-//! new ones (220, for 222 without `useServerSideResetOffset`) (Apache `Broker2Client`).
+//! Requests to the members of a consumer group on behalf of a tool: for their offsets (221, for 223), and to take new
+//! ones (220, for 222 without `useServerSideResetOffset`) (Apache `Broker2Client`).
 
 use crate::context::State;
 use crate::error::Refusal;
@@ -24,14 +24,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Older consumers do not know these requests (Apache `MQVersion.V3_0_7_SNAPSHOT`).
 const OLDEST: i32 = 28;
 
-/// Answers 223.
+/// Serves 223.
 #[derive(Debug)]
 pub(crate) struct ConsumerStatus {
     state: Arc<State>,
 }
 
-/// The answers so far. The last holder sends the whole: a member that never answers drops its share when its time is
-/// up.
+/// The answers so far. Dropping the last share sends the response; a member that never answers drops its share at its
+/// timeout.
 struct Collected {
     table: Mutex<BTreeMap<String, BTreeMap<MessageQueue, i64>>>,
     reply: Mutex<Option<Reply>>,
@@ -55,7 +55,7 @@ impl ConsumerStatus {
         Self { state }
     }
 
-    /// The members to ask, and what they are asked.
+    /// The members to ask, and the request to send them.
     fn prepare(&self, request: &Command) -> Result<(Vec<Client>, Command), Refusal> {
         let header = GetConsumerStatusRequestHeader::decode(&request.fields)?;
         let mut members = members_of(&self.state, header.group).ok_or_else(|| {
@@ -99,7 +99,7 @@ impl Processor for ConsumerStatus {
                         .filter(|answer| answer.code == response::SUCCESS)
                         .and_then(|answer| GetConsumerStatusBody::decode(&answer.body?).ok());
                     let Some(body) = offsets else {
-                        return tracing::warn!(client = id, "a consumer did not say its offsets");
+                        return tracing::warn!(client = id, "a consumer did not report its offsets");
                     };
                     let mut table = lock(&collected.table);
                     table.insert(id, body.message_queue_table);
@@ -108,7 +108,7 @@ impl Processor for ConsumerStatus {
     }
 }
 
-/// The connected members of a group; `None` without any.
+/// The connected members of a group; `None` if there are none.
 fn members_of(state: &State, group: &str) -> Option<Vec<Client>> {
     let members = state
         .clients
@@ -116,8 +116,7 @@ fn members_of(state: &State, group: &str) -> Option<Vec<Client>> {
     members.filter(|members| !members.is_empty())
 }
 
-/// 222 without `useServerSideResetOffset`: tells the connected members which offsets to take. They stop, take them and
-/// commit them.
+/// Serves 222 without `useServerSideResetOffset`: makes the connected members stop, take these offsets and commit them.
 pub(crate) fn reset_by_members(
     state: &State,
     header: &ResetOffsetRequestHeader<'_>,
@@ -130,26 +129,7 @@ pub(crate) fn reset_by_members(
             name,
         )
     })?;
-    let mut offset_table = BTreeMap::new();
-    for queue_id in 0..topic.write_queue_nums {
-        let committed = state.offsets.get(group, name, queue_id).ok_or_else(|| {
-            Refusal::internal(format!(
-                "THe consumer group <{group}> not exist: it has no offset of queue {queue_id}"
-            ))
-        })?;
-        let target = if header.timestamp == -1 {
-            state.store.max_offset(name, queue_id)
-        } else {
-            let found = state
-                .store
-                .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower);
-            found.map_err(|error| Refusal::internal(error.to_string()))?
-        };
-        let target = target.max(0);
-        let queue = MessageQueue::new(name, &state.options.broker_name, queue_id);
-        let is_taken = header.is_force || target < committed;
-        offset_table.insert(queue, if is_taken { target } else { committed });
-    }
+    let offset_table = targets(state, header, topic.write_queue_nums)?;
     let members = members_of(state, group).ok_or_else(|| {
         Refusal::new(
             response::CONSUMER_NOT_ONLINE,
@@ -192,7 +172,37 @@ pub(crate) fn reset_by_members(
     Ok(answer(&body))
 }
 
-/// As a list: the C++ client reads no objects as keys.
+/// The offset that each queue of the topic goes on at: that of the time, unless the group is already before it.
+fn targets(
+    state: &State,
+    header: &ResetOffsetRequestHeader<'_>,
+    queues: i32,
+) -> Result<BTreeMap<MessageQueue, i64>, Refusal> {
+    let (group, name) = (header.group, header.topic);
+    let mut offset_table = BTreeMap::new();
+    for queue_id in 0..queues {
+        let committed = state.offsets.get(group, name, queue_id).ok_or_else(|| {
+            Refusal::internal(format!(
+                "THe consumer group <{group}> not exist: it has no offset of queue {queue_id}"
+            ))
+        })?;
+        let target = if header.timestamp == -1 {
+            state.store.max_offset(name, queue_id)
+        } else {
+            let found = state
+                .store
+                .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower);
+            found.map_err(|error| Refusal::internal(error.to_string()))?
+        };
+        let target = target.max(0);
+        let queue = MessageQueue::new(name, &state.options.broker_name, queue_id);
+        let is_taken = header.is_force || target < committed;
+        offset_table.insert(queue, if is_taken { target } else { committed });
+    }
+    Ok(offset_table)
+}
+
+/// The body as a list, because the C++ client cannot read objects as keys.
 fn for_cpp(body: &ResetOffsetBody) -> ResetOffsetBodyForC {
     let rows = body.offset_table.iter().map(|(queue, offset)| MessageQueueForC {
         broker_name: queue.broker_name.clone(),

@@ -19,8 +19,8 @@ use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::Boundary;
 use std::collections::BTreeSet;
 
-/// 14: a group without an offset starts at 0 while the queue's first message is still there to be read cheaply: so a
-/// new group on a young topic misses nothing.
+/// Returns a group's offset of a queue (14). A group without one starts at 0 while the queue's first message can still
+/// be read cheaply, so a new group on a young topic misses nothing.
 pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::decode(&request.fields)?;
     if let Some(committed) = state
@@ -46,8 +46,9 @@ fn found(offset: i64) -> Command {
     Command::response(response::SUCCESS).with_header(&QueryConsumerOffsetResponseHeader { offset })
 }
 
-/// Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`): within 40 % of RAM of the log's
-/// end. Here: the queue begins at 0 and its messages lie within the same distance.
+/// Whether a queue is young. Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`), that is,
+/// within 40 % of RAM of the log's end. Here the queue must begin at 0 and its messages lie within a fixed distance of
+/// the log's end.
 pub(crate) fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
     if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
         return false;
@@ -56,7 +57,7 @@ pub(crate) fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
     health.max_physical_offset - health.min_physical_offset <= state.young_bytes
 }
 
-/// 15.
+/// Commits an offset (15).
 pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields).map_err(nothing_to_commit)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
@@ -73,14 +74,14 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    // Last, as it may make the group.
+    // Last, since it may create the group.
     state
         .group(group)
         .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", group))?;
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
-            remark: Some("the offset was reset meanwhile, this commit is left out".to_owned()),
+            remark: Some("the offset was reset meanwhile: this commit is ignored".to_owned()),
             ..response
         });
     }
@@ -88,7 +89,7 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Ok(response)
 }
 
-/// In Apache's words where the number that lacks is one of the two that Apache looks for.
+/// A refusal in Apache's words if the missing number is one of the two that Apache checks.
 fn nothing_to_commit(error: WireError) -> Refusal {
     let words = match &error {
         WireError::MissingField(field) | WireError::BadField { field, .. } => match *field {
@@ -101,7 +102,7 @@ fn nothing_to_commit(error: WireError) -> Refusal {
     Refusal::new(response::INVALID_PARAMETER, format!("{words}, {error}"))
 }
 
-/// Refuses a queue that the topic has not: what is kept of it would never be read, and nothing would bound it.
+/// Refuses a queue that the topic does not have: its offset would never be read, and their number would be unbounded.
 fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
     let count = topic.queue_nums();
     if (0..count).contains(&queue_id) {
@@ -114,18 +115,18 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
-/// 43.
+/// Returns all offsets (43).
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.offsets_body()))
 }
 
-/// 45.
+/// Returns the progress of all delay levels (45).
 pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.delays.to_body()))
 }
 
-/// 308: the smallest offset of each queue among all groups but some; the largest number where another group is not
-/// behind it.
+/// Returns each queue's smallest offset among all groups except some (308), or the largest number where the compared
+/// group is not ahead of it.
 pub(crate) fn correction(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryCorrectionOffsetHeader::decode(&request.fields)?;
     let topic = header.topic;
@@ -147,25 +148,25 @@ pub(crate) fn correction(state: &State, request: &Command, _peer: &Peer) -> Answ
     Ok(answer(&QueryCorrectionOffsetBody { correction_offsets }))
 }
 
-/// 314: gives a group the offsets of another one, on one topic or on all that have some.
+/// Copies the offsets of one group to another, for one topic or for all (314).
 pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = CloneGroupOffsetRequestHeader::decode(&request.fields)?;
     let (from, to) = (header.src_group, header.dest_group);
     admission::open_to_commits(to)?;
     let topics = match header.topic.map(str::trim) {
-        // The retries of one group are nothing to another.
+        // One group's retries do not concern another group.
         None | Some("") => {
             let topics = state.offsets.topics_of(from).into_iter();
             topics.filter(|topic| !names::is_retry(topic)).collect()
         }
         Some(topic) => vec![topic.to_owned()],
     };
-    // While members are connected, only what they subscribe to counts.
+    // While members are connected, only the topics that they subscribe to count.
     let subscribed = state.clients.consumers(from, |members| {
         members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
     });
     let subscribed = subscribed.filter(|topics| !header.offline && !topics.is_empty());
-    // Last, as it may make the group.
+    // Last, since it may create the group.
     state
         .group(to)
         .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", to))?;
@@ -177,7 +178,7 @@ pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 222: resets a group's offsets; its next pulls take them.
+/// Resets a group's offsets, which take effect with its next pulls (222).
 pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
     if !state.options.use_server_side_reset_offset {
@@ -218,7 +219,7 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     for (queue_id, target) in &found {
         state.offsets.reset(group, name, *queue_id, *target);
     }
-    // Pulls that wait would sit on the old offset until their time is up.
+    // Waiting pulls would keep the old offset until their deadline.
     state.long_polling.release_all(Some(name));
     state.pops.held.release_topic(name);
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");

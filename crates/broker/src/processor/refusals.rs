@@ -1,9 +1,9 @@
-//! The request codes that a broker knows and does not serve, each with the reason that the answer's remark and
-//! docs/compat.md give.
+//! The request codes that a broker knows but does not serve. Each reason appears in the response's remark and in
+//! docs/compat.md.
 
 use pyrmq_remoting::codes::request;
 
-/// Codes and the reason why none of them is served.
+/// Codes, and why they are not served.
 pub(super) const REFUSALS: &[(&[i32], &str)] = &[
     (
         &[
@@ -91,11 +91,11 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
             request::WHO_CONSUME_THE_MESSAGE,
             request::REGISTER_MESSAGE_FILTER_CLASS,
         ],
-        "Apache gives it a number, and no server of 4.6 to 5.5 serves it",
+        "Apache numbers it, but no server from 4.6 to 5.5 serves it",
     ),
     (
         &[request::REGISTER_FILTER_SERVER],
-        "filter servers, which 5.0 took out, are not built",
+        "filter servers, which 5.0 removed, are not built",
     ),
     (
         &[

@@ -1,4 +1,4 @@
-//! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
+//! The table of request codes: the one list that defines the processor tables, the refusals and docs/compat.md.
 
 use crate::context::State;
 use crate::processor::call::Call;
@@ -19,7 +19,7 @@ use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
 use std::sync::Arc;
 
-/// What may read or delete much on the disk, on both ports.
+/// Requests that may read or delete much on the disk, on both ports.
 const SEARCHES: &[(i32, Function, &str)] = &[
     (
         request::QUERY_MESSAGE,
@@ -34,7 +34,7 @@ const SEARCHES: &[(i32, Function, &str)] = &[
     (
         request::CLEAN_UNUSED_TOPIC,
         store_admin::clean_unused_topics,
-        "the queues of topics that are in no table",
+        "the queues of topics that do not exist",
     ),
     (
         request::GET_BROKER_CONSUME_STATS,
@@ -48,7 +48,7 @@ const SEARCHES: &[(i32, Function, &str)] = &[
     ),
 ];
 
-/// Answered at once, on both ports.
+/// Requests that are answered at once, on both ports.
 const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::QUERY_CONSUMER_OFFSET,
@@ -68,7 +68,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::GET_BROKER_RUNTIME_INFO,
         runtime::runtime,
-        "every key; those of parts not built say 0",
+        "every key; 0 for parts that are not built",
     ),
     (
         request::SEARCH_OFFSET_BY_TIMESTAMP,
@@ -187,13 +187,13 @@ const PLAIN: &[(i32, Function, &str)] = &[
     ),
 ];
 
-/// Answered at once, on the main port only.
+/// Requests that are answered at once, on the main port only.
 const LOOKS: &[(i32, Function, &str)] = &[
     (request::PEEK_MESSAGE, pop::peek, "main port only"),
     (request::POLLING_INFO, pop::polling_info, "main port only"),
 ];
 
-/// Answered once the name servers have heard of the change.
+/// Requests that are answered once the name servers know the change.
 const ANNOUNCED: &[(i32, Function, &str)] = &[
     (
         request::UPDATE_AND_CREATE_TOPIC,
@@ -266,7 +266,7 @@ const PULLS: &[(i32, &str)] = &[
 
 const AUTH: &str = "needs authenticationEnabled; kept in the file of authConfigPath";
 
-/// Answered by Python: they are about options and files that Python reads and keeps.
+/// Requests that Python serves: they concern options and files that Python reads and writes.
 const PYTHON: &[(i32, &str)] = &[
     (
         request::UPDATE_BROKER_CONFIG,
@@ -284,11 +284,11 @@ const PYTHON: &[(i32, &str)] = &[
     (request::AUTH_GET_ACL, AUTH),
     (request::AUTH_LIST_ACL, AUTH),
 ];
-const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
+const NO_PYTHON: &str = "the Python part that serves it does not run here";
 
 const NOT_SERVED: &str = "this broker does not serve this request";
 
-/// Every known request code with how this broker serves it, in ascending order.
+/// Every known request code and how this broker serves it, in ascending order.
 pub fn rows() -> Vec<RowInfo> {
     REQUEST_CODES.iter().map(|(_, code)| row(*code)).collect()
 }
@@ -333,7 +333,7 @@ fn row(code: i32) -> RowInfo {
     }
 }
 
-/// The table of one port. `python_codes` that have no native row go to Python.
+/// The table of one port. `python_codes` without a native row go to Python.
 pub(crate) fn table(
     state: &Arc<State>,
     tasks: &Tracker,

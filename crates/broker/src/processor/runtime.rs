@@ -1,7 +1,7 @@
-//! What the broker tells of itself: 28 (Apache `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService`).
+//! The broker's runtime information: 28 (Apache `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService`).
 //!
-//! Every key that Apache has is there, because tools read them without looking whether they exist. Keys of parts that
-//! are not built say 0.
+//! It has every key of Apache's, because tools read them without checking that they exist. Keys of parts that are not
+//! built are 0.
 
 use crate::context::State;
 use crate::processor::{Answer, answer};
@@ -12,10 +12,10 @@ use pyrmq_remoting::{Command, clock};
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
-/// Apache `MQVersion.getVersionDesc` of the version that we are compatible with.
+/// The version that this broker is compatible with, as Apache's `MQVersion.getVersionDesc` writes it.
 const VERSION_TEXT: &str = "V5_5_0";
 
-/// Queues of Apache's thread pools, which do not exist here: requests run on their connection's task.
+/// Queues of Apache's thread pools. They are always empty: here, requests run on their connection's task.
 const POOLS: [(&str, &str); 4] = [
     ("pull", "100000"),
     ("litePull", "100000"),
@@ -23,13 +23,13 @@ const POOLS: [(&str, &str); 4] = [
     ("ack", "100000"),
 ];
 
-/// 28.
+/// Returns the broker's runtime information (28).
 pub(crate) fn runtime(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let table = info(state).into_iter().collect();
     Ok(answer(&KVTable { table }))
 }
 
-/// Key and value, sorted by key.
+/// The keys and values, sorted by key.
 pub(crate) fn info(state: &State) -> Vec<(String, String)> {
     let mut rows = Rows::default();
     counters(state, &mut rows);
@@ -79,16 +79,7 @@ fn counters(state: &State, rows: &mut Rows) {
     rows.add("bootTimestamp", &stats.started_ms());
     rows.add("startAcceptSendRequestTimeStamp", &0);
     let seconds = (clock::now_ms() - stats.started_ms()) / 1000;
-    rows.add(
-        "runtime",
-        &format!(
-            "[ {} days, {} hours, {} minutes, {} seconds ]",
-            seconds / 86_400,
-            seconds / 3600 % 24,
-            seconds / 60 % 60,
-            seconds % 60
-        ),
-    );
+    rows.add("runtime", &uptime_text(seconds));
     rows.add("msgPutTotalYesterdayMorning", &put_mornings[0]);
     rows.add("msgPutTotalTodayMorning", &put_mornings[1]);
     rows.add("msgPutTotalTodayNow", &put);
@@ -121,7 +112,7 @@ fn counters(state: &State, rows: &mut Rows) {
         ("getFoundTps", rates.found),
         ("getMissTps", rates.missed),
         ("getTransferredTps", rates.sent),
-        // As 4.x spells it: its `mqadmin clusterList` fails without.
+        // The spelling of 4.x, whose `mqadmin clusterList` fails without it.
         ("getTransferedTps", rates.sent),
     ] {
         rows.add(key, &windows_text(windows));
@@ -130,7 +121,15 @@ fn counters(state: &State, rows: &mut Rows) {
     rows.add("getTotalTps", &windows_text(total));
 }
 
-/// What sends wait for, and how often that took too long. The last four keys are ours.
+fn uptime_text(seconds: i64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    format!(
+        "[ {days} days, {hours} hours, {minutes} minutes, {} seconds ]",
+        seconds % 60
+    )
+}
+
+/// What sends wait for, and how often that took too long. Apache does not have the last four keys.
 fn flow_control(state: &State, rows: &mut Rows) {
     let busy = state.store.health().busy;
     rows.add("pageCacheLockTimeMills", &busy.held_now_ms);

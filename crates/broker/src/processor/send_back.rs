@@ -1,11 +1,11 @@
-//! A consumer gives a message back: 36 (Apache `AbstractSendMessageProcessor.consumerSendMsgBack`).
+//! Messages that a consumer sends back: 36 (Apache `AbstractSendMessageProcessor.consumerSendMsgBack`).
 //!
 //! ```text
 //! tries left       -> %RETRY%group by way of the schedule topic, level 3 + tries (or as asked)
 //! none left        -> %DLQ%group
 //! ```
-//! The new record keeps the first message's born fields, body, flags and properties; RETRY_TOPIC and ORIGIN_MESSAGE_ID
-//! name where it came from first.
+//! The new record keeps the original message's born fields, body, flags and properties. RETRY_TOPIC and
+//! ORIGIN_MESSAGE_ID name its first origin.
 
 use crate::admission;
 use crate::context::State;
@@ -27,11 +27,11 @@ use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Where a message that came back goes.
+/// Where a message that was sent back goes.
 struct RetryTarget {
     topic: Arc<Topic>,
     queue_id: i32,
-    /// 0 for the dead-letter topic.
+    /// The delay level; 0 for the dead-letter topic.
     level: i32,
 }
 
@@ -41,8 +41,8 @@ impl RetryTarget {
     }
 }
 
-/// Refuses a message of another topic than the one whose reading was asked of the user's rights: its offset could name
-/// any message, and the retry topic would show it.
+/// Refuses a message whose topic differs from the one for which the user's rights were checked: the offset could name
+/// any message, and the retry topic would reveal it.
 fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> Result<(), Refusal> {
     let is_own_retry = topic
         .strip_prefix(RETRY_PREFIX)
@@ -56,7 +56,7 @@ fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> R
     ))
 }
 
-/// 36.
+/// Sends a message back for a retry (36).
 pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields)?;
     let group = state
@@ -77,14 +77,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         ))
     })?;
     let record = Record::decode(&bytes)?;
-    if sys_flag::is_hidden(record.sys_flag) || admission::open_to_clients(record.topic).is_err() {
-        // What waits for its end or its time must not come to a consumer by this way.
-        let text = format!(
-            "no consumer has messages of {}: it cannot be given back",
-            record.topic
-        );
-        return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
-    }
+    check_visible(&record)?;
     if state.checks_rights() {
         check_origin(&header, record.topic)?;
     }
@@ -110,25 +103,46 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     let stored = pending
         .put_accepted(&state.store, state.delays.levels())
         .map_err(|error| Refusal::of_put(&error))?;
+    count(state, &header, &target, record.topic, stored.bytes());
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// Refuses half messages and messages of system topics: a half or a delayed message must not reach a consumer this way.
+fn check_visible(record: &Record<'_>) -> Result<(), Refusal> {
+    if !sys_flag::is_hidden(record.sys_flag) && admission::open_to_clients(record.topic).is_ok() {
+        return Ok(());
+    }
+    let text = format!(
+        "no consumer has messages of {}: it cannot be given back",
+        record.topic
+    );
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
+}
+
+fn count(
+    state: &State,
+    header: &ConsumerSendMsgBackRequestHeader<'_>,
+    target: &RetryTarget,
+    from: &str,
+    bytes: u64,
+) {
     let counter = if target.is_dead() {
         &state.stats.dead
     } else {
         &state.stats.sent_back
     };
     counter.fetch_add(1, Ordering::Relaxed);
-    let bytes = stored.bytes();
     state.stats.count_put(1, bytes);
     target.topic.traffic.count_put(1, bytes);
-    if let Some(from) = state.topics.get(record.topic) {
+    if let Some(from) = state.topics.get(from) {
         from.traffic
             .group_or_new(header.group)
             .count_send_back(target.is_dead(), bytes);
     }
-    Ok(Command::response(response::SUCCESS))
 }
 
-/// Another try while some are left, else the dead-letter topic. The retry topic is made in either case: the group
-/// subscribes to it.
+/// The retry topic while retries are left, otherwise the dead-letter topic. The retry topic is created in either case,
+/// because the group subscribes to it.
 fn retry_target(
     state: &State,
     version: i32,
@@ -166,7 +180,7 @@ fn retry_target(
     })
 }
 
-/// The record's properties with what a retry adds; each key once.
+/// The record's properties with those that a retry adds; each key once.
 fn retry_properties(record: &Record<'_>, old: &str, target: &RetryTarget) -> String {
     let mut text = properties::copy(old, 256, |name| {
         matches!(name, "RETRY_TOPIC" | "ORIGIN_MESSAGE_ID" | "DELAY" | "WAIT")

@@ -67,14 +67,11 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         fingerprints(&header, zone, request.version, bytes, head.as_ref());
     let now_ms = state.now_ms();
     let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
-    let unchanged = state
-        .table
-        .refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
+    let table = &state.table;
+    let unchanged = table.refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
     let known = unchanged.or_else(|| {
         let summary = (content_fingerprint?, &head.as_ref()?.0, fingerprint);
-        state
-            .table
-            .refresh_version((cluster, address, id), peer.id(), summary, now_ms)
+        table.refresh_version((cluster, address, id), peer.id(), summary, now_ms)
     });
     if let Some(registered) = known {
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
@@ -111,14 +108,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         .register_with_events(&registration, now_ms)
         .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {error}")))?;
     report(&header, &registered, &outcome);
-    if matches!(registered, Registered::Taken { .. }) {
-        state.remember(peer);
-    }
-    if let Some(notice) = &outcome.notice
-        && state.options().notify_min_broker_id_changed
-    {
-        state.notify(notice);
-    }
+    announce(state, peer, &registered, &outcome);
     Ok(registered)
 }
 
@@ -145,6 +135,18 @@ fn fingerprints(
     let content_fingerprint = hasher.finish();
     (data.counter, data.state_version, data.timestamp).hash(&mut hasher);
     (Some(content_fingerprint), hasher.finish())
+}
+
+/// Remembers whose connection this is, and tells the brokers of its set when their smallest id has changed.
+fn announce(state: &State, peer: &Peer, registered: &Registered, outcome: &RegistrationEvents) {
+    if matches!(registered, Registered::Taken { .. }) {
+        state.remember(peer);
+    }
+    if let Some(notice) = &outcome.notice
+        && state.options().notify_min_broker_id_changed
+    {
+        state.notify(notice);
+    }
 }
 
 fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, outcome: &RegistrationEvents) {

@@ -1,12 +1,14 @@
-//! Locks, and what threads without a runtime wait on.
+//! Locks, what threads without a runtime wait on, and what is called at the end of an operation.
 //!
-//! The locks go on after another thread has panicked, because what they guard is changed in one step or not at all.
-//! They are the standard library's: `parking_lot` keeps its waiting threads in a table of the process, which a forked
-//! child may inherit locked.
+//! The locks continue to work after another thread has panicked, because what they guard changes in one step or not at
+//! all. They are the standard library's: `parking_lot` keeps its waiting threads in a table of the process, which a
+//! forked child may inherit in a locked state.
 
+mod completion;
 mod one_shot;
 pub mod wakeup;
 
+pub use completion::Completion;
 pub use one_shot::OneShot;
 pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub use std::sync::{Condvar, Mutex, MutexGuard};
@@ -21,11 +23,11 @@ static SCHEDULER: std::sync::OnceLock<fn(bool) -> bool> = std::sync::OnceLock::n
 /// Sets the scheduler of a test's threads, once. Only builds with debug assertions have this.
 #[cfg(debug_assertions)]
 pub fn schedule_by(point: fn(bool) -> bool) {
-    // A second test of the same process sets the same one.
+    // A second test in this process sets the same scheduler.
     SCHEDULER.get_or_init(|| point);
 }
 
-/// Takes a lock as the test's scheduler says; `None` without one.
+/// Takes a lock under the control of the test's scheduler; `None` without a scheduler.
 #[cfg(debug_assertions)]
 fn scheduled<G>(take: impl Fn() -> Option<G>) -> Option<G> {
     let point = SCHEDULER.get()?;
@@ -40,7 +42,7 @@ fn scheduled<G>(take: impl Fn() -> Option<G>) -> Option<G> {
     }
 }
 
-/// Nothing in a release build.
+/// A release build has no scheduler.
 #[cfg(not(debug_assertions))]
 #[inline]
 fn scheduled<G>(_take: impl Fn() -> Option<G>) -> Option<G> {
@@ -64,7 +66,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock, if it is free.
+/// Takes the lock if it is free.
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     taken(mutex.try_lock())
 }
@@ -85,12 +87,12 @@ pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the lock guards, which nobody else has.
+/// The guarded value, which no other thread can have.
 pub fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits while a condition holds, at most for `longest`.
+/// Waits while a condition holds, for at most `longest`.
 pub fn wait_while<'g, T>(
     changed: &Condvar,
     guard: MutexGuard<'g, T>,

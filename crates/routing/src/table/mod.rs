@@ -110,7 +110,7 @@ impl Table {
             return None;
         }
         live.updated_ms.store(now_ms, Ordering::Relaxed);
-        let master = self.master_for(&live.broker_entry, id);
+        let master = self.master_for_slave(&live.broker_entry, id);
         Some(Registered::Taken { master })
     }
 
@@ -146,18 +146,17 @@ impl Table {
             registration: Some(self.view.registration_state(broker_entry, fingerprint)),
             ..*live
         };
-        let master = self.master_for(broker_entry, id);
+        let master = self.master_for_slave(broker_entry, id);
         self.view.live_mut().insert(key, Arc::new(refreshed));
         drop(writer);
         Some(Registered::Taken { master })
     }
 
-    fn master_for(&self, broker_entry: &entries::BrokerEntry, id: i64) -> Option<(String, String)> {
-        use crate::route::MASTER_ID;
-        let route_data = broker_entry.route_data().filter(|_| id != MASTER_ID)?;
-        let address = route_data.data.broker_addrs.get(&MASTER_ID)?;
-        let live = self.view.live();
-        let master = live.get(&BrokerKey::new(&route_data.data.cluster, address))?;
-        Some((address.clone(), master.ha_address.clone()))
+    /// A slave learns its master's addresses from the answer to its registration; a master needs none.
+    fn master_for_slave(&self, broker_entry: &entries::BrokerEntry, id: i64) -> Option<(String, String)> {
+        let route_data = broker_entry
+            .route_data()
+            .filter(|_| id != crate::route::MASTER_ID)?;
+        self.view.master_of(&route_data.data)
     }
 }

@@ -16,8 +16,11 @@ use super::encoded::{Cache, Encoded};
 use super::entries::{BrokerEntries, BrokerEntry, RouteData, TopicEntry, TopicQueues};
 use super::rewrite::act_as_master;
 use super::types::{BrokerKey, Settings};
+use crate::route::MASTER_ID;
 use bytes::Bytes;
-use pyrmq_remoting::body::{Body, DataVersion, KVTable, Style, TopicQueueMappingInfo, TopicRouteData};
+use pyrmq_remoting::body::{
+    Body, BrokerData, DataVersion, KVTable, Style, TopicQueueMappingInfo, TopicRouteData,
+};
 use pyrmq_remoting::sync::{read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -180,6 +183,14 @@ impl RouteView {
 
     pub(super) fn live_mut(&self) -> RwLockWriteGuard<'_, HashMap<BrokerKey, Arc<Live>>> {
         write(&self.live)
+    }
+
+    /// The address and the HA address of a broker name's master, if it lives.
+    pub(super) fn master_of(&self, data: &BrokerData) -> Option<(String, String)> {
+        let address = data.broker_addrs.get(&MASTER_ID)?;
+        let live = self.live();
+        let master = live.get(&BrokerKey::new(&data.cluster, address))?;
+        Some((address.clone(), master.ha_address.clone()))
     }
 
     pub(super) fn settings(&self) -> Settings {

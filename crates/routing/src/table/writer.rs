@@ -98,7 +98,9 @@ impl Writer {
         let master = if is_master {
             None
         } else {
-            self.master_of(from.name)
+            self.brokers
+                .get(from.name)
+                .and_then(|broker| self.view.master_of(&broker.data))
         };
         Ok((Registered::Taken { master }, outcome))
     }
@@ -349,14 +351,6 @@ impl Writer {
             ha_address: Some(from.ha_address.to_owned()),
             tell: others.map(|(_, address)| address.clone()).collect(),
         })
-    }
-
-    fn master_of(&self, name: &str) -> Option<(String, String)> {
-        let data = &self.brokers.get(name)?.data;
-        let address = data.broker_addrs.get(&MASTER_ID)?;
-        let live = self.view.live();
-        let master = live.get(&BrokerKey::new(&data.cluster, address))?;
-        Some((address.clone(), master.ha_address.clone()))
     }
 
     /// Adds or replaces a broker's queues of a topic; for `expected_at` see

@@ -1,5 +1,5 @@
-//! Puts from beginning to end: `encode.rs` lays them out, `write.rs` writes them to the log under the append lock, and
-//! what follows a write is here.
+//! Puts from beginning to end: `encode.rs` encodes them, `write.rs` writes them to the log under the append lock, and
+//! this file does what follows a write.
 
 use crate::append::appended::Appended;
 use crate::append::buffer::{AppendBuffer, QueueAppend};
@@ -27,11 +27,11 @@ use crate::sync::wakeup::Wakeup;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Waiting index entries from which the index thread is woken before its time.
+/// Number of waiting index entries at which the index thread is woken early.
 const INDEX_WAKE_AT: usize = 1 << 14;
-/// Waiting index entries from which the putting thread helps.
+/// Number of waiting index entries at which the putting thread helps.
 const INDEX_HELP_AT: usize = 1 << 20;
-/// Waiting index entries (some 100 MB) from which the putting thread waits for the thread that fills the index.
+/// Number of waiting index entries (some 100 MB) at which the putting thread waits for the index thread.
 const INDEX_BLOCK_AT: usize = 1 << 23;
 
 /// Stores messages.
@@ -52,13 +52,13 @@ pub(crate) struct Appender {
     pub(crate) flow_control: FlowControl,
     pub(crate) staged_pool: StagedPool,
     pub(crate) segment_wakeup: Wakeup,
-    /// Where the segment begins that was last requested from the segment thread.
+    /// Base of the segment that was last requested from the segment thread.
     pub(crate) requested_segment: AtomicI64,
     pub(crate) counts: Counts,
 }
 
-/// Counters of puts. Written under the append lock, but read without it, so that a reader does not wait for a disk that
-/// hangs in a write.
+/// Counters of puts. They are written under the append lock but read without it, so that a reader does not wait for a
+/// disk that hangs in a write.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) messages: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds; only under the append lock, so that it takes no locked instruction.
+    /// Adds to a counter. Only under the append lock, which allows an unlocked instruction.
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
@@ -107,7 +107,7 @@ impl Appender {
         self.put_directly(|append_buffer| self.encode(append_buffer, message))
     }
 
-    /// Stores one message whose size was allowed when it was stored for the first time.
+    /// Stores a message whose size was checked when it was stored for the first time.
     pub(crate) fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
         self.put_directly(|append_buffer| self.encode_accepted(append_buffer, message))
     }
@@ -131,8 +131,8 @@ impl Appender {
         done
     }
 
-    /// Appends all that was laid out, in one write for each segment that it reaches, and reports what became of each
-    /// queue append, in their order.
+    /// Appends all encoded puts, with one write for each segment that they reach, and reports the outcome of each queue
+    /// append, in order.
     pub(crate) fn append_all(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -168,7 +168,7 @@ impl Appender {
         }
     }
 
-    /// The queue is being deleted: this message is the first one of its topic's next life.
+    /// The queue was deleted: this message becomes the first of a new queue.
     fn renew_queue(&self, append_buffer: &mut AppendBuffer, at: usize) -> Result<(), StoreError> {
         let Some(queue_append) = append_buffer.queue_appends.get_mut(at) else {
             return Ok(());
@@ -177,14 +177,14 @@ impl Appender {
         let (topic, id) = (queue_append.queue.topic.to_string(), queue_append.queue.id);
         let next = self.queue_for_put(&topic, id)?;
         if Arc::ptr_eq(&next, &queue_append.queue) && self.is_stuck(&next) {
-            let reason = "its deletion came to no end: delete the topic again";
+            let reason = "its deletion did not finish: delete the topic again";
             return Err(StoreError::illegal_queue(&topic, id, reason));
         }
         queue_append.queue = next;
         Ok(())
     }
 
-    /// The messages are stored: what fails from here on stops the next put, not these.
+    /// The messages are stored, so a failure from here on stops the next put, not these.
     fn after_write(&self, written: &Written) {
         if self.state.disk.spend(written.bytes)
             && let Err(error) = self.state.look_at_disk()
@@ -202,7 +202,7 @@ impl Appender {
         }
     }
 
-    /// What follows a write for one of its queues, as [`Appender::after_write`] for the log.
+    /// The steps for one of its queues after a write; [`Appender::after_write`] has those for the log.
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
         let queue = &queue_append.queue;
         if appended.units_waiting >= WRITE_NOW {
@@ -214,14 +214,14 @@ impl Appender {
         self.announce(queue_append, appended);
     }
 
-    /// True for a queue whose deletion has failed.
+    /// Whether the queue's deletion has failed.
     fn is_stuck(&self, queue: &ConsumeQueue) -> bool {
         let _deleting = lock(&self.queue_maintenance.deleted);
         let _append = lock(&self.append);
         queue.is_closing()
     }
 
-    /// Tells the listener of what is readable now.
+    /// Tells the listener which messages are readable now.
     fn announce(&self, queue_append: &QueueAppend, appended: &Appended) {
         if appended.is_readable
             && let Some(listener) = self.listeners.arrival()

@@ -1,8 +1,8 @@
-//! Puts that go into the log together: an append batch.
+//! Append batches: puts that enter the log together.
 //!
-//! A put of an append batch is laid out in the batch's buffer and has no place in the log yet. When the batch is
-//! committed, all of its puts get their places under one hold of the append lock and go into the page cache in one
-//! write for each segment that they reach. No callback runs, and nothing is readable, before that write.
+//! A put of an append batch is encoded in the batch's buffer and has no position in the log yet. At the commit, all
+//! puts get their positions under one hold of the append lock and reach the page cache with one write for each segment.
+//! No callback runs, and nothing is readable, before that write.
 
 use crate::append::appender::Appender;
 use crate::append::buffer::AppendBuffer;
@@ -12,12 +12,12 @@ use crate::message::{Batch, Message, OnStored};
 use std::fmt;
 use std::sync::Arc;
 
-/// What waits is written once it has this many bytes: they are still in the processor's cache then.
+/// Number of bytes at which staged puts are written early: they are still in the processor's cache then.
 const FLUSH_AT: usize = 128 << 10;
 
-/// An append batch of one store. A connection has one for its whole life and uses it again after each commit; it holds
-/// memory only while something is staged. What is staged when it is dropped is not stored, and its callbacks are
-/// dropped with it.
+/// An append batch of one store. A connection keeps one for its lifetime and reuses it after each commit; it holds
+/// memory only while something is staged. Puts that are staged when it is dropped are not stored, and their callbacks
+/// are dropped.
 pub struct AppendBatch {
     appender: Arc<Appender>,
     /// `None` while nothing is staged.
@@ -43,24 +43,24 @@ impl AppendBatch {
         }
     }
 
-    /// Adds one message. `done` is called in the order of the puts, when the batch is committed or once it has many
+    /// Stages one message. `done` is called in the order of the puts: at the commit, or once the batch has enough
     /// bytes; at once for a message that cannot be stored.
-    pub fn stage(&mut self, message: &Message<'_>, done: Box<dyn OnStored>) {
+    pub fn stage(&mut self, message: &Message<'_>, done: Box<OnStored>) {
         self.stage_by(done, |appender, append_buffer| {
             appender.encode(append_buffer, message)
         });
     }
 
-    /// As [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
-    pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
+    /// Like [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
+    pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<OnStored>) {
         self.stage_by(done, |appender, append_buffer| {
             appender.encode_batch(append_buffer, batch)
         });
     }
 
-    /// Writes what was staged, and serves everyone who waits for the disk: if no fsync is in progress and fsyncs are
-    /// fast, this thread does one for all of them and answers them before it returns. Otherwise the fsync is left to
-    /// the thread that does one now or to the store's own thread, as it is when nobody waits.
+    /// Writes the staged puts and serves all waiters for the disk. If no fsync is in progress and fsyncs are fast, this
+    /// thread fsyncs once for all of them and answers them before it returns. Otherwise the thread that is fsyncing now
+    /// or the store's own thread does it, as it does when no sender waits.
     pub fn commit(&mut self) {
         self.write();
         self.appender.flusher.commit_batch();
@@ -68,14 +68,14 @@ impl AppendBatch {
 
     fn stage_by(
         &mut self,
-        done: Box<dyn OnStored>,
+        done: Box<OnStored>,
         encode: impl FnOnce(&Appender, &mut AppendBuffer) -> Result<(), StoreError>,
     ) {
         let staged = self
             .staged
             .get_or_insert_with(|| self.appender.staged_pool.take());
         if let Err(error) = encode(&self.appender, &mut staged.append_buffer) {
-            let waiter = done.stored(Err(error));
+            let waiter = done.complete(Err(error));
             return self.appender.flusher.when_durable_in_batch(waiter.into_iter());
         }
         staged.done.push(done);
@@ -84,7 +84,7 @@ impl AppendBatch {
         }
     }
 
-    /// Writes what was staged.
+    /// Writes the staged puts.
     fn write(&mut self) {
         // Taken out, so that nothing is written twice if a callback panics.
         let Some(mut staged) = self.staged.take() else {
@@ -97,7 +97,7 @@ impl AppendBatch {
         } = staged.as_mut();
         let mut done = done.drain(..);
         self.appender.append_all(append_buffer, |stored| {
-            let waiter = done.next().and_then(|done| done.stored(stored));
+            let waiter = done.next().and_then(|done| done.complete(stored));
             waiters.extend(waiter);
         });
         drop(done);

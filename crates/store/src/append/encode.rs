@@ -1,4 +1,4 @@
-//! Puts laid out in an append buffer, before they have a place in the log: checked, encoded, and with their queue.
+//! Encodes puts into an append buffer before they have a position in the log: checked, encoded, and with their queue.
 
 use crate::append::appender::Appender;
 use crate::append::buffer::{AppendBuffer, QueueAppend};
@@ -10,7 +10,7 @@ use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;
 
 impl Appender {
-    /// Gets a message ready to be appended.
+    /// Prepares a message to be appended.
     pub(crate) fn encode(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -34,7 +34,7 @@ impl Appender {
         )
     }
 
-    /// Gets a batch ready to be appended as consecutive records of one file.
+    /// Prepares a batch to be appended as consecutive records of one file.
     pub(crate) fn encode_batch(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -61,7 +61,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Adds the records for one queue to what is laid out; what fails leaves it as it was.
+    /// Adds the records for one queue to the buffer. A failure leaves the buffer unchanged.
     fn encode_for_queue(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -106,7 +106,7 @@ impl Appender {
                 .bytes()
                 .any(|byte| byte == b'/' || byte == b'\\' || byte == 0)
         {
-            "the topic cannot be a directory's name"
+            "the topic cannot be the name of a directory"
         } else {
             return Ok(self.queues.get_or_add(topic, queue_id));
         };

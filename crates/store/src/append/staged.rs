@@ -1,30 +1,30 @@
-//! The buffers of puts that wait to be written, and the pool that they come from.
+//! The buffers of puts that wait to be written, and the pool of such buffers.
 
 use crate::append::buffer::AppendBuffer;
 use crate::message::{OnDurable, OnStored};
 use crate::sync::lock;
 use std::sync::Mutex;
 
-/// Most sets of buffers that are kept for later batches. More than this many threads rarely stage at once.
+/// Maximum number of sets of buffers in the pool. More threads than this rarely stage at once.
 const MAX_KEPT: usize = 16;
 
-/// Puts that wait to be written, and the buffers that they lie in.
+/// Puts that wait to be written, and their buffers.
 #[derive(Default)]
 pub(crate) struct StagedPuts {
     pub(crate) append_buffer: AppendBuffer,
     /// The callback of each queue append in the buffer.
-    pub(super) done: Vec<Box<dyn OnStored>>,
+    pub(super) done: Vec<Box<OnStored>>,
     /// Callbacks that wait for the disk.
     pub(super) waiters: Vec<(i64, OnDurable)>,
 }
 
-/// Buffers of puts that were written. The next put of any connection takes the ones used last, which are still in the
-/// processor's cache. So the memory depends on how many threads stage at once, not on how many connections there are.
+/// Buffers of written puts, for reuse by any connection. The last used ones are taken first, because they are still in
+/// the processor's cache. So the memory depends on how many threads stage at once, not on the number of connections.
 #[derive(Default)]
 pub(crate) struct StagedPool {
     #[expect(
         clippy::vec_box,
-        reason = "a set is handed on by its pointer, twice for each batch"
+        reason = "a set is passed on by its pointer, twice for each batch"
     )]
     free: Mutex<Vec<Box<StagedPuts>>>,
 }

@@ -1,5 +1,5 @@
-//! How keys come into the index: from puts, whose keys wait under the append lock, and from the log, for what the index
-//! lacks when the store opens or after a failure.
+//! How keys reach the index: from puts, whose keys wait under the append lock; and from the log, for keys that the
+//! index lacks when the store opens or after a failure.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
+/// Distance from the log's end at which puts start to pass on their keys, while the index thread reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
-/// How long closing may go on filling the index.
+/// Maximum time that closing spends on filling the index.
 const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 
 /// Fills the key index.
@@ -30,11 +30,11 @@ pub(crate) struct Indexing {
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) append: Arc<Mutex<AppendState>>,
-    /// None where there is no key index.
+    /// The index; `None` without a key index.
     pub(crate) index: Option<KeyIndex>,
-    /// Held by the thread that moves keys to the index; the empty list that it leaves in exchange for the full one.
+    /// Held by the thread that moves keys to the index. The list is exchanged for the full one.
     pub(crate) spare: Mutex<PendingKeys>,
-    /// Where reading the log for the index goes on.
+    /// Position at which reading the log for the index continues.
     pub(crate) from: AtomicI64,
     pub(crate) wakeup: Wakeup,
 }
@@ -53,17 +53,17 @@ impl Indexing {
         }
     }
 
-    /// Deletes index files whose records are all gone. Returns how many.
+    /// Deletes index files whose records are all gone. Returns how many it deleted.
     pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
         self.index.as_ref().map_or(Ok(0), |index| index.trim(log_start))
     }
 
-    /// Writes what the index has gathered.
+    /// Writes the accumulated entries of the index.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         self.index.as_ref().map_or(Ok(()), KeyIndex::write_out)
     }
 
-    /// Brings the index to the log's end, durably, when the store closes.
+    /// Completes the index up to the log's end and makes it durable, when the store closes.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         self.catch_up_at_close()?;
         self.round()?;
@@ -75,7 +75,7 @@ impl Indexing {
         Ok(())
     }
 
-    /// Moves waiting keys into the index. Any thread may do it. After a failure the index takes them from the log.
+    /// Moves waiting keys into the index; any thread may call this. After a failure the index takes them from the log.
     pub(crate) fn round(&self) -> Result<(), StoreError> {
         let Some(index) = &self.index else {
             return Ok(());
@@ -83,8 +83,8 @@ impl Indexing {
         self.index_with(index, lock(&self.spare))
     }
 
-    /// Helps to move waiting keys unless another thread does it, which may be waiting for an fsync of a whole index
-    /// file.
+    /// Helps to move waiting keys, unless another thread is doing it, which may be waiting for an fsync of a whole
+    /// index file.
     pub(crate) fn help(&self) -> Result<(), StoreError> {
         match (&self.index, try_lock(&self.spare)) {
             (Some(index), Some(spare)) => self.index_with(index, spare),
@@ -110,7 +110,7 @@ impl Indexing {
         Ok(())
     }
 
-    /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.
+    /// Reads the log from where the index ends. True: the index thread may continue with the keys that puts pass on.
     pub(crate) fn catch_up(&self) -> Result<bool, StoreError> {
         while !self.state.is_closed() {
             if lock(&self.append).index_direct {
@@ -126,9 +126,9 @@ impl Indexing {
         Ok(false)
     }
 
-    /// Reads what is left, and lets puts hand over the keys of what comes after it. True when that went well.
+    /// Reads the rest, and makes puts pass on the keys of later messages. True: it succeeded.
     fn catch_up_last(&self, from: i64) -> Result<bool, StoreError> {
-        // To the end: the keys that are handed over from now on come after these.
+        // Held to the end: the keys that puts pass on from now on come after these.
         let _indexing = lock(&self.spare);
         let target = {
             let mut append = lock(&self.append);
@@ -144,7 +144,7 @@ impl Indexing {
         Ok(read? >= target)
     }
 
-    /// Reads what little the index lacks when the store opens, so that keys are found at once.
+    /// Indexes the few records that the index lacks when the store opens, so that keys are found at once.
     pub(crate) fn catch_up_if_near(&self) -> Result<(), StoreError> {
         let lacks = self.log.appended() - self.from.load(Ordering::Relaxed).max(self.log.start());
         if lacks > CATCH_UP_LAST {
@@ -156,8 +156,8 @@ impl Indexing {
         }
     }
 
-    /// Brings the index to the log's end when the store closes before its thread was there, so that a Java broker finds
-    /// every key. What takes longer than `CATCH_UP_AT_CLOSE` is left to the next opening.
+    /// Completes the index when the store closes before its thread ran, so that a Java broker finds every key. What
+    /// takes longer than `CATCH_UP_AT_CLOSE` is left to the next start.
     pub(crate) fn catch_up_at_close(&self) -> Result<(), StoreError> {
         if lock(&self.append).index_direct {
             return Ok(());
@@ -168,7 +168,7 @@ impl Indexing {
             .map(drop)
     }
 
-    /// Reads a range of the log for the index. Returns up to where that went.
+    /// Reads a range of the log for the index. Returns the position that it reached.
     fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<i64, StoreError> {
         let Some(index) = &self.index else {
             return Ok(target);
@@ -216,18 +216,18 @@ impl Indexing {
         Ok(done)
     }
 
-    /// Where the records go on that the index lacks, where none is to be read at a position.
+    /// Where the missing records continue when none can be read at a position.
     fn index_goes_on(&self, position: i64, target: i64) -> Result<i64, StoreError> {
         let start = self.log.start();
         if position >= target || position < start {
-            // The end, after a blank record; or retention was faster.
+            // The end, after a blank record; or retention deleted the range.
             return Ok(start.max(position).min(target));
         }
         let next = record_behind(&self.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
         tracing::warn!(
             position,
             next,
-            "the commit log is damaged: what lies there is not in the key index"
+            "the commit log is damaged: messages there are not in the key index"
         );
         Ok(next)
     }

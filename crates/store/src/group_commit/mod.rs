@@ -10,24 +10,12 @@ pub(crate) mod leader;
 
 use crate::group_commit::leader::FlushLeader;
 use crate::sync::wakeup::Wakeup;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Completion, Mutex, lock};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Called once, when a position is durable or is known not to become so: a closure, or a type that already has its own
-/// allocation.
-pub trait DurableCallback<E>: Send {
-    /// What the disk did.
-    fn complete(self: Box<Self>, durable: Result<(), E>);
-}
-
-impl<E, F: FnOnce(Result<(), E>) + Send> DurableCallback<E> for F {
-    fn complete(self: Box<Self>, durable: Result<(), E>) {
-        self(durable);
-    }
-}
-
-pub(crate) type BoxedCallback<E> = Box<dyn DurableCallback<E>>;
+/// Called once, when a position is durable or is known not to become so.
+pub(crate) type BoxedCallback<E> = Box<dyn Completion<Result<(), E>>>;
 
 /// What is fsynced.
 pub(crate) trait Log {

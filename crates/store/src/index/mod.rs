@@ -1,8 +1,8 @@
 //! The key index: finds messages by key, unique id or tag (Apache `IndexService`).
 //!
-//! The append path only hashes and hands over what `pending.rs` describes; a thread of its own writes the files. What
-//! is in the log is in the index: entries that a crash took away are read from the log again, by the same thread, while
-//! messages flow.
+//! The append path only hashes keys and passes on what `pending.rs` describes; a separate thread writes the files. The
+//! index covers the whole log: entries that a crash took are read from the log again by that thread, while messages
+//! flow.
 //!
 //! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is
 //! Java's, made positive. Rolled back transactions are not indexed.
@@ -38,15 +38,15 @@ pub(crate) struct MessageKeys<'a> {
     pub(crate) tag: Option<&'a str>,
 }
 
-/// What the keys of a topic's messages begin with, hashed once.
+/// The hashed start of the keys of a topic's messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TopicKeys {
-    /// `topic#`; none where messages are not indexed.
+    /// The hash of `topic#`; `None` if messages are not indexed.
     key: Option<JavaHash>,
 }
 
 impl TopicKeys {
-    /// Of messages with a sys flag: rolled back transactions have no keys.
+    /// For messages with this sys flag: rolled back transactions have no keys.
     pub(crate) fn new(topic: &str, flags: i32) -> Self {
         let key = JavaHash::new().then(topic).then("#");
         Self {
@@ -88,9 +88,9 @@ pub(crate) struct KeyIndex {
     directory: PathBuf,
     tables: (u32, u32),
     files: Mutex<Vec<IndexFile>>,
-    /// A file was not taken over.
+    /// Whether a file was dropped at the start.
     dropped: bool,
-    /// Those files, the newest first, until they are removed.
+    /// The dropped files, newest first, until they are removed.
     to_remove: Mutex<Vec<PathBuf>>,
     added: AtomicU64,
 }
@@ -101,13 +101,13 @@ pub(crate) struct Hits {
     pub(crate) positions: Vec<i64>,
     pub(crate) last_update_ms: i64,
     pub(crate) last_update_position: i64,
-    /// There were too many entries: older ones may be missing.
+    /// Whether there were too many entries, so that older ones may be missing.
     pub(crate) is_cut: bool,
 }
 
 impl KeyIndex {
-    /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of
-    /// another size and those that refer to records after the log's end; what they held is read from the log again.
+    /// Opens the existing files. After a crash, files that may be half-written are dropped, as are files of another
+    /// size and files that refer to records after the log's end. Their entries are read from the log again.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,
@@ -130,7 +130,7 @@ impl KeyIndex {
             });
         let mut entries = entries.peekable();
         while let Some(entry) = entries.next() {
-            // A file was fsynced when it became full, before the next one was made, and when the store was closed.
+            // A file was fsynced when it became full, before the next one was created, and when the store was closed.
             let is_newest = entries.peek().is_none();
             let path = directory.join(&entry.name);
             let file = if entry.length == file_length(tables.0, tables.1) {
@@ -147,9 +147,9 @@ impl KeyIndex {
             if let Some(file) = keep {
                 files.push(file);
             } else {
-                // Files follow one another: after a dropped one all are made again.
+                // Files follow one another: after a dropped one, all are rebuilt.
                 dropping = true;
-                tracing::warn!(file = %path.display(), "index file dropped, to be made again from the log");
+                tracing::warn!(file = %path.display(), "index file dropped, to be rebuilt from the log");
                 dropped.insert(0, path);
             }
         }
@@ -164,8 +164,9 @@ impl KeyIndex {
         })
     }
 
-    /// Removes the files that were dropped: not while the store opens, because that takes its time, but before anything
-    /// is added. The newest first, each durably: a file that stays behind would look as if all before it were indexed.
+    /// Removes the dropped files: not while the store opens, because that takes time, but before anything is added.
+    /// They are removed newest first, each durably: a file that remained would look as if all earlier records were
+    /// indexed.
     pub(crate) fn remove_dropped(&self) -> Result<(), StoreError> {
         let mut dropped = lock(&self.to_remove);
         while let Some(path) = dropped.first() {
@@ -178,8 +179,8 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// Where reading the log has to go on, so that every record is in the index. After a file was dropped the newest
-    /// known message may be there in half: it is read again, and a search takes doubles out.
+    /// Where reading the log must continue, so that every record is in the index. After a file was dropped, the newest
+    /// known message may be indexed only in part: it is read again, and searches remove duplicates.
     pub(crate) fn resume_at(&self, log: &CommitLog) -> Result<i64, StoreError> {
         let newest = match lock(&self.files).last() {
             Some(last) if last.header.count > 1 || last.header.end_position > 0 => last.header.end_position,
@@ -195,7 +196,7 @@ impl KeyIndex {
         })
     }
 
-    /// Position of the newest message that has a key here, 0 without any.
+    /// Position of the newest indexed message; 0 if there is none.
     pub(crate) fn newest_position(&self) -> i64 {
         lock(&self.files)
             .last()
@@ -226,9 +227,9 @@ impl KeyIndex {
         Ok(full)
     }
 
-    /// Makes the next file once the newest one is durable, and returns up to which time that reaches. The fsync may be
-    /// one of some hundred megabytes: searches go on meanwhile. Only one thread at a time adds keys, so the newest file
-    /// stays the newest.
+    /// Creates the next file once the newest one is durable, and returns the time up to which the index is durable. The
+    /// fsync may be one of some hundred megabytes, and searches run meanwhile. Only one thread at a time adds keys, so
+    /// the newest file stays the newest.
     fn roll(&self) -> Result<Option<i64>, StoreError> {
         let newest = match lock(&self.files).last_mut() {
             Some(newest) => {
@@ -251,7 +252,7 @@ impl KeyIndex {
     fn new_file(&self, after: Option<&str>, previous: Option<Header>) -> Result<IndexFile, StoreError> {
         make_directories(self.fs.as_ref(), &self.directory).at("create", &self.directory)?;
         let mut name = time_name(self.fs.now_ms());
-        // Names order the files, so each must be greater than the last, even if the clock went back.
+        // Names order the files, so each must be greater than the previous one, even if the clock went back.
         if let Some(after) = after
             && name.as_str() <= after
         {
@@ -276,12 +277,12 @@ impl KeyIndex {
         Ok(file)
     }
 
-    /// Brings everything to the files without an fsync.
+    /// Writes everything to the files, without an fsync.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         lock(&self.files).last_mut().map_or(Ok(()), IndexFile::write_out)
     }
 
-    /// Brings everything to the disk. Returns the time up to which the index is durable.
+    /// Makes everything durable. Returns the time up to which the index is durable.
     pub(crate) fn sync(&self) -> Result<Option<i64>, StoreError> {
         let mut files = lock(&self.files);
         let Some(last) = files.last_mut() else {
@@ -330,7 +331,7 @@ impl KeyIndex {
         Ok(found)
     }
 
-    /// Deletes files that only know records before the log's start, never the newest. Returns how many.
+    /// Deletes files whose records all lie before the log's start, never the newest. Returns how many it deleted.
     pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
         let mut files = lock(&self.files);
         let mut removed = 0;
@@ -369,7 +370,7 @@ fn time_name(now_ms: i64) -> String {
     format!("{year:04}{month:02}{date:02}{hour:02}{minute:02}{second:02}{milli:03}")
 }
 
-/// The next name in order; it need not be a real time.
+/// The next name in order, which need not be a real time.
 fn following(name: &str) -> String {
     let number: u64 = name.parse().unwrap_or_default();
     format!("{:017}", number + 1)

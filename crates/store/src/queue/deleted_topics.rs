@@ -1,14 +1,14 @@
-//! Topics that were deleted, so that none comes back: their records stay in the log until its segments go, and a replay
+//! Deleted topics, so that none comes back: their records stay in the log until its segments are deleted, and a replay
 //! of the log would put them into queues again (ours: Apache has no such file and ignores it).
 //!
 //! ```text
 //! <root>/deletedTopics   for each deletion: topic length int16, topic, log position int64, CRC-32 of "PYRMQ-T1", of where this
 //!                        begins in the file (int64), and of everything before it
 //! ```
-//! A record of the topic before the position gets no queue. Written and fsynced before the first file of a queue goes,
-//! so that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed its
-//! position. Void once a Java broker worked here (the checkpoint shows it): it brings such topics back, and may have
-//! stored more in them.
+//! A record of the topic before the position gets no queue. An entry is written and fsynced before the first queue file
+//! is deleted, so that a start after a crash completes the deletion. It is removed once the log's start has passed its
+//! position. The file is void once a Java broker worked here (the checkpoint shows it): that brings such topics back,
+//! and may have stored more in them.
 
 use crate::error::StoreError;
 use crate::format::correct_bit;
@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 const NAME: &str = "deletedTopics";
 const MAGIC: &[u8] = b"PYRMQ-T1";
-/// Bytes of an entry whose topic has the greatest legal length.
+/// Bytes of an entry with a topic of maximum length.
 const LONGEST_ENTRY: usize = 2 + 255 + 8 + 4;
 
 /// The log position of the last deletion of each topic.
 pub type DeletedPositions = HashMap<String, i64>;
 pub(crate) type Positions = DeletedPositions;
 
-/// The deletions that the store of a directory knows; none of a Java broker's.
+/// The deletions recorded in a store's directory; empty for a Java broker's.
 pub fn deleted_topics(fs: &dyn Fs, root: &Path) -> Result<DeletedPositions, StoreError> {
     let path = root.join(NAME);
     if !fs.exists(&path).at("look for", &path)? {
@@ -35,23 +35,23 @@ pub fn deleted_topics(fs: &dyn Fs, root: &Path) -> Result<DeletedPositions, Stor
     Ok(parse(&fs.read(&path).at("read", &path)?).0)
 }
 
-/// True for a record that its topic's deletion took.
+/// Whether a record was deleted with its topic.
 pub(crate) fn is_deleted(positions: &Positions, topic: &str, position: i64) -> bool {
     !positions.is_empty() && positions.get(topic).is_some_and(|end| position < *end)
 }
 
-/// The file.
+/// The open file `deletedTopics`.
 #[derive(Debug)]
 pub(crate) struct DeletedTopics {
     root: PathBuf,
     file: Option<Arc<dyn File>>,
-    /// Bytes that are sound and durable.
+    /// Number of valid and durable bytes.
     length: u64,
     pub(crate) positions: Positions,
 }
 
 impl DeletedTopics {
-    /// Reads the file and makes its content durable; removes a file that is void.
+    /// Reads the file and makes its content durable, or removes a void file.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, is_valid: bool, crashed: bool) -> Result<Self, StoreError> {
         let mut deleted = Self {
             root: root.to_owned(),
@@ -72,15 +72,15 @@ impl DeletedTopics {
         let (mut positions, mut length) = parse(&bytes);
         let is_corrected = correct(&mut bytes, length);
         if is_corrected {
-            tracing::warn!(file = %path.display(), "one bit was wrong and is corrected by the checksum");
+            tracing::warn!(file = %path.display(), "one bit was wrong and was corrected by the checksum");
             (positions, length) = parse(&bytes);
         }
         let file = fs.open(&path).at("open", &path)?;
         if length < bytes.len() {
             file.set_length(length as u64).at("cut", &path)?;
         }
-        // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean
-        // that are not on the disk, unless they are written again. Queues are about to be deleted because of them.
+        // A killed process may not have reached the fsync, or its fsync failed: then the system considers pages clean
+        // that are not on the disk, unless they are rewritten. Queues are about to be deleted because of them.
         if crashed || is_corrected {
             let valid = bytes.get(..length).unwrap_or_default();
             file.write_all_at(valid, 0).at("write", &path)?;
@@ -104,8 +104,8 @@ impl DeletedTopics {
         fs.sync_directory(&self.root).at("flush", &self.root)
     }
 
-    /// Fits the positions to the log that recovery left: none after its end, because what is stored there from now on
-    /// is new, and none that its start has passed.
+    /// Adapts the positions to the recovered log: no position lies after its end, since later records are new, and
+    /// entries that its start has passed are removed.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
         let fitting: Positions = self
             .positions
@@ -139,7 +139,7 @@ impl DeletedTopics {
         Ok(())
     }
 
-    /// Notes a deletion, durably. After an error, the flag is true if the file certainly does not have it.
+    /// Records a deletion durably. With an error, the flag is true if the file certainly does not have it.
     pub(crate) fn add(&mut self, fs: &dyn Fs, topic: &str, position: i64) -> Result<(), (StoreError, bool)> {
         let path = self.path();
         let (file, is_new) = match &self.file {
@@ -191,7 +191,7 @@ fn crc(at: u64, bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// The sound entries from the beginning on, and how many bytes they take.
+/// The valid entries from the start on, and how many bytes they take.
 fn parse(bytes: &[u8]) -> (Positions, usize) {
     let (mut positions, mut at) = (Positions::new(), 0);
     while let Some((topic, position, size)) = bytes.get(at..).and_then(|rest| parse_one(at as u64, rest)) {
@@ -202,8 +202,8 @@ fn parse(bytes: &[u8]) -> (Positions, usize) {
     (positions, at)
 }
 
-/// Corrects one flipped bit of the entry that begins at the end of the sound ones; false if it is otherwise not sound,
-/// as one that was cut off.
+/// Corrects one flipped bit of the entry after the valid ones. False: it is invalid for another reason, for example cut
+/// off.
 fn correct(bytes: &mut [u8], at: usize) -> bool {
     let end = bytes.len().min(at + LONGEST_ENTRY);
     correct_bit(bytes, at..end, |bytes| {

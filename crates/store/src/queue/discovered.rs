@@ -1,4 +1,5 @@
-//! What a start does with all consume queues: it finds them, repairs their files, and drops what the log does not have.
+//! What a start does with all consume queues: it finds them, repairs their files, and drops units that the log does not
+//! have.
 
 use crate::checkpoint::abort::LastStop;
 use crate::descriptors::Shares;
@@ -16,12 +17,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// The queues whose directories are there.
+/// The queues whose directories exist.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveredQueues(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl DiscoveredQueues {
-    /// Short files are no longer what a crash may leave: they are made again, not mended.
+    /// Treats short files as damaged, to be rebuilt, rather than as left by a crash, to be repaired.
     pub(crate) fn distrust_short(&mut self) {
         for (_, shape) in &mut self.0 {
             shape.has_gap |= shape.is_short;
@@ -34,10 +35,10 @@ impl DiscoveredQueues {
         short.map(|(queue, _)| queue).collect()
     }
 
-    /// True when the files were made with another length, and are not damaged: none has the configured one. After a
-    /// clean stop every file has the length that it was made with. A crash may leave a file shorter than that, never
-    /// longer; which length that was the abort file knows if the store was ours, and else the names of files that
-    /// follow one another. Where neither does, files of one common length were made with it.
+    /// Whether the files were created with another length, rather than damaged: none has the configured one. After a
+    /// clean stop every file has the length with which it was created. A crash may leave a file shorter, never longer.
+    /// The intended length is known from the abort file if the store was ours, otherwise from the names of consecutive
+    /// files. If neither tells, files of one common length were created with it.
     fn is_of_other_size(&self, file_bytes: u64, last_stop: LastStop) -> bool {
         let shapes = || self.0.iter().map(|(_, shape)| shape);
         let mut lengths = shapes().flat_map(|shape| &shape.lengths);
@@ -62,12 +63,11 @@ impl DiscoveredQueues {
     }
 }
 
-/// From this many queues on, several threads look at them. Below it, everything happens in order, so that a test can
+/// Number of queues at which several threads inspect them. Below it, everything happens in order, so that a test can
 /// replay it.
 const PARALLEL_FROM: usize = 256;
 
-/// Does something with every item, in the order of the items, or with many of them on all processors; the first error
-/// ends it.
+/// Calls a function for every item: in order, or on all processors if there are many. The first error ends it.
 fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, StoreError> + Sync,
@@ -93,8 +93,8 @@ fn in_parallel<T: Sync, R: Send>(
 }
 
 impl Queues {
-    /// Looks at every queue directory and changes nothing. Files whose length is not the configured one are an error,
-    /// unless others are right: then they are damaged, and the queue is built again.
+    /// Inspects every queue directory without changing anything. Files of another length than the configured one are an
+    /// error, unless some have the right one: then they are damaged, and the queue is rebuilt.
     pub(crate) fn look(
         fs: &Arc<dyn Fs>,
         root: PathBuf,
@@ -155,8 +155,8 @@ impl Queues {
         Ok((queues, discovered))
     }
 
-    /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit
-    /// anyway. True when a queue is so damaged that the queues must be built from the log's start.
+    /// Loads what [`Queues::look`] found. After a crash it only repairs it, because [`Queues::cut`] checks every unit
+    /// anyway. True: a queue is so damaged that the queues must be rebuilt from the log's start.
     pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
         in_parallel(&discovered.0, |(queue, shape)| {
             if shape.is_damaged() {
@@ -171,10 +171,10 @@ impl Queues {
         Ok(discovered.0.iter().any(|(_, shape)| shape.is_damaged()))
     }
 
-    /// Makes the files of damaged queues such that they can be built again.
+    /// Repairs the files of damaged queues, so that the queues can be rebuilt.
     pub(crate) fn straighten_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
         for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
-            tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be made again from the log");
+            tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be rebuilt from the log");
             queue.straighten(self.fs.as_ref())?;
             self.note_unsynced(queue);
         }
@@ -193,7 +193,7 @@ impl Queues {
         .map(drop)
     }
 
-    /// Clears the units of records that the log does not have. True when there were such in any queue.
+    /// Clears the units of records that the log does not have. True: some queue had such units.
     pub(crate) fn drop_found(&self) -> Result<bool, StoreError> {
         let mut found = false;
         for queue in self.sorted() {
@@ -202,7 +202,7 @@ impl Queues {
         Ok(found)
     }
 
-    /// Ends deletions that a crash interrupted: what is there of the topics' queues from before goes.
+    /// Completes deletions that a crash interrupted: the old queues of these topics are removed.
     pub(crate) fn finish_deletions(
         &self,
         discovered: &mut DiscoveredQueues,
@@ -217,11 +217,7 @@ impl Queues {
                 }
             }
             if !left.is_empty() {
-                tracing::info!(
-                    topic,
-                    queues = left.len(),
-                    "the deletion of a topic is brought to its end"
-                );
+                tracing::info!(topic, queues = left.len(), "completing the deletion of a topic");
                 self.delete(topic, &left)?;
                 discovered
                     .0

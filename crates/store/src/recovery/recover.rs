@@ -1,4 +1,4 @@
-//! Makes a directory whole again: finds the log's end and brings queues up to it (Apache `CommitLog.recoverNormally`,
+//! Repairs a directory: finds the log's end and brings the queues up to it (Apache `CommitLog.recoverNormally`,
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md has it for people):
@@ -24,7 +24,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Recovers log and queues. Says also whether `queueEnds` is wrong then.
+/// Recovers log and queues. The flag says whether `queueEnds` is wrong afterwards.
 pub(super) fn recover(found: &mut Found) -> Result<(Recovered, bool), StoreError> {
     found
         .queues
@@ -36,11 +36,12 @@ pub(super) fn recover(found: &mut Found) -> Result<(Recovered, bool), StoreError
             queue,
             "a file is missing since the crash: queues are built again"
         );
-        // Mended, they would look whole to the next start if this one is interrupted.
+        // Repaired, they would look whole to the next start if this one is interrupted.
         found.discovered.distrust_short();
     }
     let recovered = Recovery::begin(found, lost.is_some())?.run()?;
     found.log.mend()?;
+    found.log.own_last()?;
     Ok((recovered, recovered.rebuilt || find_lost(found).is_some()))
 }
 
@@ -67,21 +68,21 @@ fn find_lost(found: &Found) -> Option<(String, i32)> {
     }
 }
 
-/// A recovery under way.
+/// A recovery in progress.
 struct Recovery<'r> {
     found: &'r Found,
-    /// A queue is known to be damaged: all are built from the log's start.
+    /// Whether a queue is known to be damaged, so that all are built from the log's start.
     must_rebuild: bool,
 }
 
 impl<'r> Recovery<'r> {
-    /// Loads the queues, and looks whether they must be built from the log's start.
+    /// Loads the queues, and checks whether they must be built from the log's start.
     fn begin(found: &'r Found, is_lost: bool) -> Result<Self, StoreError> {
         let is_crash = found.is_crash();
         let must_rebuild = found.queues.load(&found.discovered, is_crash)? || is_lost;
         let mut recovery = Self { found, must_rebuild };
         if is_crash && found.log.start() == 0 && found.queues.any_begins_late() {
-            // Nothing went by age yet. After a clean stop `queueEnds` knows.
+            // No file was deleted for its age yet. After a clean stop `queueEnds` decides.
             tracing::warn!("the oldest file of a queue is missing: queues are built again");
             recovery.must_rebuild = true;
         }
@@ -149,8 +150,8 @@ impl<'r> Recovery<'r> {
         Ok(recovered)
     }
 
-    /// Writes again what of the log is not known to be durable. Before the stop an fsync of it may have failed without
-    /// a note of that, because the write of the note failed, too: the next fsync would say OK all the same.
+    /// Rewrites the part of the log that is not known to be durable. An fsync of it may have failed before the stop
+    /// without a note, because the write of the note failed, too; the next fsync would still return OK.
     fn write_again(&self) -> Result<(), StoreError> {
         let log = &self.found.log;
         let durable = match durable(self.found)? {
@@ -170,8 +171,8 @@ impl<'r> Recovery<'r> {
         Ok(())
     }
 
-    /// Replays from a position on, and after a crash from an older one where queues have units that no record explains.
-    /// `None` where queues must be built from the log's start.
+    /// Replays from a position on, and after a crash from an older one if queues have units that no record explains.
+    /// `None`: queues must be built from the log's start.
     fn replay_from(
         &self,
         replay: &Replay<'_>,
@@ -221,9 +222,9 @@ impl<'r> Recovery<'r> {
         }
     }
 
-    /// One replay from a position on; `None` when a queue has a gap before what it met.
+    /// One replay from a position on; `None` if a queue has a gap before the replayed records.
     fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
-        // Nothing is cut, neither log nor queue, before it is known that the log is whole.
+        // Neither log nor queues are cut before the log is known to be whole.
         let valid_log = replay.find_end(start)?;
         if self.must_rebuild {
             self.distrust_queues()?;
@@ -236,8 +237,8 @@ impl<'r> Recovery<'r> {
         replay.run(valid_log, start == self.found.log.start())
     }
 
-    /// The log is about to be cut before what was durable (the newest record was damaged): what is written there from
-    /// now on must not look durable.
+    /// The log is about to be cut before data that was durable (the newest record was damaged): what is written there
+    /// later must not look durable.
     fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
         if self.found.times.log.end.max(self.found.times.queues.end) <= end {
             return Ok(());
@@ -249,8 +250,8 @@ impl<'r> Recovery<'r> {
         self.found.checkpoint.save_changed()
     }
 
-    /// Durably takes back that the queues are durable, before durable units of theirs are dropped: a stop in the middle
-    /// of this must not leave queues behind that look whole.
+    /// Durably withdraws that the queues are durable, before their durable units are dropped: an interruption must not
+    /// leave queues that look whole.
     fn distrust_queues(&self) -> Result<(), StoreError> {
         self.found.checkpoint.update(Times::distrust_queues);
         self.found.checkpoint.save_changed()

@@ -4,12 +4,12 @@
 //! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
 //!                                                                           -> at the end of the queue: held
 //! ```
-//! A pull that was held is read again when messages arrive. If its filter lets none of them through, it is held again,
-//! from the offset behind them: its consumer hears nothing of messages that it does not want.
+//! A held pull is read again when messages arrive. If its filter matches none of them, it is held again, from the
+//! offset after them, and its consumer never learns of them.
 //!
-//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own
-//! (`cold_read_pool.rs`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again
-//! would loop without it.
+//! A pull is answered on the connection's task while the data is in memory, otherwise by a thread of
+//! `cold_read_pool.rs`. Every response from the store sets `nextBeginOffset`: without it, a client that has to pull
+//! again would loop.
 
 mod admission;
 mod cold_read_pool;
@@ -35,32 +35,31 @@ use std::time::Instant;
 const COMMITS: i32 = 0x1;
 const MAY_WAIT: i32 = 0x2;
 
-/// A pull this many messages or more from its queue's end may need the disk.
+/// A pull at least this many messages before its queue's end may need the disk.
 const OLD: i64 = 4096;
 
-/// Answers pulls.
+/// Serves pulls.
 #[derive(Debug)]
 pub(crate) struct Pull {
     state: Arc<State>,
     cold_reads: Arc<ColdReadPool>,
 }
 
-/// What is done about a read from the disk.
+/// How a pull treats a read from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
-    /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is
-    /// in memory.
+    /// This thread waits for it. If the system cannot say what is cached, the duration decides about the next pulls.
     OnTask,
-    /// It is left to the pool.
+    /// The pool does it.
     OnPool,
 }
 
-/// How often a pull was read before.
+/// Whether the pull was read before.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
     /// Not yet.
     First,
-    /// It was held. It goes on at an offset, and must be answered at a time.
+    /// It was held, and resumes at an offset with a deadline.
     Resumed { from_offset: i64, deadline_ms: i64 },
 }
 
@@ -74,7 +73,7 @@ impl Pass {
     }
 }
 
-/// A pull that passed every check, and what the store has for it.
+/// A pull that passed all checks, and the store's result for it.
 type Inspected<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
 
 impl Processor for Pull {
@@ -98,12 +97,12 @@ impl Pull {
         Self { state, cold_reads }
     }
 
-    /// Has a thread of the pool answer.
+    /// Hands a pull to a thread of the pool.
     fn read_on_pool(&self, request: Command, reply: Reply) {
         let answerer = || {
             let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());
             move |(request, reply)| {
-                // A broker that is gone answers nobody.
+                // A dropped broker answers no more.
                 if let Some(state) = state.upgrade() {
                     let cold_reads = cold_reads.clone();
                     Self { state, cold_reads }.answer(request, reply, Pass::First, Disk::OnTask);
@@ -120,7 +119,7 @@ impl Pull {
         PullMessageRequestHeader::decode(&request.fields).is_ok_and(|ask| is_far_behind(&self.state, &ask))
     }
 
-    /// Reads for a pull that was held: it is answered, or held again until its deadline when no message matches.
+    /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
     pub(crate) fn resume(&self, held: Held) {
         let pass = Pass::Resumed {
             from_offset: held.from_offset,
@@ -129,7 +128,7 @@ impl Pull {
         self.answer(held.request, held.reply, pass, Disk::OnTask);
     }
 
-    /// Answers or holds a pull. Given back when it needs the disk and that is for others.
+    /// Answers or holds a pull. Returns it if it needs the disk and `disk` leaves that to the pool.
     fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
         let (ask, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
             Ok(Some(found)) => found,
@@ -168,7 +167,7 @@ impl Pull {
         None
     }
 
-    /// Stores the offset that a pull commits beside.
+    /// Stores the offset that a pull commits along with its request.
     fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
         let commits = ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0;
         if commits && !admitted.reset && open_to_commits(ask.consumer_group).is_ok() {
@@ -185,7 +184,7 @@ impl Pull {
         }
     }
 
-    /// Lets a pull wait for messages behind its offset.
+    /// Holds a pull until messages arrive after its offset.
     fn hold(&self, topic: &str, queue_id: i32, held: Held) {
         let from_offset = held.from_offset;
         if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
@@ -208,7 +207,7 @@ impl Pull {
         }
     }
 
-    /// What a pull is answered with; `None` when it needs the disk and that is for others.
+    /// The response to a pull; `None` if it needs the disk and `disk` leaves that to the pool.
     fn inspect<'a>(
         &self,
         request: &'a Command,
@@ -239,9 +238,9 @@ impl Pull {
             };
             return Ok(Some((ask, admitted, got)));
         }
-        // The store has its own caps; these are the client's wishes.
+        // The client's limits; the store applies its own as well.
         let count = ask.max_msg_nums.max(1);
-        // Apache's clients say the largest number when they mean nothing.
+        // Apache's clients send the largest number if they set no limit.
         let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
         let usual_bytes = state.store.live().usual_transfer_bytes();
         let get = Get {
@@ -295,6 +294,17 @@ impl Pull {
             response.body = Some(got.body);
         } else {
             stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+            if code == response::PULL_OFFSET_MOVED {
+                // Apache's words: operators search for them. Messages may have expired unread.
+                tracing::warn!(
+                    topic = ask.topic,
+                    group = ask.consumer_group,
+                    queue_id = ask.queue_id,
+                    request_offset = ask.queue_offset,
+                    new_offset = got.next_offset,
+                    "PULL_OFFSET_MOVED:correction offset"
+                );
+            }
             response.remark = Some(words_of(got.status).to_owned());
         }
         response
@@ -306,7 +316,7 @@ fn is_far_behind(state: &State, ask: &PullMessageRequestHeader<'_>) -> bool {
     end.saturating_sub(ask.queue_offset) > OLD
 }
 
-/// Apache `PullMessageProcessor.composeResponseHeader`.
+/// The response code, as in Apache's `PullMessageProcessor.composeResponseHeader`.
 fn code_of(status: GetStatus, offset: i64) -> i32 {
     match status {
         GetStatus::Found => response::SUCCESS,
@@ -322,7 +332,7 @@ fn code_of(status: GetStatus, offset: i64) -> i32 {
     }
 }
 
-/// Apache `GetMessageStatus` names, which stand in the remark.
+/// The name of Apache's `GetMessageStatus`, which the remark contains.
 fn words_of(status: GetStatus) -> &'static str {
     match status {
         GetStatus::Found => "FOUND",

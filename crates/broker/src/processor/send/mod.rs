@@ -5,8 +5,9 @@
 //!                                      -> properties copied once -> record laid out in the connection's append batch
 //! behind the last one of the batch   all records in one write -> answers
 //! ```
-//! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
-//! the disk is quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
+//! With SYNC_FLUSH, or if a sender requests it, one fsync at the end of a batch serves all its sends and all other
+//! waiting ones; while the disk is fast, it runs on the connection's task. Their responses leave in one write. No
+//! thread waits.
 
 mod checks;
 mod reply;
@@ -31,19 +32,19 @@ use pyrmq_store::{AppendBatch, Batch, BatchItem};
 use reply::{Answer, OpenReply, PendingReply, SPARE, refuse};
 use std::sync::Arc;
 
-/// From this version on a client's own maxReconsumeTimes counts (Apache `MQVersion.V3_4_9`).
+/// From this version on a client's own maxReconsumeTimes applies (Apache `MQVersion.V3_4_9`).
 pub(crate) const VERSION_MAX_RECONSUME: i32 = 121;
 
-/// The delay level of a message that has had its tries (Apache `handleRetryAndDLQ`).
+/// The delay level of a message whose retries are used up (Apache `handleRetryAndDLQ`).
 const NO_DELAY: &str = "-1";
 
-/// Answers sends.
+/// Serves sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
     state: Arc<State>,
 }
 
-/// The sends of a connection that came together.
+/// The sends of a connection that arrived together.
 #[derive(Debug)]
 struct SendBatch {
     send: Send,
@@ -79,7 +80,7 @@ impl Send {
         Self { state }
     }
 
-    /// Takes the reply once the store has the message to lay out; what is refused before leaves it.
+    /// Stages a send. Takes the reply out only once the message is staged; a refused send leaves it.
     fn stage(
         &self,
         request: &Command,
@@ -113,27 +114,14 @@ impl Send {
         let half = is_half(state, header, &parsed)?;
         refuse_unsupported(header, &parsed)?;
         let mut delay_level = if half { 0 } else { parsed.delay_level };
-        let exceeds_retries =
-            is_retry(&topic.topic_name) && self.exceeds_retries(request, header, &topic.topic_name)?;
-        if exceeds_retries {
-            topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
-            (queue_id, delay_level) = (0, 0);
+        let dead_letters = self.dead_letter_topic(request, header, &topic.topic_name)?;
+        let exceeds_retries = dead_letters.is_some();
+        if let Some(dead_letters) = dead_letters {
+            (topic, queue_id, delay_level) = (dead_letters, 0, 0);
         }
         let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
         let unique_key = parsed.unique_key.or(made_key.as_deref());
-        let own = &state.said().properties;
-        let extra = own.len() + 96 + topic.topic_name.len();
-        let mut text = properties::copy_for_store(
-            header.properties.unwrap_or_default(),
-            &parsed,
-            extra,
-            delay_level > 0,
-        );
-        if exceeds_retries {
-            text = properties::copy(&text, extra, |name| name == "DELAY");
-            properties::append(&mut text, "DELAY", NO_DELAY);
-        }
-        text.push_str(own);
+        let mut text = self.stored_properties(header, &parsed, &topic, delay_level > 0, exceeds_retries);
         if let Some(key) = &made_key {
             properties::append(&mut text, "UNIQ_KEY", key);
         }
@@ -181,6 +169,27 @@ impl Send {
         let pending_reply = self.pending_reply(reply, answer, unique_key);
         pending.stage(puts, state.delays.levels(), pending_reply);
         Ok(())
+    }
+
+    /// The sender's properties and the broker's own.
+    fn stored_properties(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        parsed: &ParsedProperties<'_>,
+        topic: &Topic,
+        is_delayed: bool,
+        exceeds_retries: bool,
+    ) -> String {
+        let own = &self.state.said().properties;
+        let extra = own.len() + 96 + topic.topic_name.len();
+        let sent = header.properties.unwrap_or_default();
+        let mut text = properties::copy_for_store(sent, parsed, extra, is_delayed);
+        if exceeds_retries {
+            text = properties::copy(&text, extra, |name| name == "DELAY");
+            properties::append(&mut text, "DELAY", NO_DELAY);
+        }
+        text.push_str(own);
+        text
     }
 
     fn pending_reply(
@@ -242,26 +251,36 @@ impl Send {
         Ok(())
     }
 
-    /// A retry that a client sends itself has had its tries, or its group consumes in order: then it is dead.
-    fn exceeds_retries(
+    /// The topic that stores a retry which may not be tried again: a client sent it itself after its last try, or its
+    /// group consumes in order. `None` for any other message.
+    fn dead_letter_topic(
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
         topic: &str,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<Arc<Topic>>, Refusal> {
+        if !is_retry(topic) {
+            return Ok(None);
+        }
         let group = admission::group_of_retry(topic);
         let config = self.state.group(group)?;
         let own_limit = header
             .max_reconsume_times
             .filter(|_| request.version >= VERSION_MAX_RECONSUME);
         let limit = own_limit.unwrap_or(config.retry_max_times);
-        Ok(header.reconsume_times.unwrap_or(0) > limit
-            || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms()))
+        let exceeds_retries = header.reconsume_times.unwrap_or(0) > limit
+            || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms());
+        if !exceeds_retries {
+            return Ok(None);
+        }
+        self.state
+            .dead_letter_topic(admission::group_of_retry(header.topic))
+            .map(Some)
     }
 }
 
-/// The messages of a batch body, each with its own properties and no others: those of the batch and of the broker
-/// are stored with none of them, as 5.5.0 does (4.9 appends the batch's, with its `UNIQ_KEY`, to each).
+/// The messages of a batch body, each with its own properties only: those of the batch and of the broker are added to
+/// none of them, as in 5.5.0 (4.9 appends the batch's, with its `UNIQ_KEY`, to each).
 fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
     let mut items = Vec::new();
     for item in batch::items(body) {

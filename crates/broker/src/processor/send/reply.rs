@@ -1,4 +1,4 @@
-//! The answer to a send, once the store has the message or the disk does.
+//! The response to a send, once the message is in the store or on disk.
 
 use crate::context::State;
 use crate::delivery::timer::Handle;
@@ -9,25 +9,26 @@ use pyrmq_remoting::header::HeadWriter;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::Reply;
-use pyrmq_store::{self as store, OnDurable, OnStored, StoreError, Stored};
+use pyrmq_remoting::sync::Completion;
+use pyrmq_store::{OnDurable, StoreError, Stored};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the sender of a stored message is told besides where it went.
+/// What the response to a stored message says besides its position.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) queue_id: i32,
-    /// The sender asked for a level: the answer says which was reached.
+    /// Whether the sender requested a durability: then the response says which one was reached.
     pub(super) is_asked: bool,
-    /// Whether the disk must have the message before the answer.
+    /// Whether the message must be on disk before the response.
     pub(super) waits: bool,
-    /// The first phase of a transaction.
+    /// Whether this is the first phase of a transaction.
     pub(super) half: bool,
     /// The topic that the sender named, or the dead-letter topic of its group.
     pub(super) topic: Arc<Topic>,
-    /// When a timer message that can be taken back is due, ms.
+    /// When a recallable timer message is due, in ms.
     pub(super) recall: Option<i64>,
 }
 
@@ -36,15 +37,14 @@ pub(super) fn refuse(state: &State, refusal: Refusal, reply: Reply) {
     reply.send(refusal.into_response());
 }
 
-/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for
-/// both, and for a later send.
+/// A send that waits until its message is in the store or on disk. One allocation serves both waits, and later sends.
 #[derive(Debug, Default)]
 pub(super) struct PendingReply {
-    /// Until the answer.
+    /// The pending response; `None` once it was sent.
     pub(super) open_reply: Option<OpenReply>,
-    /// Its `UNIQ_KEY`; empty where it has none.
+    /// The message's `UNIQ_KEY`; empty if it has none.
     pub(super) key: String,
-    /// Where it went, once that is known.
+    /// Where the message is stored, once that is known.
     pub(super) stored: Stored,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct OpenReply {
     pub(super) answer: Answer,
 }
 
-/// Sends whose memory a thread keeps, as many as a connection has on their way at once, and how long their keys may be.
+/// Number of `PendingReply` allocations that a thread keeps: as many as a connection has in flight at once.
 const MAX_SPARES: usize = 64;
 
 const SPARE_KEY: usize = 256;
@@ -65,8 +65,8 @@ thread_local! {
     pub(super) static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl OnStored for PendingReply {
-    fn stored(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
+impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
+    fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
         let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
         match stored {
             Ok(stored) => {
@@ -95,13 +95,13 @@ impl OnStored for PendingReply {
     }
 }
 
-impl store::DurableCallback<StoreError> for PendingReply {
+impl Completion<Result<(), StoreError>> for PendingReply {
     fn complete(self: Box<Self>, flushed: Result<(), StoreError>) {
         let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
-        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too
-        // it is in the log, but the next start decides whether it stays.
+        // The message is stored and will be delivered, so a timeout is a success with a warning. After a failed fsync
+        // the message is in the log too, but the next start decides whether it stays.
         let half = self
             .open_reply
             .as_ref()
@@ -119,7 +119,7 @@ impl PendingReply {
                 answer.write(&state, &self, reached, head);
             });
         }
-        // A batch's places and a long key are not kept.
+        // The offsets of a batch and a long key take too much memory to keep.
         if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < MAX_SPARES {
@@ -131,7 +131,7 @@ impl PendingReply {
 }
 
 impl Answer {
-    /// The fields of the answer.
+    /// Writes the fields of the response.
     fn write(
         &self,
         state: &State,

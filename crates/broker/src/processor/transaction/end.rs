@@ -16,14 +16,14 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::sync::atomic::Ordering;
 
-/// Commits, rolls back, or leaves open.
+/// Commits a transaction, rolls it back, or leaves it open (37).
 pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = EndTransactionRequestHeader::decode(&request.fields)?;
     let commit = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
         sys_flag::TRANSACTION_ROLLBACK => false,
         0 => {
-            // The producer does not know yet: it will be asked.
+            // The producer does not know the outcome yet; it will be asked.
             tracing::debug!(
                 group = header.producer_group,
                 id = header.msg_id,
@@ -54,7 +54,7 @@ pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
         Err(refusal) => {
             if let Some(open) = state.transactions.tables().open.get_mut(id) {
                 open.ending = false;
-                // What was written before the failure is looked for next time.
+                // The next attempt must look for what was written before the failure.
                 open.found = true;
             }
             Err(refusal)
@@ -62,7 +62,7 @@ pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
     }
 }
 
-/// The half's unique id, when it is the one that the request means.
+/// The half's unique id, if it is the half that the request names.
 fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Result<&'a str, Refusal> {
     let wrong = |text: &str| Err(Refusal::internal(text));
     if half.topic != HALF_TOPIC {
@@ -79,7 +79,8 @@ fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Re
         .ok_or_else(|| Refusal::internal("the half message has no UNIQ_KEY"))
 }
 
-/// A producer that chose its own time for the first check must end before it (Apache `rejectCommitOrRollback`).
+/// A producer that set its own time for the first check must end the transaction before it (Apache
+/// `rejectCommitOrRollback`).
 fn refuse_late(
     state: &State,
     half: &Record<'_>,
@@ -95,11 +96,11 @@ fn refuse_late(
     if age_ms <= immune_ms {
         return Ok(());
     }
-    let text = format!("the transaction is {age_ms} ms old, its time was {immune_ms} ms: wait for the check");
+    let text = format!("the transaction is {age_ms} ms old, it had {immune_ms} ms: wait for the check");
     Err(Refusal::new(response::ILLEGAL_OPERATION, text))
 }
 
-/// Claims the transaction: of two ends only one comes through.
+/// Claims the transaction: only one of two concurrent ends succeeds.
 fn begin_end(state: &State, id: &str) -> Result<OpenTransaction, Refusal> {
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
