@@ -28,7 +28,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 # Report what is missing before anything is built: `deps` takes minutes.
-demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker on the way (ROWS=n)
+demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker, joins the weather (ROWS=n)
 	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
 
 test: needs-rust dev rust python ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this omits
@@ -109,6 +109,7 @@ leaks: dev ## a million sends, ten thousand producers opened and closed, without
 
 faults: needs-rust deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	cargo test --release -p pyrmq-store --test timer_crash -- --include-ignored
+	cargo test --release -p pyrmq-broker --test pop_crash_points -- --include-ignored
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
 	cargo test -p pyrmq-store --test crash_points threads -- --include-ignored --nocapture --test-threads=1
 

@@ -27,6 +27,14 @@ CRATES: dict[str, set[str]] = {
     "testkit": {"remoting", "store"},
 }
 
+# The order of a Python package's modules and folders, as FOLDERS has it for crates.
+PACKAGES: dict[str, list[str]] = {
+    "_tables": [
+        *("errors", "namespace", "schema", "kafka", "offsets", "options", "messages", "sender"),
+        *("planning", "brokers", "logs", "batch", "worker"),
+    ],
+}
+
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
     "auth": [
@@ -35,7 +43,7 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),
-        *("security", "connections", "request_many", "server", "received", "completion"),
+        *("tls", "security", "connections", "request_many", "server", "received", "completion"),
         *("consumer", "log_files", "producer"),
     ],
     "broker": [
@@ -85,14 +93,17 @@ PYTHON: dict[str, set[str]] = {
     "_admin": DATA | {"remoting"},
     "admin": DATA | {"remoting", "_admin"},
     "doctor": DATA | {"remoting"},
+    "dashboard": DATA | {"_admin", "admin", "consumer", "remoting", "server"},
     "aio": DATA | CLIENTS | {"_request_reply"},
-    "spark": DATA | CLIENTS,
-    "arrow": DATA | CLIENTS | {"spark"},
-    "pipeline": DATA | CLIENTS | {"spark"},
+    "_tables": DATA | CLIENTS,
+    "arrow": DATA | CLIENTS | {"_tables"},
+    "spark": DATA | CLIENTS | {"_tables", "arrow"},
+    "pipeline": DATA | CLIENTS | {"_tables", "spark"},
     "testing": DATA | CLIENTS | {"server", "nameserver", "broker", "spark"},
     "cli": DATA
     | CLIENTS
-    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor", "pipeline"},
+    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor", "pipeline"}
+    | {"dashboard"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60
@@ -122,8 +133,8 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/doctor/probes.py": KIND,
     "python/pyrmq/errors.py": KIND,
     "python/pyrmq/producer.py": CLASS,
-    "python/pyrmq/spark/progress.py": "pure arithmetic with its examples",
-    "python/pyrmq/spark/remote.py": CLASS,
+    "python/pyrmq/_tables/planning/progress.py": "pure arithmetic with its examples",
+    "python/pyrmq/_tables/brokers/remote.py": CLASS,
     "python/pyrmq/spark/writer.py": CLASS,
     "python/pyrmq/testing/members.py": KIND,
     "tests/e2e/test_push.py": "one class under test",
@@ -450,6 +461,44 @@ def test_the_scan_sees_an_import_that_points_up() -> None:
         "log/segment -> read/query",
         "new (not in the order: add it to FOLDERS)",
     ]
+
+
+def _package_edges(package: str) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Which modules of a Python package use which, names that only types need included."""
+    base = ROOT / "python" / "pyrmq" / package
+    prefix = f"pyrmq.{package}"
+    edges: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in base.rglob("*.py"):
+        if path.name == "__init__.py":
+            continue
+        used = edges.setdefault(path.relative_to(base).with_suffix("").parts, set())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            if node.module == prefix:
+                used |= {(alias.name,) for alias in node.names}
+            elif node.module.startswith(f"{prefix}."):
+                used.add(tuple(node.module.removeprefix(f"{prefix}.").split(".")))
+    return edges
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_imports_inside_a_python_package_point_down(package: str) -> None:
+    edges = _package_edges(package)
+    assert {module[0] for module in edges} == set(PACKAGES[package])
+    upward = _upward(PACKAGES[package], edges)
+    assert not upward, f"imports that point up: {upward}"
+
+
+def test_tables_know_no_spark() -> None:
+    """So `pyrmq.arrow` works where pyspark is not installed."""
+    users = {
+        str(path.relative_to(ROOT))
+        for package in ("_tables", "arrow")
+        for path in (ROOT / "python" / "pyrmq" / package).rglob("*.py")
+        if re.search(r"(from|import) pyspark", path.read_text(encoding="utf-8"))
+    }
+    assert not users, f"they import pyspark: {users}"
 
 
 def test_unsafe_code_stays_where_it_is_named() -> None:

@@ -21,6 +21,7 @@ except ImportError as _cause:
 
 if TYPE_CHECKING:
     from pyrmq._client.credentials import Credentials as Credentials
+    from pyrmq._client.tls import Tls as Tls
     from pyrmq.admin import Admin as Admin
     from pyrmq.broker.server import Broker as Broker
     from pyrmq.consumer.outcome import ConsumeResult as ConsumeResult
@@ -87,6 +88,7 @@ _HOME = {
     "SendStatus": "pyrmq.message",
     "SendTimeout": "pyrmq.errors",
     "SimpleConsumer": "pyrmq.consumer.simple",
+    "Tls": "pyrmq._client.tls",
     "TopicNotFound": "pyrmq.errors",
     "TransactionProducer": "pyrmq.transaction",
     "TransactionState": "pyrmq.transaction",

@@ -34,6 +34,7 @@ __all__ = [
     "MessageRefused",
     "NameServerUnreachable",
     "NotSupported",
+    "OffsetOutOfRange",
     "PermissionDenied",
     "ProtocolError",
     "QueueFull",
@@ -175,7 +176,7 @@ class ProtocolError(RmqError):
 
 
 class QueueFull(RmqError):
-    """Too many messages are on their way: the limit on messages in flight is reached.
+    """The limit on messages in flight is reached.
 
     Wait for results, or raise ``max_in_flight``.
     """
@@ -252,8 +253,7 @@ class CommitError(RmqError):
     the messages since the last commit again.
 
     Attributes:
-        offsets: The offset that should be committed, for each queue (a :class:`pyrmq.QueueId`) that
-            failed.
+        offsets: The offset to commit, for each queue (a :class:`pyrmq.QueueId`) that failed.
         causes: The exception, for each of these queues.
     """
 
@@ -272,11 +272,38 @@ class CommitError(RmqError):
         self.causes = dict(causes or {})
 
 
+class OffsetOutOfRange(RmqError):
+    """A queue's position is not there: its messages have expired, or never were.
+
+    Raised by polls with ``out_of_range="error"``, again every few seconds until the consumer has
+    sought another position.
+
+    Attributes:
+        offset: The position.
+        first: The queue's first offset.
+        last: The offset that its next message gets.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        offset: int = 0,
+        first: int = 0,
+        last: int = 0,
+        **about: Unpack[About],
+    ) -> None:
+        super().__init__(text, **about)
+        self.offset = offset
+        self.first = first
+        self.last = last
+
+
 class ReceiptError(RmqError):
     """A receipt of a message cannot be used.
 
-    It is malformed or used up, its time is over, or its broker does not know it. The message is
-    delivered again, unless it was acknowledged before.
+    It is malformed, used up or expired, or its broker does not know it. The message is delivered
+    again unless it was acknowledged before.
 
     Attributes:
         handle: The receipt handle.
@@ -288,7 +315,7 @@ class ReceiptError(RmqError):
 
 
 class AckError(RmqError):
-    """Some of several messages could not be acknowledged; all others are done.
+    """Some of several messages could not be acknowledged; all others were.
 
     Attributes:
         causes: Each message (or receipt) that failed, with its exception.

@@ -78,7 +78,7 @@ def when_of(delay_level: int, delay: float | None, deliver_at: datetime | None) 
     """Read when a message is to be delivered.
 
     Raises:
-        MessageError: More than one argument says it, or a delay is below 0.
+        MessageError: More than one argument sets it, or a delay is negative.
 
     Example:
         >>> when_of(0, 1.5, None)
@@ -87,7 +87,7 @@ def when_of(delay_level: int, delay: float | None, deliver_at: datetime | None) 
     if delay is None and deliver_at is None:
         return delay_level
     if (delay is not None and deliver_at is not None) or delay_level:
-        raise MessageError("of `delay_level`, `delay` and `deliver_at` only one can be given")
+        raise MessageError("`delay_level`, `delay`, `deliver_at`: only one can be given")
     if deliver_at is not None:
         return "TIMER_DELIVER_MS", str(round(deliver_at.timestamp() * 1000))
     if delay is None or not 0 <= delay < float("inf"):
@@ -196,8 +196,7 @@ class Message(_Fields):
         deliver_at: When it is delivered, by that timer. A time without a zone is local.
 
     Raises:
-        MessageError: A field has the wrong type, or more than one says when the message is
-            delivered.
+        MessageError: A field has the wrong type, or more than one sets the delivery time.
 
     Example:
         >>> Message("orders", "tea", properties={"table": "7"}).properties
@@ -244,5 +243,5 @@ class Message(_Fields):
 
     @property
     def when(self) -> When:
-        """When it is delivered, as it is sent. The native module reads this."""
+        """The delivery time as it is sent. The native module reads this."""
         return when_of(self.delay_level, self.delay, self.deliver_at)

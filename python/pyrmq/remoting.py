@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from pyrmq import _core
-from pyrmq._client.credentials import Credentials, native_credentials
+from pyrmq._client.credentials import Credentials, native_security
+from pyrmq._client.tls import Tls
 from pyrmq._core import Command as Command
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, for_code
@@ -30,6 +31,8 @@ class Client:
             is theirs then (3 s). False: connections of its own.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
+        tls: Open connections through TLS. Default: what the credentials' file or the environment
+            variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Example:
         >>> with Client() as client:  # doctest: +SKIP
@@ -42,11 +45,12 @@ class Client:
         *,
         shared: bool = False,
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._core = _core.Connections(
             connect_timeout_ms=max(1, round(connect_timeout * 1000)),
             shared=shared,
-            credentials=native_credentials(credentials),
+            **native_security(credentials, tls),
         )
 
     def request(

@@ -442,7 +442,7 @@ def test_a_server_that_outlives_its_terminal_reads_its_file_at_a_hangup(
         os.close(theirs)
         os.close(ours)
         try:
-            assert "the terminal was closed, the server goes on" in errors.readline()
+            assert "the terminal was closed; the server keeps running" in errors.readline()
             os.kill(server, signal.SIGHUP)
             assert "has read" in errors.readline()
         finally:

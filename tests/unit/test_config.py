@@ -94,7 +94,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_one(
         assert load(BrokerOptions, file).listen_port == 12
     unknown, idle = [record.getMessage() for record in caplog.records]
     assert unknown == (
-        f"{file}: unknown to the broker and left aside: `brokerNmae` (did you mean `brokerName`?), "
+        f"{file}: unknown to the broker and ignored: `brokerNmae` (did you mean `brokerName`?), "
         "`foo`"
     )
     assert idle == (

@@ -55,7 +55,7 @@ def test_the_backup_of_a_broken_file_is_taken_and_said(
     file.write_bytes(half)
     with caplog.at_level(logging.WARNING):
         assert KvConfig(file).get("N", "k") == "1"
-    assert f"taken instead: the backup `{file}.bak`" in caplog.text
+    assert f"the backup `{file}.bak` is used instead" in caplog.text
 
 
 def test_without_a_readable_backup_nothing_starts(tmp_path: Path) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 
 from pyrmq._client.consume_hooks import ConsumeHook
-from pyrmq._client.credentials import Credentials, native_credentials
+from pyrmq._client.credentials import Credentials, native_security
 from pyrmq._client.options import Options
 from pyrmq._client.values import milliseconds, name_servers, start_of, whole
 from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from pyrmq._client.tls import Tls
     from pyrmq._client.values import Start
-    from pyrmq.message import QueueId
 
 __all__ = [
     "Allocate",
@@ -26,7 +28,9 @@ __all__ = [
     "ConsumerOptions",
     "ListenerArguments",
     "ListenerOptions",
+    "OnRebalance",
     "Order",
+    "OutOfRange",
 ]
 
 _SHARED_NAME = "DEFAULT"
@@ -46,6 +50,9 @@ class Allocator(Protocol):
         """Return the queues of one member."""
         ...
 
+
+OnRebalance = Callable[[Any, list[QueueId]], object]
+"""Called with the consumer and queues; in :mod:`pyrmq.aio` it may return an awaitable."""
 
 Allocate = Literal["average", "circle", "consistent_hash"] | Allocator
 """How the members of a group share the queues of a topic. All must use the same strategy."""
@@ -75,8 +82,13 @@ class ConsumerOptions(Options):
     broadcasting: bool = False
     offset_dir: str | PathLike[str] | None = None
     max_poll_interval: float | None = None
+    out_of_range: OutOfRange = "nearest"
+    on_assigned: OnRebalance | None = None
+    on_revoked: OnRebalance | None = None
+    on_lost: OnRebalance | None = None
     hooks: Sequence[ConsumeHook] = ()
     credentials: Credentials | None = None
+    tls: Tls | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -86,6 +98,18 @@ class ConsumerOptions(Options):
             raise ConfigError(
                 "option `max_poll_interval` is 0, it must be a time of more than 0 s, or None"
             )
+        if self.out_of_range not in {"nearest", "first", "last", "error"}:
+            raise ConfigError(
+                f"option `out_of_range` is {self.out_of_range!r}, it must be 'nearest', 'first', "
+                "'last' or 'error'"
+            )
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            callback = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise ConfigError(
+                    f"option `{name}` is {callback!r}, it must be a function of a consumer and a "
+                    "list of queues"
+                )
         for hook in self.hooks:
             if not isinstance(hook, ConsumeHook):
                 raise ConfigError(f"option `hooks` has {hook!r}, it must be a `ConsumeHook`")
@@ -117,9 +141,16 @@ class ConsumerOptions(Options):
             "allocation": self._allocation(),
             "virtual_nodes": _VIRTUAL_NODES,
             "is_broadcasting": self.broadcasting,
-            "credentials": native_credentials(self.credentials),
+            "announces_rebalances": self.announces_rebalances(),
+            "out_of_range": self.out_of_range,
+            **native_security(self.credentials, self.tls),
             "listening": None,
         }
+
+    def announces_rebalances(self) -> bool:
+        """Whether the application wants to hear of queues that come and go."""
+        callbacks = (self.on_assigned, self.on_revoked, self.on_lost)
+        return any(callback is not None for callback in callbacks)
 
     def allocator(self) -> Allocator | None:
         """The application's own strategy; None where the native consumer has it."""
@@ -151,6 +182,9 @@ class ConsumerOptions(Options):
         return interval
 
 
+OutOfRange = Literal["nearest", "first", "last", "error"]
+"""Where a queue continues whose position the broker does not have."""
+
 Order = Literal["none", "queue", "key"]
 """What keeps its order when listeners are called."""
 
@@ -178,8 +212,11 @@ class ListenerArguments(TypedDict, total=False):
     offset_dir: str | PathLike[str] | None
     hooks: Sequence[ConsumeHook]
     credentials: Credentials | None
+    tls: Tls | None
     trace: bool
     trace_topic: str
+    invisible: float
+    client_rebalance: bool
 
 
 class ListenerOptions(ConsumerOptions):
@@ -201,6 +238,8 @@ class ListenerOptions(ConsumerOptions):
     suspend_pause: float = 1.0
     trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    invisible: float = 60.0
+    client_rebalance: bool = False
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -239,6 +278,8 @@ class ListenerOptions(ConsumerOptions):
             "max_tries": self.max_tries,
             "suspend_pause_ms": milliseconds("suspend_pause", self.suspend_pause),
             "threads": self.threads,
+            "invisible_ms": milliseconds("invisible", self.invisible),
+            "client_rebalance": self.client_rebalance,
         }
         return super().native() | {"listening": listening}
 
@@ -265,8 +306,13 @@ class ConfiguredConsumer(ABC):
         broadcasting: bool = ConsumerOptions.broadcasting,
         offset_dir: str | PathLike[str] | None = ConsumerOptions.offset_dir,
         max_poll_interval: float | None = ConsumerOptions.max_poll_interval,
+        out_of_range: OutOfRange = ConsumerOptions.out_of_range,
+        on_assigned: OnRebalance | None = ConsumerOptions.on_assigned,
+        on_revoked: OnRebalance | None = ConsumerOptions.on_revoked,
+        on_lost: OnRebalance | None = ConsumerOptions.on_lost,
         hooks: Sequence[ConsumeHook] = ConsumerOptions.hooks,
         credentials: Credentials | None = ConsumerOptions.credentials,
+        tls: Tls | None = ConsumerOptions.tls,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ConsumerOptions(**given)

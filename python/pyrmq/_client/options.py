@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, TypedDict
 
-from pyrmq._client.credentials import Credentials, native_credentials
+from pyrmq._client.credentials import Credentials, native_security
 from pyrmq._client.hooks import Hooks, SendHook
+from pyrmq._client.tls import Tls
 from pyrmq._client.values import (
     Compression,
     Durability,
@@ -80,6 +81,7 @@ class ProducerOptions(Options):
     batch_messages: int = 1024
     hooks: Sequence[SendHook] = ()
     credentials: Credentials | None = None
+    tls: Tls | None = None
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -140,7 +142,7 @@ class ProducerOptions(Options):
             "address_server": self.address_server,
             "max_in_flight": self.max_in_flight,
             "max_in_flight_bytes": self.max_in_flight_bytes,
-            "credentials": native_credentials(self.credentials),
+            **native_security(self.credentials, self.tls),
         }
 
     def batching(self) -> tuple[int, int, int]:
@@ -183,6 +185,7 @@ class OtherProducerOptions(TypedDict, total=False):
     batch_messages: int
     hooks: Sequence[SendHook]
     credentials: Credentials | None
+    tls: Tls | None
 
 
 def own_group(group: str) -> str:
@@ -254,6 +257,7 @@ class ConfiguredProducer(ABC):
         batch_messages: int = ProducerOptions.batch_messages,
         hooks: Sequence[SendHook] = ProducerOptions.hooks,
         credentials: Credentials | None = ProducerOptions.credentials,
+        tls: Tls | None = ProducerOptions.tls,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ProducerOptions(**given)

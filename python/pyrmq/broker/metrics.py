@@ -1,4 +1,4 @@
-"""What the broker's metrics port shows.
+"""The metrics of the broker.
 
 Names that begin with `rocketmq_` are those of Apache's brokers from 5.1 on, with Apache's labels
 and units, so that dashboards made for them work. Names that begin with `pyrmq_` are ours.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = tuple[tuple[str, ...], float]
 
 OTHERS = "_others"
-"""Stands for everything that is not listed by name."""
+"""The label value for everything that is not listed by name."""
 
 _COUNTERS = {
     "messages_in": "Messages stored.",
@@ -30,8 +30,8 @@ _COUNTERS = {
     "bytes_out": "Bytes of messages sent to consumers.",
     "puts_failed": "Sends that the store refused.",
     "pulls_found": "Pulls that found messages.",
-    "pulls_missed": "Pulls that found none.",
-    "sent_back": "Messages that consumers sent back to be tried again.",
+    "pulls_missed": "Pulls that found no messages.",
+    "sent_back": "Messages that consumers sent back for a retry.",
     "dead_letters": "Messages that went to a dead-letter topic.",
     "log_writes": "Writes to the commit log; a batch is one.",
     "keys_indexed": "Keys put into the key index.",
@@ -49,10 +49,10 @@ _HELD = {
 
 
 class Listed:
-    """Which names have series of their own: as many as `limit`, those that count most first.
+    """Chooses the names with series of their own: at most `limit`, the highest counts first.
 
-    A name that was listed stays listed while it exists, and what is added up never shrinks when
-    one of its parts is listed or deleted: a counter that went down would look like a restart.
+    A listed name stays listed while it exists. The sum of the others never shrinks when one of
+    them is listed or deleted: a counter that went down would look like a restart.
 
     Example:
         >>> listed = Listed()
@@ -66,10 +66,10 @@ class Listed:
         self._gone: tuple[float, ...] = ()
 
     def split(self, weights: dict[Any, float], limit: int) -> tuple[list[Any], list[Any]]:
-        """The names with series, and the others; both in the order of `weights`.
+        """Return the names with series, and the others; both in the order of `weights`.
 
         Args:
-            weights: how much each existing name counts.
+            weights: the count of each existing name.
             limit: how many names may have series.
         """
         names = self._names & weights.keys()
@@ -82,7 +82,7 @@ class Listed:
         return ours, [name for name in weights if name not in names]
 
     def sums(self, others: Mapping[Any, tuple[float, ...]], width: int) -> tuple[float, ...]:
-        """Add up the counters of the others, and of those that are no longer among them.
+        """Add up the counters of the other names, including those that are gone.
 
         Args:
             others: the counters of each other name.
@@ -107,7 +107,7 @@ class Figures:
     def __init__(self, server: Broker) -> None:
         self._server = server
         self._topics, self._groups = Listed(), Listed()
-        # Guards both lists: several may scrape at once.
+        # Guards both lists: several scrapes may run at once.
         self._lock = threading.Lock()
 
     def read(self) -> Iterator[Family]:
@@ -185,7 +185,7 @@ class Figures:
             counts = [*zip(listed, column, strict=True), *((one, other) for one in added)]
             yield Family(metric, kind, text, labels, counts)
         ages = self._server.core.lag_ms(ours)
-        text = "How long the oldest message not consumed has been stored, ms."
+        text = "Age of the oldest message not consumed, ms."
         aged = [(one, float(age)) for one, age in zip(listed, ages, strict=True)]
         yield Family("rocketmq_consumer_lag_latency", "gauge", text, labels, aged)
         members = [((*node, group), float(count)) for group, count in seen["consumers"]]
@@ -204,14 +204,14 @@ def _lags(lags: dict[tuple[str, str], list[int]], ages_ms: Sequence[int]) -> Ite
     yield Family(
         "pyrmq_broker_group_lag_seconds",
         "gauge",
-        "How long the oldest message not consumed has been stored.",
+        "Age of the oldest message not consumed.",
         ("group", "topic"),
         [(pair, age / 1000) for pair, age in zip(lags, ages_ms, strict=True)],
     )
     yield Family(
         "pyrmq_broker_queue_lag_messages",
         "gauge",
-        "Messages of a queue stored and not consumed.",
+        "Messages of a queue stored but not consumed.",
         ("group", "topic", "queue"),
         [
             ((*pair, str(queue)), waiting)
@@ -229,24 +229,24 @@ _OF_GROUP = (
     (
         "pyrmq_broker_group_sent_back",
         "counter",
-        "Messages that came back to be tried again, by group.",
+        "Messages sent back for a retry, by group.",
     ),
     (
         "rocketmq_send_to_dlq_messages",
         "counter",
         "Messages that went to a dead-letter topic, by group.",
     ),
-    ("rocketmq_consumer_lag_messages", "gauge", "Messages stored and not consumed."),
+    ("rocketmq_consumer_lag_messages", "gauge", "Messages stored but not consumed."),
     (
         "rocketmq_consumer_inflight_messages",
         "gauge",
-        "Messages sent to consumers and not consumed.",
+        "Messages sent to consumers but not consumed.",
     ),
 )
 
 
 def _whole(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
-    """What holds for the whole broker."""
+    """The metrics of the broker as a whole."""
     from pyrmq.broker.processor.status import report
 
     state = report(server)
@@ -254,11 +254,11 @@ def _whole(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
     yield gauge("pyrmq_broker_ready", "1 while clients may be sent here.", int(server.ready()))
     yield gauge("pyrmq_broker_uptime_seconds", "Since the start.", state["uptime_ms"] / 1000)
     yield gauge(
-        "pyrmq_broker_start_seconds", "What the start took, with recovery.", server.start_seconds
+        "pyrmq_broker_start_seconds", "Duration of the start, with recovery.", server.start_seconds
     )
     yield gauge(
         "pyrmq_broker_recovered_from_crash",
-        "1 if the stop before this start was not a clean one.",
+        "1 if the stop before this start was unclean.",
         int(store["recovered_from_crash"]),
     )
     for name, value in seen["counters"]:
@@ -276,9 +276,7 @@ def _clients(state: dict[str, Any]) -> Iterator[Family]:
     yield gauge("pyrmq_broker_producers", "Producers connected.", state["producers"])
     yield gauge("pyrmq_broker_consumers", "Consumers connected.", state["consumers"])
     yield gauge("pyrmq_broker_held_pulls", "Pulls that wait for messages.", state["waiting_pulls"])
-    yield gauge(
-        "pyrmq_broker_name_servers", "Name servers that it is given.", state["name_servers"]
-    )
+    yield gauge("pyrmq_broker_name_servers", "Configured name servers.", state["name_servers"])
     yield gauge(
         "pyrmq_broker_registered", "Name servers that know this broker.", state["registered"]
     )
@@ -286,7 +284,7 @@ def _clients(state: dict[str, Any]) -> Iterator[Family]:
 
 def _resources(state: dict[str, Any]) -> Iterator[Family]:
     held, unfinished, memory = state["descriptors"], state["unfinished_requests"], state["memory"]
-    yield gauge("pyrmq_broker_connections", "Connections that live.", held["connections"])
+    yield gauge("pyrmq_broker_connections", "Open connections.", held["connections"])
     yield Family(
         "pyrmq_broker_connections_refused",
         "counter",
@@ -300,7 +298,7 @@ def _resources(state: dict[str, Any]) -> Iterator[Family]:
     )
     yield gauge(
         "pyrmq_broker_unfinished_request_bytes",
-        "Memory of requests of which the rest has not come yet.",
+        "Memory of requests that have not arrived completely.",
         unfinished["bytes"],
     )
     for name, key, text in (
@@ -324,7 +322,7 @@ def _apache_counts(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
     for name, text, value in (
         (
             "rocketmq_broker_permission",
-            "Bits: 4 may be read, 2 may be written.",
+            "Permission bits: 4 read, 2 write.",
             options.broker_permission,
         ),
         ("rocketmq_topic_number", "Topics.", len(seen["topics"])),
@@ -348,17 +346,17 @@ def _store(server: Broker, state: dict[str, Any], seen: dict[str, Any]) -> Itera
         ("rocketmq_storage_size", "Bytes of the commit log.", size),
         (
             "rocketmq_storage_flush_behind_bytes",
-            "Bytes that are stored and not flushed.",
+            "Bytes stored but not flushed.",
             store["max_physical_offset"] - store["flushed_offset"],
         ),
         (
             "rocketmq_storage_dispatch_behind_bytes",
-            "Bytes that are stored and not readable or indexed yet.",
+            "Bytes stored but not yet readable or indexed.",
             store["dispatch_behind_bytes"],
         ),
         (
             "rocketmq_storage_message_reserve_time",
-            "For how long the oldest message has been stored, ms.",
+            "Age of the oldest message, ms.",
             max(0, int(time() * 1000) - kept_ms) if kept_ms >= 0 else 0,
         ),
     ):
@@ -374,18 +372,18 @@ def _store(server: Broker, state: dict[str, Any], seen: dict[str, Any]) -> Itera
     )
     yield gauge(
         "pyrmq_broker_sends_waiting",
-        "Sends that wait for another one to write, or for the disk.",
+        "Sends that wait for another send or for the disk.",
         busy["waiting_for_lock"] + busy["waiting_for_disk"],
     )
     yield gauge(
         "pyrmq_broker_send_oldest_wait_seconds",
-        "For how long the first of them has waited.",
+        "How long the first waiting send has waited.",
         busy["oldest_ms"] / 1000,
     )
     yield Family(
         "pyrmq_broker_fsync_seconds",
         "histogram",
-        "What fsyncs took: of the commit log, or of all consume queues together.",
+        "Duration of fsyncs: of the commit log, or of all consume queues together.",
         ("files",),
         [((name,), Histogram(buckets, us)) for name, buckets, us in seen["flushes"]],
     )

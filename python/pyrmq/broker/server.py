@@ -1,4 +1,4 @@
-"""The broker's life in Python: options, the core, the control plane's rows."""
+"""The broker's Python side: options, native core, control plane rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq.broker.advertised import unreachable
 from pyrmq.broker.processor import auth, config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
-from pyrmq.server.security import PYTHON_ONLY, own_credentials
+from pyrmq.server.security import PYTHON_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ _STORE = "~/store"
 _OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop")
 _LOOK_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0
-"""How long a start waits for a name server that is silent; one that refuses delays nothing."""
+"""Seconds that a start waits for a silent name server; one that refuses causes no delay."""
 
 
 class Broker(Server[BrokerOptions, "_core.Broker"]):
@@ -194,19 +195,26 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             self._stop(core, 0)
             raise
         self._figures = None
+        why = unreachable(core.address, self._options.namesrv_addr)
+        if why is not None:
+            log.get("pyrmq.broker").warning(
+                "the address %s is registered at the name servers for clients: %s. Fix: set "
+                "brokerIP1 (--broker-ip1) to an address that they reach",
+                core.address,
+                why,
+            )
         self._open_metrics(self._options.bind_address, self._options.metrics_port)
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
 
     def _start_core(self) -> _core.Broker:
-        guard = self.secure(self._options.broker_cluster_name)
-        credentials = own_credentials(self._options)
+        security = self.secure(self._options.broker_cluster_name)
         pairs = self._pairs(self._options)
-        return _core.Broker.start(pairs, self.processors.codes, guard, credentials)
+        return _core.Broker.start(pairs, self.processors.codes, security)
 
     def _pairs(self, options: BrokerOptions) -> list[tuple[str, str]]:
-        """The options for the core: all but those that are Python's."""
+        """The options for the core: all but those that only Python uses."""
         pairs = {**options.to_properties(), "storePathRootDir": self._root()}
         for key in (*_OF_PYTHON, *PYTHON_ONLY):
             pairs.pop(key, None)

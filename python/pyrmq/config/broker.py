@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, Options, option
+from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, option
+from pyrmq.config.tls import TlsOptions
 
 BROKER_PORT = 10911
 
@@ -15,7 +16,7 @@ BROKER_STATUS = 30_002
 """Request code of our own that Apache does not use: the broker's state as JSON."""
 
 
-class BrokerOptions(Options):
+class BrokerOptions(TlsOptions):
     """Options of the broker.
 
     Example:
@@ -83,11 +84,11 @@ class BrokerOptions(Options):
     )
     authentication_enabled: bool = option(
         default=False,
-        text="whether every request must bear the signature of a user of `authConfigPath`",
+        text="whether every request must be signed by a user of `authConfigPath`",
     )
     authorization_enabled: bool = option(
         default=False,
-        text="whether the user's policies decide about each request; needs authenticationEnabled",
+        text="whether policies decide which requests a user may send; needs authenticationEnabled",
     )
     auth_config_path: str | None = option(
         default=None,
@@ -95,7 +96,7 @@ class BrokerOptions(Options):
     )
     inner_client_credentials_path: str | None = option(
         default=None,
-        text="file of the user that this server's own requests are sent as (pyrmq only)",
+        text="file with the user that signs this server's own requests (pyrmq only)",
     )
     auto_create_subscription_group: bool = option(
         default=True,
@@ -298,7 +299,7 @@ class BrokerOptions(Options):
     )
     allow_recall_when_broker_not_writeable: bool = option(
         default=True,
-        text="also while the broker is not writable",
+        text="timer messages can be recalled while the broker is not writable, too",
         live=True,
     )
     max_message_size: int = option(
@@ -461,7 +462,9 @@ class BrokerOptions(Options):
         default=72, text="how long a segment is kept", unit="hours", maximum=2**32 - 1, live=True
     )
     delete_when: str = option(
-        default="04", text="hours of the day at which old segments are deleted, by `;`", live=True
+        default="04",
+        text="hours of the day at which old segments are deleted, separated by `;`",
+        live=True,
     )
     disk_max_used_space_ratio: int = option(
         default=75,
@@ -547,7 +550,7 @@ class BrokerOptions(Options):
     )
     config_black_list: str = option(
         default="configBlackList;brokerConfigPath",
-        text="options that request code 25 may not change, by `;`",
+        text="options that request code 25 may not change, separated by `;`",
     )
     metrics_port: int = option(
         default=0,
@@ -563,8 +566,8 @@ class BrokerOptions(Options):
     )
     log_level: str | None = option(
         default=None,
-        text="level from which the logger `pyrmq` of the process writes; as `--log-level` or the "
-        "application says where it is not set (ours)",
+        text="lowest level that the logger `pyrmq` of the process writes; default: the one of "
+        "`--log-level` or the application (pyrmq only)",
         choices=("debug", "info", "warning", "error"),
         live=True,
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyrmq.config.option import LONG_MAX, PORT_MAX, Options, option
+from pyrmq.config.option import LONG_MAX, PORT_MAX, option
+from pyrmq.config.tls import TlsOptions
 
 NAME_SERVER_PORT = 9876
 NAME_SERVER_STATUS = 30_001
 """Request code by which `pyrmq nameserver status` asks; Apache uses none near it."""
 
 
-class NameServerOptions(Options):
+class NameServerOptions(TlsOptions):
     """Options of the name server (Apache `NamesrvConfig` and `NettyServerConfig`).
 
     Example:
@@ -43,7 +44,7 @@ class NameServerOptions(Options):
     )
     config_black_list: str = option(
         default="configBlackList;configStorePath;kvConfigPath",
-        text="options that request code 318 may not change, by `;`",
+        text="options that request code 318 may not change, separated by `;`",
     )
     default_thread_pool_queue_capacity: int = option(
         default=10_000,
@@ -54,11 +55,11 @@ class NameServerOptions(Options):
     )
     authentication_enabled: bool = option(
         default=False,
-        text="whether every request must bear the signature of a user of `authConfigPath`",
+        text="whether every request must be signed by a user of `authConfigPath`",
     )
     authorization_enabled: bool = option(
         default=False,
-        text="whether the user's policies decide about each request; needs authenticationEnabled",
+        text="whether policies decide which requests a user may send; needs authenticationEnabled",
     )
     auth_config_path: str | None = option(
         default=None,
@@ -66,7 +67,7 @@ class NameServerOptions(Options):
     )
     inner_client_credentials_path: str | None = option(
         default=None,
-        text="file of the user that this server's own requests are sent as (pyrmq only)",
+        text="file with the user that signs this server's own requests (pyrmq only)",
     )
     order_message_enable: bool = option(
         default=False, text="whether routes carry the order configuration of their topic", live=True
@@ -106,7 +107,7 @@ class NameServerOptions(Options):
     )
     max_topics_per_broker: int = option(
         default=200_000,
-        text="topics that one broker name may have; a registration with more is refused",
+        text="maximum topics of one broker name; a registration with more is refused",
         unit="topics",
         minimum=1,
         maximum=LONG_MAX,
@@ -114,8 +115,8 @@ class NameServerOptions(Options):
     )
     max_topics: int = option(
         default=4_000_000,
-        text="topics of all broker names together, counted once for each name that has it; "
-        "a registration that would bring more is refused",
+        text="maximum topics of all broker names, each counted once for each name that has it; "
+        "a registration beyond that is refused",
         unit="topics",
         minimum=1,
         maximum=LONG_MAX,
@@ -135,7 +136,11 @@ class NameServerOptions(Options):
         live=True,
     )
     wait_seconds_for_service: int = option(
-        default=45, text="how long they are refused", unit="s", maximum=LONG_MAX, live=True
+        default=45,
+        text="how long route queries are refused after the start",
+        unit="s",
+        maximum=LONG_MAX,
+        live=True,
     )
     metrics_port: int = option(
         default=0,

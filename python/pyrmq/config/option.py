@@ -1,4 +1,4 @@
-"""What an option is, and what the options of every role can do.
+"""Options, and what the options of every role have in common.
 
 Each option carries its default, unit, bounds and Apache's name for it. Values are checked when the
 object is made and never repaired: a wrong one is a `ConfigError` with key, value and range. The
@@ -29,14 +29,14 @@ class Option(NamedTuple):
 
     Attributes:
         name: its name in Python.
-        default: its default; `None` is a text that is found at start.
+        default: its default; `None` is a text that the server determines at start.
         text: what it does, as one clause.
         apache: Apache's name.
         unit: unit of a number.
-        minimum: the smallest number taken.
-        maximum: the largest number taken.
-        choices: the texts taken; none means any.
-        live: whether a running server takes a new value (request codes 25 and 318).
+        minimum: the smallest number allowed.
+        maximum: the largest number allowed.
+        choices: the texts allowed; none means any.
+        live: whether it can change while the server runs (request codes 25 and 318).
         kind: type of the value.
     """
 
@@ -63,17 +63,17 @@ def option(
     choices: tuple[str, ...] = (),
     live: bool = False,
 ) -> Any:  # noqa: ANN401 - it stands for a value of the annotated type
-    """Declare one option of a role; see `Option` for what the arguments are.
+    """Declare one option of a role; see `Option`.
 
     Args:
         default: its default; the type of the default is the type of the option.
         text: what it does, as one clause.
         apache: Apache's name where it is not the field's name in camel case.
         unit: unit of a number.
-        minimum: the smallest number taken.
-        maximum: the largest number taken.
-        choices: the texts taken; none means any.
-        live: whether a running server takes a new value.
+        minimum: the smallest number allowed.
+        maximum: the largest number allowed.
+        choices: the texts allowed; none means any.
+        live: whether it can change while the server runs.
 
     Example:
         >>> class Mine(Options):
@@ -94,7 +94,7 @@ def _camel(name: str) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 class Options:
-    """What the options of all roles can do.
+    """The base of every role's options.
 
     Raises:
         ConfigError: an unknown option or a wrong value.
@@ -110,7 +110,13 @@ class Options:
     """The options in their order, with all that is known about each."""
 
     def __init_subclass__(cls) -> None:
-        declared = ((name, value) for name, value in vars(cls).items() if isinstance(value, Option))
+        # Its own options, then those of its bases.
+        declared = (
+            (name, value)
+            for kind in cls.__mro__
+            for name, value in vars(kind).items()
+            if isinstance(value, Option)
+        )
         cls.fields = tuple(
             value._replace(name=name, apache=value.apache or _camel(name))
             for name, value in declared
@@ -142,7 +148,7 @@ class Options:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Options out of Apache's property names; keys that no option has are left aside.
+        """Make options from texts by Apache's property names; unknown keys are ignored.
 
         Args:
             properties: texts by Apache's property name. An empty text leaves what is found at start
@@ -166,14 +172,14 @@ class Options:
 
     @classmethod
     def environment(cls, variables: Mapping[str, str]) -> dict[str, str]:
-        """Texts by Apache's property name out of environment variables.
+        """Read options from environment variables: texts by Apache's property name.
 
         Args:
             variables: the environment. `PYRMQ_NAMESERVER_LISTEN_PORT` is the name server's
                 `listen_port`, `PYRMQ_BROKER_FLUSH_DISK_TYPE` the broker's `flush_disk_type`.
 
         Raises:
-            ConfigError: a variable is no option of this role, or its value is wrong.
+            ConfigError: a variable is not an option of this role, or its value is wrong.
 
         Example:
             >>> from pyrmq.config import NameServerOptions
@@ -196,7 +202,7 @@ class Options:
         return texts
 
     def to_properties(self) -> dict[str, str]:
-        """Every option as text under Apache's name; what is found at start and not set is left out.
+        """Return every option as text by Apache's name, except unset ones without a fixed default.
 
         Example:
             >>> from pyrmq.config import NameServerOptions
@@ -207,10 +213,10 @@ class Options:
         return {key: as_text(value) for key, value in pairs if value is not None}
 
     def with_values(self, **values: object) -> Self:
-        """A copy with some options changed.
+        """Return a copy with some options changed.
 
         Raises:
-            ConfigError: a name is no option of this role, or a value is wrong.
+            ConfigError: a name is not an option of this role, or a value is wrong.
 
         Example:
             >>> from pyrmq.config import NameServerOptions
@@ -221,7 +227,7 @@ class Options:
 
 
 def check_names(role: type[Options], names: Iterable[str]) -> None:
-    """Refuse names that are no option of this role, with the nearest one that is.
+    """Refuse names that are not options of this role; the error suggests the nearest option.
 
     Raises:
         ConfigError: for the first such name.
@@ -247,7 +253,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def as_text(value: object) -> str:
-    """A value as a property file has it.
+    """Return a value as a property file contains it.
 
     Example:
         >>> as_text(True)

@@ -113,6 +113,15 @@ CHECKS: Sequence[Check] = (
         probes.broker_gone,
     ),
     Check(
+        "broker-lost",
+        "error",
+        "broker {broker} ({address}) ended {seconds} s ago without signing off, and did not come "
+        "back: its messages cannot be read",
+        "start the broker again, on its store; its log says why it ended. A name server forgets it "
+        "after a day, or when it starts again",
+        probes.broker_lost,
+    ),
+    Check(
         "broker-protocol",
         "error",
         "{title}: {detail}",

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Literal
 
 from pyrmq import _core
+from pyrmq._client.credentials import chosen_tls
 from pyrmq.errors import RmqError
 
 __all__ = ["Dialed", "dial", "is_container_bridge", "split"]
@@ -109,8 +110,23 @@ def dial(address: str, code: int, timeout: float) -> Dialed:
             except OSError as error:
                 failed = Dialed("connection", _why(error, timeout))
                 continue
-            return _ask(link, code, until)
+            return _secured(link, host, code, until)
     return failed
+
+
+def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
+    """Ask through TLS if the environment says so."""
+    tls = chosen_tls()
+    if tls is None:
+        return _ask(link, code, until)
+    try:
+        with tls.context().wrap_socket(link, server_hostname=tls.server_name or host) as through:
+            return _ask(through, code, until)
+    except TimeoutError:
+        return Dialed("silence", "it accepts connections and does not answer a TLS handshake")
+    except OSError as error:
+        reason = getattr(error, "verify_message", "") or error.strerror or str(error)
+        return Dialed("protocol", f"the TLS handshake failed: {reason}")
 
 
 def _why(error: OSError, timeout: float) -> str:
@@ -156,7 +172,7 @@ def _strange(seen: bytes, *, ended: bool) -> str:
         return f"it answered {seen[:16]!r}, which is no RocketMQ frame"
     if ended:
         return (
-            "it closed the connection without an answer"
+            "it closed the connection without an answer: it may take only TLS (--tls, PYRMQ_TLS)"
             if not seen
             else (f"it closed the connection in the middle of an answer, after {len(seen)} bytes")
         )

@@ -23,6 +23,7 @@ __all__ = [
     "broker_disk",
     "broker_file_system",
     "broker_gone",
+    "broker_lost",
     "broker_memory",
     "broker_permission",
     "broker_protocol",
@@ -43,6 +44,8 @@ __all__ = [
 Values = dict[str, object]
 
 _CLOCK_SECONDS = 5.0
+_LOST_MS = 24 * 3600 * 1000
+"""For so long a broker is missed."""
 _DESCRIPTORS = 4096
 _MEMORY_SHARE = 0.9
 _DISK_RATIO = 0.9
@@ -127,6 +130,18 @@ def broker_gone(facts: Facts) -> Iterator[Values]:
     for broker in facts.brokers:
         if broker.dialed is not None and broker.dialed.step in {"connection", "silence"}:
             yield {"title": broker.title, "detail": broker.dialed.detail}
+
+
+def broker_lost(facts: Facts) -> Iterator[Values]:
+    """Brokers that ended without signing off and did not come back, by our name servers."""
+    live = {broker.name for broker in facts.brokers}
+    seen: set[str] = set()
+    for server in facts.name_servers:
+        for one in server.status.get("lost_brokers") or ():
+            if one["name"] not in live | seen and one["ago_ms"] < _LOST_MS:
+                seen.add(one["name"])
+                seconds = one["ago_ms"] // 1000
+                yield {"broker": one["name"], "address": one["address"], "seconds": seconds}
 
 
 def broker_protocol(facts: Facts) -> Iterator[Values]:
@@ -295,6 +310,8 @@ def open_broker(facts: Facts) -> Iterator[Values]:
         bound = broker.config.get("bindAddress", "")
         checks = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
         if any(broker.config.get(key) == "true" for key in checks):
+            continue
+        if broker.config.get("tls.server.need.client.auth") == "require":
             continue
         if not _is_loopback(f"{bound}:1"):
             yield {"title": broker.title}

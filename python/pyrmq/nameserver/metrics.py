@@ -1,4 +1,4 @@
-"""What the name server's metrics port shows."""
+"""The metrics of the name server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyrmq.nameserver.server import NameServer
 
 _GAUGES = {
-    "connections": "Connections that live.",
-    "table_changes_waiting": "Registrations and departures that wait for their turn.",
+    "connections": "Open connections.",
+    "table_changes_waiting": "Registrations and removals that wait to be applied.",
     "route_cache_bytes": "Bytes of encoded routes kept in memory.",
 }
 
@@ -56,7 +56,7 @@ def figures(server: NameServer) -> Iterator[Family]:
     yield Family(
         "pyrmq_nameserver_request_seconds",
         "histogram",
-        "From a request's arrival to its answer, by kind.",
+        "From a request's arrival to its response, by kind.",
         ("kind",),
         [((kind,), Histogram(buckets, us)) for kind, buckets, us in core.latencies()],
     )

@@ -1,4 +1,4 @@
-"""The name server's life in Python: options, the core, the control plane's rows."""
+"""The name server's Python side: options, native core, control plane rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pyrmq.nameserver.kv_config import KvConfig
 from pyrmq.nameserver.processor import brokers, config, kv, status, topics
 from pyrmq.server.files import write_synced
 from pyrmq.server.lifecycle import Server
-from pyrmq.server.security import own_credentials
 
 # Modules that a start does not need are imported where they are used: a start takes milliseconds.
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
         Args:
             values: option names with their new values; only options that are `live`.
-            idle: options of Apache's that have no effect here, by Apache's names; they are kept.
+            idle: Apache's options without effect here, by Apache's names; they are stored.
 
         Raises:
             ConfigError: a value is wrong, an option can only be set at the start, or the property
@@ -236,10 +235,9 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         path = self._options.kv_config_path or _KV_CONFIG
         self.kv_config = KvConfig(_expanded(path))
         # A name server serves clusters of any name; policies for its settings name none.
-        guard = self.secure("")
+        security = self.secure("")
         pairs = list(self._options.to_properties().items())
-        credentials = own_credentials(self._options)
-        core = _core.NameServer.start(pairs, self.processors.codes, guard, credentials)
+        core = _core.NameServer.start(pairs, self.processors.codes, security)
         self.kv_config.watch_order(core.set_order_config)
         return core
 

@@ -1,4 +1,4 @@
-"""Spans and figures of what producers send, and its context in the messages."""
+"""Spans and figures of sent messages, and the trace context in the messages."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,20 +23,20 @@ _COUNTERS = {
     "pyrmq.producer.retries": ("retries", "{frame}", "Attempts beyond the first."),
     "pyrmq.producer.frames": ("frames", "{frame}", "Frames sent; a batch is one."),
     "pyrmq.producer.batches": ("batches", "{frame}", "Frames that were batches."),
-    "pyrmq.producer.batched": ("batched", "{message}", "Messages in them."),
+    "pyrmq.producer.batched": ("batched", "{message}", "Messages in batches."),
     "pyrmq.producer.dropped_traces": ("dropped_traces", "{trace}", "Traces that were dropped."),
 }
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""The buckets that the conventions ask for: the SDK's own begin at 5 s."""
+"""The buckets of OpenTelemetry's conventions, in seconds; the SDK's own begin at 5 s."""
 _GAUGES = {
-    "pyrmq.producer.in_flight": ("in_flight", "{message}", "Messages on their way."),
-    "pyrmq.producer.in_flight.bytes": ("in_flight_bytes", "By", "Bytes of bodies on their way."),
-    "pyrmq.producer.window": ("window", "{message}", "Messages that may be on their way."),
+    "pyrmq.producer.in_flight": ("in_flight", "{message}", "Messages in flight."),
+    "pyrmq.producer.in_flight.bytes": ("in_flight_bytes", "By", "Bytes of bodies in flight."),
+    "pyrmq.producer.window": ("window", "{message}", "Maximum messages in flight now."),
 }
 
 
 class Observed(Protocol):
-    """A producer of either form, as far as its figures need it."""
+    """The part of a producer, blocking or async, that its figures need."""
 
     def stats(self) -> ProducerStats:
         """Its counters."""
@@ -47,11 +47,11 @@ class Telemetry(SendHook):
     """A hook for ``hooks=[...]``: spans ``send <topic>`` of kind PRODUCER, and their figures.
 
     Spans, attributes and metrics are those of OpenTelemetry's conventions for messaging and
-    RocketMQ: ``messaging.client.operation.duration`` is the time of a send in seconds, with its
-    retries; ``messaging.client.sent.messages`` counts each attempt to bring a message to a broker,
-    those that failed with ``error.type``. The context goes into the messages' properties by the
-    configured propagator (``traceparent``), where consumers of any language find it. One hook
-    serves any number of producers and threads.
+    RocketMQ. ``messaging.client.operation.duration`` is the duration of a send in seconds, with
+    its retries. ``messaging.client.sent.messages`` counts each attempt to send a message; failed
+    ones have ``error.type``. The configured propagator writes the context into the messages'
+    properties (``traceparent``), where consumers of any language find it. One hook serves any
+    number of producers and threads.
 
     Args:
         tracer_provider: The global one without it.
@@ -77,7 +77,7 @@ class Telemetry(SendHook):
         self._sent = self._meter.create_counter(
             "messaging.client.sent.messages",
             "{message}",
-            "Attempts to bring a message to a broker.",
+            "Attempts to send a message.",
         )
         self._observed: WeakKeyDictionary[Observed, Mapping[str, str]] = WeakKeyDictionary()
         self._watching = False
@@ -142,11 +142,11 @@ class Telemetry(SendHook):
         )
 
     def observe(self, producer: Observed, **attributes: str) -> None:
-        """Give a producer's statistics as observable instruments, until it is gone.
+        """Observe a producer's statistics by instruments, until the producer is gone.
 
         Args:
-            producer: Of either form; it is not kept alive.
-            attributes: Stand at each of its figures, to tell several producers apart.
+            producer: The producer, blocking or async; it is not kept alive.
+            attributes: Attributes of each of its figures, to distinguish several producers.
 
         Example:
             >>> telemetry.observe(producer, group="shop")  # doctest: +SKIP
@@ -216,12 +216,12 @@ def _attributes_of(sending: Sending) -> dict[str, Any]:
 
 
 def _error_type(error: BaseException | None) -> str:
-    """A failure's class; that of an attempt which a later one made good is the base of all."""
+    """The class of a failure; for an attempt that a later one replaced, the root class."""
     return type(error).__qualname__ if error is not None else RmqError.__qualname__
 
 
 def _attempts(error: BaseException | None, result: object) -> tuple[int, int]:
-    """Attempts to bring messages to a broker that failed, and that were answered."""
+    """The numbers of failed and of answered attempts to send messages."""
     if isinstance(error, BatchSendError):
         return _attempts_of(error.results)
     if error is not None:
@@ -230,7 +230,7 @@ def _attempts(error: BaseException | None, result: object) -> tuple[int, int]:
 
 
 def _failures(error: BaseException) -> int:
-    """Attempts that an error tells of; of many it has the first and the last."""
+    """The number of attempts that an error lists; of many it lists the first and the last."""
     attempts = error.attempts if isinstance(error, RmqError) else ()
     return attempts[-1].number if attempts else 0
 
@@ -241,7 +241,7 @@ def _attempts_of(outcomes: Iterable[object]) -> tuple[int, int]:
         if isinstance(outcome, BaseException):
             failed += _failures(outcome)
         else:
-            # What nobody confirms (oneway) has no result and went out once.
+            # A one-way message has no result and was sent once.
             failed += getattr(outcome, "attempts", 1) - 1
             answered += 1
     return failed, answered
@@ -252,11 +252,11 @@ _IPV4_ID = 32
 
 
 def _place(told: object) -> dict[str, str | int]:
-    """Address and port of the broker that stored a message, where the outcome tells them."""
+    """Address and port of the broker that stored a message, if the outcome contains them."""
     if isinstance(told, list):
         told = told[0] if len(told) == 1 else None
     place = getattr(told, "offset_message_id", None)
-    # Of a batch it is several ids with commas between.
+    # A batch has several ids, separated by commas.
     place = place.partition(",")[0] if isinstance(place, str) else ""
     if len(place) != _IPV4_ID:
         return {}
@@ -265,7 +265,7 @@ def _place(told: object) -> dict[str, str | int]:
 
 
 def _describe(span: Span, result: object) -> None:
-    """What the outcome adds: of a batch its size, of a message where it is."""
+    """Add the outcome to a span: the size of a batch, or where a message is stored."""
     if isinstance(result, list):
         span.set_attribute("messaging.batch.message_count", len(result))
         result = result[0] if len(result) == 1 else None

@@ -1,6 +1,6 @@
-"""Small configuration files, written so that a crash leaves the old or the new one, never half.
+"""Small configuration files: after a crash either the old or the new one is there, never half.
 
-As Apache does, the old file stays as `.bak`; reading falls back to it and says so.
+As in Apache, the old file stays as `.bak`; reading falls back to it with a warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     Example:
         >>> write_synced("kvConfig.json", b"{}")  # doctest: +SKIP
     """
-    # Imported here: a server's start only reads, and takes milliseconds.
+    # Imported on demand, to keep a server's start short: it only reads.
     from pathlib import Path
 
     path = Path(path)
@@ -55,8 +55,7 @@ def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) ->
     """Read a file, or its backup if it is missing, empty or broken; None if there is neither.
 
     Raises:
-        ConfigError: neither of them can be read; a start without them would lose what they
-            hold.
+        ConfigError: neither can be read; a start without them would lose their content.
 
     Example:
         >>> read_or_backup("kvConfig.json", bytes.decode)  # doctest: +SKIP
@@ -84,7 +83,7 @@ def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) ->
             from pyrmq._client import log
 
             logger = log.get("pyrmq.server")
-            logger.warning("%s; taken instead: the backup `%s`", reason, candidate)
+            logger.warning("%s; the backup `%s` is used instead", reason, candidate)
         return value
     if broken:
         raise ConfigError(

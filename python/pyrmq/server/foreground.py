@@ -1,10 +1,10 @@
-"""Run servers as a program of their own, until SIGINT or SIGTERM.
+"""Run servers in the foreground until SIGINT or SIGTERM.
 
 The first signal drains the servers and stops them in the opposite order of their start. A second
 one ends the drain, never the flush.
 
-SIGHUP makes the servers read their configuration again where they can. It stops them where they
-cannot, and when it comes because their terminal was closed. As with other daemons:
+SIGHUP makes the servers read their configuration again. It stops them if they cannot do that, or
+if it came because their terminal was closed. As with other daemons:
 
 - A process that starts with SIGHUP ignored (`nohup`) keeps ignoring it.
 - A process without a controlling terminal (`setsid`, a service) reads its configuration.
@@ -41,13 +41,13 @@ def serve(
 ) -> None:
     """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
 
-    For a process that does nothing else: it takes these signals for good.
+    For a process that does nothing else: the signal handlers are never restored.
 
     Args:
         makers: each makes a server, given those that run already; in the order of their start.
-        ready: called with all of them when they serve.
-        drain: seconds that requests under way get; a second signal ends that wait, not the flush.
-        reload: called with all of them at each SIGHUP; it must not raise. Without it, SIGHUP stops
+        ready: called with all servers once they serve.
+        drain: seconds for requests in progress; a second signal ends that wait, not the flush.
+        reload: called with all servers at each SIGHUP; it must not raise. Without it, SIGHUP stops
             them.
 
     Raises:
@@ -76,7 +76,7 @@ def serve(
             reload(started)
     finally:
         _stop_all(started[::-1], drain, reader, writer)
-        # The process is about to end: one more Ctrl-C has nothing left to interrupt.
+        # The process is about to end, so another Ctrl-C must not interrupt it.
         for number in taken:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
@@ -111,7 +111,7 @@ class _Terminal:
 
 
 def _wait(reader: int, terminal: _Terminal) -> int:
-    """Wait for a signal, and give its number."""
+    """Wait for a signal and return its number."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     if not terminal.has_gone():
@@ -123,12 +123,12 @@ def _wait(reader: int, terminal: _Terminal) -> int:
         # A shell that is closed with its terminal sends SIGHUP to its jobs a moment later.
         if not only_signals.poll(_HANG_UP_MS):
             terminal.close()
-            log.get("pyrmq.server").warning("the terminal was closed, the server goes on")
+            log.get("pyrmq.server").warning("the terminal was closed; the server keeps running")
     return os.read(reader, 1)[0]
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the pipe has the signal."""
+    """Do nothing: the signal's number is in the pipe."""
     del number, frame
 
 
@@ -150,7 +150,7 @@ def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer
     thread.start()
     while os.read(reader, 1) != _STOPPED:
         hurried.set()
-        # Only those: the others are still needed by these, to take their leave.
+        # Only this one: it still needs the others, to unregister.
         for server in tuple(begun):
             server.hurry()
     thread.join()

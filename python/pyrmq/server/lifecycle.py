@@ -1,6 +1,6 @@
-"""The life of a server: start, health, and a stop that drains.
+"""The life cycle of a server: start, health, and a stop that drains.
 
-Order of a stop: the port closes, clients that support it are asked to go away, requests under way
+Order of a stop: the port closes, clients that support it are asked to go away, requests in progress
 are answered within the timeout, the core flushes and closes, the workers end. `stop` may be called
 any number of times, from any thread, from a signal handler and from `atexit`. An interrupt during a
 stop skips the drain, never the flush.
@@ -36,9 +36,9 @@ _WORKER_JOIN_SECONDS = 5.0
 
 
 class Server(ABC, Generic[OptionsT, CoreT]):
-    """What the name server and the broker share.
+    """The base class of the name server and the broker.
 
-    A stopped server may be started again; it is then a new one on the same options.
+    A stopped server may be started again; it is then a new server with the same options.
     """
 
     kind: ClassVar[type[Options]]
@@ -171,8 +171,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         """Stop serving; returns when everything is flushed and closed.
 
         Args:
-            timeout: seconds that requests under way get. While another stop runs, a call with 0
-                ends that one's drain; every call waits for it.
+            timeout: seconds for requests in progress. While another stop runs, a call with 0 ends
+                that stop's drain; every call waits for it.
 
         Raises:
             RmqError: it has stopped, but could not write everything; the text says what.
@@ -182,7 +182,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         # More than a century is no limit.
         wait_ms = int(max(0.0, min(timeout, 1e10)) * 1000)
         if self._busy is not None:
-            # A start or stop is under way, in this very thread if a signal handler interrupted it.
+            # A start or stop is in progress; if a signal handler interrupted it, in this thread.
             self._stop_wanted = True
             if timeout <= 0:
                 self.hurry()
@@ -197,15 +197,15 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             finally:
                 self._busy = None
 
-    def secure(self, cluster: str) -> _core.Guard | None:
-        """Read the users and policies, and watch their file; None if requests are not checked."""
-        from pyrmq.server.security import user_file
+    def secure(self, cluster: str) -> _core.ServerSecurity:
+        """Read the users and policies, certificates and keys; changes of their files count."""
+        from pyrmq.server.security import protection
 
-        self.users = user_file(self._options, cluster)
-        return None if self.users is None else self.users.guard
+        self.users, native = protection(self.kind.role, self._options, cluster)
+        return native
 
     def hurry(self) -> None:
-        """End the drain of a stop that is under way; what is acknowledged is still flushed."""
+        """End the drain of a running stop; acknowledged messages are still flushed."""
         core = self._core
         if core is not None and self._pid == os.getpid():
             core.hurry()
@@ -231,7 +231,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         atexit.register(self.stop)
 
     def _open_metrics(self, host: str | None, port: int) -> None:
-        """Open the metrics port, if there is to be one; stop the server where that fails."""
+        """Open the metrics port, if one is configured; stop the server if that fails."""
         if not port:
             return
         from pyrmq.server.metrics import MetricsServer

@@ -1,4 +1,4 @@
-"""Keys of a property file that no option has: which of them Apache knows, what the others may mean.
+"""Keys of a property file that are not options: which Apache knows, what the others may mean.
 
 The lists are the setters of Apache's configuration classes over 4.6.0 to 5.5: for the name server
 `NamesrvConfig`, `NettyServerConfig` and `NettyClientConfig`, for the broker `BrokerConfig`,
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def warn_of_unknown(role: str, keys: Iterable[str], known: Iterable[str], source: str) -> None:
-    """Say which keys have no effect: those that only Apache's server uses, and those nobody knows.
+    """Warn of keys without effect: those that only Apache's server uses, and unknown ones.
 
     Args:
         role: `name server` or `broker`.
         keys: the keys of the file.
-        known: Apache's names of the options there are.
+        known: Apache's names of the existing options.
         source: where the keys come from.
 
     Example:
@@ -44,7 +44,7 @@ def warn_of_unknown(role: str, keys: Iterable[str], known: Iterable[str], source
 
     logger = log.get("pyrmq.config")
     if unknown:
-        logger.warning("%s: unknown to the %s and left aside: %s", source, role, ", ".join(unknown))
+        logger.warning("%s: unknown to the %s and ignored: %s", source, role, ", ".join(unknown))
     if idle:
         logger.warning(
             "%s: without effect on this %s, though Apache's has them: %s",

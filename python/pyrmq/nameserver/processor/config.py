@@ -16,20 +16,20 @@ def rows(server: NameServer) -> dict[int, Handler]:
     """The handlers of this family."""
 
     def update(request: _core.Request) -> Response:
-        # Imported at a request: a server's start takes milliseconds.
+        # Imported on demand, to keep a server's start short.
         from pyrmq._client import log
         from pyrmq.nameserver import idle
         from pyrmq.server.runtime_config import changes_of, pairs_of, readable
 
         pairs, wrong = readable(server.options, pairs_of(request))
         source = f"request code {request.code}"
-        # The lock: nobody else may change the options between the comparison and the change.
+        # Under the lock: no other thread may change options between comparison and change.
         with server.changing:
             changed = changes_of(server.options, pairs, source)
             server.reconfigure(changed, idle=idle.given(pairs))
         if not wrong:
             return Response()
-        left = f"left aside: {'; '.join(wrong)}"
+        left = f"ignored: {'; '.join(wrong)}"
         log.get("pyrmq.nameserver").warning("%s: %s", source, left)
         return Response(remark=left)
 

@@ -28,8 +28,9 @@ def rows(server: NameServer) -> dict[int, Handler]:
 def report(server: NameServer) -> dict[str, Any]:
     """The state of a running name server for its operator; numbers count from its start.
 
-    `latencies` has for each kind of request how many took up to 1, 2, 4 ... 2**23 microseconds and
-    longer, and the microseconds of all together.
+    `lost_brokers` are those that ended without unregistering and whose name has no process left.
+    `latencies` lists, for each kind of request, how many took up to 1, 2, 4 ... 2**23 microseconds
+    and how many longer, and the sum of their microseconds.
 
     Raises:
         ClosedError: it does not run.
@@ -42,6 +43,7 @@ def report(server: NameServer) -> dict[str, Any]:
 
     core = server.core
     health = server.health()
+    live = server.brokers()
     return {
         "address": core.address,
         "version": __version__,
@@ -50,7 +52,12 @@ def report(server: NameServer) -> dict[str, Any]:
         "uptime_ms": core.uptime_ms(),
         "time_ms": int(time() * 1000),
         "topics": health["topics"],
-        "brokers": [broker._asdict() for broker in server.brokers()],
+        "brokers": [broker._asdict() for broker in live],
+        "lost_brokers": [
+            {"name": name, "cluster": cluster, "address": address, "ago_ms": ago_ms}
+            for name, cluster, address, ago_ms in core.lost_brokers()
+            if (name, cluster) not in {(broker.name, broker.cluster) for broker in live}
+        ],
         "counters": dict(core.stats()),
         "latencies": {
             kind: {"buckets": buckets, "sum_us": total} for kind, buckets, total in core.latencies()
