@@ -24,7 +24,8 @@ from benches.e2e.nameserver import name_server_rows
 from benches.e2e.pop import in_flight_rows, pop_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.rivals import rival_rows
-from benches.e2e.rivals.plans import PLANS
+from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
+from benches.e2e.security import handshake_rows
 from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.spark import PLANS as SPARK_PLANS
@@ -52,9 +53,10 @@ KNOWN = (
     *("start", "import", "codec", "nameserver", "store", *PARTS, "selection", "rivals"),
     *(plan.name for plan in PLANS),
     *("spark", *(plan.name for plan in SPARK_PLANS)),
+    *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes"),
     *("producer", "sync", "batch", "drain", "python", "pop", "pop-flight"),
 )
-"""What `--rows` takes; `rivals` is all of its plans, `spark` all of Spark's, `store` has parts."""
+"""What `--rows` takes; `rivals`, `spark` and `security` stand for all of their rows."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -98,6 +100,11 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
     if duels:
         done += rival_rows(arguments.rounds, arguments.scale, duels)
+    secured = {plan.name for plan in SECURITY_PLANS if wanted("security") or wanted(plan.name)}
+    if secured:
+        done += rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)
+    if wanted("security") or wanted("handshakes"):
+        done += handshake_rows(arguments.rounds)
     reads = {plan.name for plan in SPARK_PLANS if wanted("spark") or wanted(plan.name)}
     if reads:
         done += spark_rows(arguments.rounds, arguments.scale, reads)

@@ -9,14 +9,14 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 VERSION = "5.5.0"
 MEASURED_STORE = {
@@ -41,11 +41,13 @@ class Side:
         name: `ours` or `apache`.
         name_server: address for clients, `host:port`.
         broker_pid: the process whose CPU time counts as the broker's.
+        environment: variables that its clients need besides.
     """
 
     name: str
     name_server: str
     broker_pid: int
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -63,8 +65,17 @@ def resident_mib(pid: int) -> float:
 
 
 @contextmanager
-def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
-    """Run `pyrmq server`; yield it with the milliseconds until it was ready."""
+def ours(
+    root: Path | None = None,
+    *,
+    name: str = "ours",
+    options: Mapping[str, object] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Iterator[tuple[Side, float]]:
+    """Run `pyrmq server`; yield it with the milliseconds until it was ready.
+
+    `options` are for both of its servers, `environment` is for its clients.
+    """
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
         config = Path(home) / "broker.conf"
         lines = [f"{key}={value}" for key, value in MEASURED_STORE.items()]
@@ -81,16 +92,26 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
             str(config),
         ]
         command += ["--listen-port", "0", "--name-server-port", "0"]
+        variables = {
+            f"PYRMQ_{server}_{key.upper()}": str(value)
+            for server in ("NAMESERVER", "BROKER")
+            for key, value in (options or {}).items()
+        }
         started = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        with subprocess.Popen(
+            command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True
+        ) as server:
             try:
                 assert server.stdout is not None
                 ready = json.loads(server.stdout.readline())
                 took = (time.perf_counter() - started) * 1000
-                yield (
-                    Side(name="ours", name_server=ready["name_server"], broker_pid=server.pid),
-                    took,
+                side = Side(
+                    name=name,
+                    name_server=ready["name_server"],
+                    broker_pid=server.pid,
+                    environment=environment or {},
                 )
+                yield side, took
             finally:
                 server.terminate()
                 server.wait(timeout=60)

@@ -25,12 +25,13 @@ from tests.interop.driver import Driver
 from benches.e2e.rivals.plans import PLANS, Plan
 from benches.e2e.rivals.servers import NotAvailableError, kafka, nats
 from benches.e2e.rows import warm
+from benches.e2e.security import signed, tls
 from benches.e2e.servers import VERSION, Side, apache, cpu_seconds, ours
 from benches.report import row_line
 from benches.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[3]
 LOAD_S = 900
@@ -43,9 +44,14 @@ LIBRARIES = {
 """Modules that a rival's loads import."""
 
 
-def rival_rows(rounds: int, scale: float = 1.0, names: set[str] | None = None) -> list[Row]:
+def rival_rows(
+    rounds: int,
+    scale: float = 1.0,
+    names: set[str] | None = None,
+    among: Sequence[Plan] = PLANS,
+) -> list[Row]:
     """Run these plans (default: all) whose servers are available; `scale` shortens a smoke run."""
-    plans = [plan for plan in PLANS if names is None or plan.name in names]
+    plans = [plan for plan in among if names is None or plan.name in names]
     with ExitStack() as stack:
         match = Match(stack, {server for plan in plans for server in plan.servers}, rounds, scale)
         done: list[Row] = []
@@ -67,6 +73,8 @@ def _side(started: AbstractContextManager[tuple[Side, float]]) -> Iterator[Side]
 
 SERVERS: dict[str, Callable[[], AbstractContextManager[Side]]] = {
     "ours": lambda: _side(ours()),
+    "tls": tls,
+    "signed": signed,
     "apache": lambda: _side(apache()),
     "kafka": kafka,
     "nats": nats,
@@ -87,7 +95,15 @@ class Match:
                     self.servers[name] = stack.enter_context(SERVERS[name]())
                 except NotAvailableError as error:
                     print(f"not available: {name}: {error}", file=sys.stderr)
-        self._driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
+        self._stack = stack
+        self._java: Driver | None = None
+
+    @property
+    def _driver(self) -> Driver:
+        """The Java client, started by the first row that needs it."""
+        if self._java is None:
+            self._java = self._stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
+        return self._java
 
     def play(self, plan: Plan) -> Row:
         """Warm both sides, then measure them in turns."""
@@ -141,7 +157,7 @@ def _load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
     done = subprocess.run(
         [*command, str(count), str(size)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONWARNINGS": "ignore", **side.environment},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

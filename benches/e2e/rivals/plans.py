@@ -79,3 +79,16 @@ PLANS = (
     Plan("latency", "send to receive at 200 a second, p50 / confluent-kafka", "pyrmq latency",
          "ours", "confluent latency", "kafka", 1000, "", less=True),
 )  # fmt: skip
+
+SECURITY_PLANS = (
+    Plan("tls-produce", "produce, 128 B, over TLS / plain", "pyrmq produce", "tls",
+         "pyrmq produce", "ours", MILLION, ">= 0.6"),
+    Plan("tls-single", "single frames in flight, over TLS / plain", "pyrmq single frames", "tls",
+         "pyrmq single frames", "ours", 200_000, ">= 0.7"),
+    Plan("tls-lone", "lone send, p50, over TLS / plain", "pyrmq lone send", "tls",
+         "pyrmq lone send", "ours", 3_000, ">= 0.77", less=True),
+    Plan("signed-produce", "produce, 128 B, signed and checked / not", "pyrmq produce", "signed",
+         "pyrmq produce", "ours", MILLION, ">= 0.85"),
+    Plan("signed-single", "single frames in flight, signed and checked / not",
+         "pyrmq single frames", "signed", "pyrmq single frames", "ours", 200_000, ">= 0.85"),
+)  # fmt: skip
