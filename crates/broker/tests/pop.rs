@@ -34,6 +34,41 @@ async fn fill(site: &Site, queues: i32, numbers: std::ops::Range<usize>) {
     }
 }
 
+/// Starts a broker that was stopped as after a kill: its offsets may be older than its messages.
+fn restart_as_killed(dir: &TempDir) -> Site {
+    std::fs::write(dir.path().join("store/abort"), "").unwrap();
+    Site::start(quick(options(dir)))
+}
+
+fn reset(group: &str, topic: &str) -> Command {
+    with(
+        request::INVOKE_BROKER_TO_RESET_OFFSET,
+        &[
+            ("topic", topic),
+            ("group", group),
+            ("timestamp", "0"),
+            ("isForce", "true"),
+        ],
+    )
+}
+
+/// Deletes a topic, makes it again and fills it.
+async fn make_again(site: &Site, numbers: std::ops::Range<usize>) {
+    site.ask_ok(with(request::DELETE_TOPIC_IN_BROKER, &[("topic", "T")]))
+        .await;
+    site.create("T", 1).await;
+    fill(site, 1, numbers).await;
+}
+
+/// Pops for the group `G` and acknowledges all of it.
+async fn take_all(site: &Site, ask: Command) -> Vec<Popped> {
+    let messages = popped(&site.ask_ok(ask).await);
+    for message in &messages {
+        site.ask_ok(ack("G", message)).await;
+    }
+    messages
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_acknowledged_is_gone_and_the_rest_comes_back() {
     let dir = TempDir::new();
@@ -608,11 +643,106 @@ async fn what_was_acknowledged_before_a_kill_is_gone_although_offsets_are_older(
     std::fs::write(&file, old).unwrap();
     let handle = std::fs::File::options().write(true).open(&file).unwrap();
     handle.set_modified(written).unwrap();
-    let site = Site::start(quick(options(&dir)));
+    let site = restart_as_killed(&dir);
     let rest = pop_until(&site, "G", "T", 3, LONG_MS).await;
     assert_eq!(bodies(&rest), ["m02", "m08", "m09"]);
     let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
     assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_did_to_offsets_is_not_undone_after_a_kill() {
+    let all = ["m00", "m01", "m02"];
+    let pop_all = || pop("G", "T", 0, 32, LONG_MS, 0);
+    for is_killed in [false, true] {
+        let dir = TempDir::new();
+        let mut site = site(&dir, 1, 3).await;
+        let start = || {
+            if is_killed {
+                restart_as_killed(&dir)
+            } else {
+                Site::start(quick(options(&dir)))
+            }
+        };
+        // Each time, the check points are younger than a second.
+        assert_eq!(bodies(&take_all(&site, pop_all()).await), all);
+        site.ask_ok(reset("G", "T")).await;
+        site.stop().await;
+        site = start();
+        assert_eq!(
+            bodies(&take_all(&site, pop_all()).await),
+            all,
+            "a reset was undone"
+        );
+        let delete = [("groupName", "G"), ("cleanOffset", "true")];
+        site.ask_ok(with(request::DELETE_SUBSCRIPTIONGROUP, &delete))
+            .await;
+        site.stop().await;
+        site = start();
+        assert_eq!(
+            bodies(&take_all(&site, pop_all()).await),
+            all,
+            "a group came back"
+        );
+        make_again(&site, 3..6).await;
+        site.stop().await;
+        site = start();
+        let new = take_all(&site, pop_all()).await;
+        assert_eq!(bodies(&new), ["m03", "m04", "m05"], "a topic's offset came back");
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_is_written_before_it_is_answered() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 3).await;
+    take_all(&site, pop("G", "T", 0, 32, LONG_MS, 0)).await;
+    site.ask_ok(reset("G", "T")).await;
+    let file = std::fs::read_to_string(dir.path().join("store/config/consumerOffset.json")).unwrap();
+    assert!(file.contains("\"T@G\":{\n\t\t\t0:0"), "{file}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_made_again_gets_nothing_of_the_old_one() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 3).await;
+    let old = popped(&site.ask_ok(pop("G", "T", 0, 32, SHORT_MS, 0)).await);
+    assert_eq!(old.len(), 3);
+    make_again(&site, 3..6).await;
+    let new = take_all(&site, pop("G", "T", 0, 32, LONG_MS, 0)).await;
+    assert_eq!(bodies(&new), ["m03", "m04", "m05"]);
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, SHORT_MS * 3)).await;
+    assert_eq!(popped(&none), [], "acknowledged messages came again");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_acknowledgements_of_an_ordered_group_move_nothing_that_is_new() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 6).await;
+    let ordered = || pop("O", "T", 0, 3, LONG_MS, 0).with_field("order", "true");
+    for message in popped(&site.ask_ok(ordered()).await) {
+        site.ask_ok(ack("O", &message)).await;
+    }
+    let held = popped(&site.ask_ok(ordered()).await);
+    assert_eq!(bodies(&held), ["m03", "m04", "m05"]);
+    site.ask_ok(reset("O", "T")).await;
+    site.stop().await;
+    let site = restart_as_killed(&dir);
+    for message in &held {
+        site.ask_ok(ack("O", message)).await;
+    }
+    let again = popped(&site.ask_ok(ordered()).await);
+    assert_eq!(bodies(&again), ["m00", "m01", "m02"], "the reset was undone");
+    make_again(&site, 6..12).await;
+    for message in &again {
+        site.ask_ok(ack("O", message)).await;
+    }
+    let new = popped(&site.ask_ok(ordered()).await);
+    assert_eq!(bodies(&new), ["m06", "m07", "m08"]);
     site.stop().await;
 }
 
@@ -624,16 +754,7 @@ async fn a_reset_reaches_pops_and_a_deleted_topic_gives_nothing_back() {
         popped(&site.ask_ok(pop("G", "T", -1, 32, LONG_MS, 0)).await).len(),
         3
     );
-    let reset = with(
-        request::INVOKE_BROKER_TO_RESET_OFFSET,
-        &[
-            ("topic", "T"),
-            ("group", "G"),
-            ("timestamp", "0"),
-            ("isForce", "true"),
-        ],
-    );
-    site.ask_ok(reset).await;
+    site.ask_ok(reset("G", "T")).await;
     assert_eq!(
         popped(&site.ask_ok(pop("G", "T", -1, 32, SHORT_MS, 0)).await).len(),
         3

@@ -148,6 +148,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn end_position(&self) -> i64 {
+        self.shared.log.appended()
+    }
+
     pub(crate) fn reserved_descriptors(&self) -> usize {
         let kept = self.shared.queues.spare_handles() + self.shared.log.spare_handles();
         Shares::of_process().others + kept

@@ -143,6 +143,7 @@ impl Tables {
         let offsets_file = file("consumerOffset.json");
         let mut read: ConsumerOffsetSerializeWrapper = offsets_file.read("offsetTable")?.unwrap_or_default();
         offsets.load(std::mem::take(&mut read.offset_table.rows));
+        offsets.load_cutoffs(read.pop_cutoffs.take().unwrap_or_default());
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
@@ -318,6 +319,7 @@ impl State {
             },
             // Empty, since a running 5.x broker never reads it back.
             pull_offset_table: None,
+            pop_cutoffs: None,
             unknown_members: rest.unknown_members,
         }
     }
@@ -330,7 +332,11 @@ impl State {
         if !self.offsets.take_changed() {
             return Ok(());
         }
-        let body = self.offsets_body();
+        let cutoffs = self.offsets.cutoff_rows();
+        let body = ConsumerOffsetSerializeWrapper {
+            pop_cutoffs: (!cutoffs.is_empty()).then_some(cutoffs),
+            ..self.offsets_body()
+        };
         // A failed log cannot become durable any more, but the offsets that readers still commit are worth keeping.
         let flushed = if self.store.has_failed() {
             Ok(())

@@ -17,6 +17,10 @@ pub(crate) const CHECK_POINT_TAG: &str = "ck";
 pub(crate) const ACK_TAG: &str = "ack";
 pub(crate) const BATCH_ACK_TAG: &str = "bAck";
 
+/// Property of our check points: the end of the commit log when the messages were handed out. A message behind it is
+/// none of them, so the topic was made again.
+pub(crate) const LOG_END: &str = "POP_LOG_END";
+
 /// A check point leaves the timer so long before its messages come back, ms: its acknowledgements come after it.
 const AHEAD_MS: i64 = 1000;
 
@@ -77,7 +81,14 @@ impl ReviveLog<'_> {
         };
         let key = taken.key(taken.start_offset, CHECK_POINT_TAG);
         let due_ms = revive_ms.saturating_sub(AHEAD_MS);
-        self.put(revive_queue, CHECK_POINT_TAG, &key, &body.encode(), due_ms)
+        let log_end = Some(self.store.end_position());
+        self.put(
+            revive_queue,
+            CHECK_POINT_TAG,
+            &key,
+            &body.encode(),
+            (due_ms, log_end),
+        )
     }
 
     /// A message is done.
@@ -98,7 +109,7 @@ impl ReviveLog<'_> {
         };
         let key = taken.key(offset, ACK_TAG);
         let due_ms = taken.pop_time.saturating_add(taken.invisible_time);
-        self.put(revive_queue, ACK_TAG, &key, &body.encode(), due_ms)
+        self.put(revive_queue, ACK_TAG, &key, &body.encode(), (due_ms, None))
     }
 
     /// Several messages of one pop are done.
@@ -120,7 +131,7 @@ impl ReviveLog<'_> {
         };
         let key = taken.key(-1, ACK_TAG);
         let due_ms = taken.pop_time.saturating_add(taken.invisible_time);
-        self.put(revive_queue, BATCH_ACK_TAG, &key, &body.encode(), due_ms)
+        self.put(revive_queue, BATCH_ACK_TAG, &key, &body.encode(), (due_ms, None))
     }
 
     fn put(
@@ -129,13 +140,16 @@ impl ReviveLog<'_> {
         tag: &str,
         key: &str,
         body: &[u8],
-        due_ms: i64,
+        (due_ms, log_end): (i64, Option<i64>),
     ) -> Result<Stored, Refusal> {
         let topic = revive_topic(self.cluster);
         let mut text = String::with_capacity(192);
         properties::append(&mut text, "TIMER_DELIVER_MS", &due_ms.to_string());
         properties::append(&mut text, "UNIQ_KEY", key);
         properties::append(&mut text, "TAGS", tag);
+        if let Some(log_end) = log_end {
+            properties::append(&mut text, LOG_END, &log_end.to_string());
+        }
         let mut pending = PendingMessage {
             topic: &topic,
             queue_id: revive_queue,

@@ -95,13 +95,13 @@ impl Pops {
 
     /// Forgets a topic that was deleted, and wakes the pops that wait for it.
     pub(crate) fn remove_topic(&self, topic: &str) {
-        self.orders.retain(|of_topic, _| of_topic != topic);
+        self.orders.close(|of_topic, _| of_topic == topic);
         self.held.release_topic(topic);
     }
 
     /// Forgets a group that was deleted.
     pub(crate) fn remove_group(&self, group: &str) {
-        self.orders.retain(|_, of_group| of_group != group);
+        self.orders.close(|_, of_group| of_group == group);
         self.held.release_group(group);
     }
 }

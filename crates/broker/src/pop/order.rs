@@ -3,6 +3,9 @@
 //! A queue is closed for its group while a message that was handed out is neither done nor visible again. The group's
 //! offset stays at the first message that is not done, so the next pop begins there. The file is written with the
 //! offsets; what it lacks after a kill is handed out again, in order.
+//!
+//! A reset, and the deletion of topic or group, leave an entry without messages: handles from before it mean nothing
+//! any more. Apache's brokers take such an entry for an open queue.
 
 use crate::error::BrokerError;
 use crate::tables::config_file::ConfigFile;
@@ -23,10 +26,12 @@ const FORGET_MS: i64 = 24 * 3_600_000;
 pub(crate) enum OrderedAck {
     /// The group's offset becomes this one.
     Advance(i64),
-    /// The messages were handed out again since: nothing changes.
+    /// The messages were handed out again since, or the offset was reset: nothing changes.
     Outdated,
     /// The group does not have this message.
     Unknown,
+    /// There is no entry: a kill may have lost it.
+    Lost,
 }
 
 /// A pop of an ordered group.
@@ -128,17 +133,16 @@ impl Orders {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// A message is done. `start` is the offset at which its pop began, `committed` the group's.
-    pub(crate) fn acknowledge(
-        &self,
-        queue: (&str, &str, i32),
-        offset: i64,
-        (start, pop_time): (i64, i64),
-        committed: Option<i64>,
-    ) -> OrderedAck {
+    /// A message is done.
+    pub(crate) fn acknowledge(&self, queue: (&str, &str, i32), offset: i64, pop_time: i64) -> OrderedAck {
         let acknowledged = self.with(queue, |order| {
             if order.offsets.is_empty() {
-                return OrderedAck::Unknown;
+                let is_newer = order.pop_time < pop_time;
+                return if is_newer {
+                    OrderedAck::Lost
+                } else {
+                    OrderedAck::Outdated
+                };
             }
             if order.pop_time != pop_time {
                 return OrderedAck::Outdated;
@@ -150,13 +154,7 @@ impl Orders {
             OrderedAck::Advance(next_offset(order))
         });
         self.changed.store(true, Ordering::Release);
-        // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
-        // began at the group's offset, so what lies before is done. Apache goes on behind the message, and loses those
-        // before it that are not acknowledged any more.
-        acknowledged.unwrap_or_else(|| {
-            let first = start.max(committed.unwrap_or(start));
-            OrderedAck::Advance(first.saturating_add(i64::from(offset == first)))
-        })
+        acknowledged.unwrap_or(OrderedAck::Lost)
     }
 
     /// A message is hidden until another time. False: the group does not have it any more.
@@ -181,23 +179,25 @@ impl Orders {
 
     /// Opens a queue: its offset was reset.
     pub(crate) fn clear(&self, (topic, group, queue_id): (&str, &str, i32)) {
-        if let Some(queues) = self.table().table.get_mut(&key(topic, group)) {
-            queues.remove(&queue_id);
-        }
+        let mut wrapper = self.table();
+        let queues = wrapper.table.entry(key(topic, group)).or_default();
+        queues.insert(queue_id, closed());
+        drop(wrapper);
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Keeps what `wanted` says of topic and group.
-    pub(crate) fn retain(&self, wanted: impl Fn(&str, &str) -> bool) {
+    /// Clears the queues of deleted topics or groups.
+    pub(crate) fn close(&self, is_deleted: impl Fn(&str, &str) -> bool) {
         let mut wrapper = self.table();
-        let before = wrapper.table.len();
-        wrapper.table.retain(|key, _| {
+        let rows = wrapper.table.iter_mut().filter(|(key, _)| {
             key.split_once('@')
-                .is_none_or(|(topic, group)| wanted(topic, group))
+                .is_some_and(|(topic, group)| is_deleted(topic, group))
         });
-        let has_changed = wrapper.table.len() != before;
-        drop(wrapper);
-        self.changed.fetch_or(has_changed, Ordering::AcqRel);
+        let orders = rows.flat_map(|(_, queues)| queues.values_mut());
+        for order in orders.filter(|order| !order.offsets.is_empty()) {
+            *order = closed();
+            self.changed.store(true, Ordering::Release);
+        }
     }
 
     /// Writes the file if something changed. `exists`: whether there is such a topic and group.
@@ -206,7 +206,7 @@ impl Orders {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.retain(exists);
+        self.close(|topic, group| !exists(topic, group));
         let oldest_ms = clock::now_ms() - FORGET_MS;
         let body = {
             let mut wrapper = self.table();
@@ -219,6 +219,16 @@ impl Orders {
         let written = file.save(&body);
         self.changed.fetch_or(written.is_err(), Ordering::AcqRel);
         written
+    }
+}
+
+/// An entry without messages.
+fn closed() -> OrderInfo {
+    let now_ms = clock::now_ms();
+    OrderInfo {
+        pop_time: now_ms,
+        last_consume_ms: now_ms,
+        ..OrderInfo::default()
     }
 }
 

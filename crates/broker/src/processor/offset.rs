@@ -173,7 +173,15 @@ pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
     let is_read = |topic: &String| subscribed.as_ref().is_none_or(|topics| topics.contains(topic));
     let existing = |topic: &&String| state.topics.get(topic).is_some() && is_read(topic);
     let copied = topics.iter().filter(existing);
-    let copied = copied.filter(|topic| state.offsets.copy(from, to, topic)).count();
+    let copied = copied.filter(|topic| {
+        let is_copied = state.offsets.copy(from, to, topic);
+        if is_copied {
+            state.offsets.note_change(to, topic, state.store.end_position());
+        }
+        is_copied
+    });
+    let copied = copied.count();
+    state.persist_offsets().map_err(|error| internal(&error))?;
     tracing::info!(from, to, topics = copied, peer = %peer.remote(), "copied a consumer group's offsets");
     Ok(Command::response(response::SUCCESS))
 }
@@ -217,8 +225,14 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
         )));
     }
     for (queue_id, target) in &found {
+        // A pop in progress must not commit what it took over the new offset.
+        let _lock = state.pops.lock(name, group, *queue_id);
         state.offsets.reset(group, name, *queue_id, *target);
+        state.pops.orders.clear((name, group, *queue_id));
     }
+    state.offsets.note_change(group, name, state.store.end_position());
+    state.persist_orders().map_err(|error| internal(&error))?;
+    state.persist_offsets().map_err(|error| internal(&error))?;
     // Waiting pulls would keep the old offset until their deadline.
     state.long_polling.release_all(Some(name));
     state.pops.held.release_topic(name);

@@ -2,15 +2,23 @@
 //!
 //! Kept in memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop.
 //! A reset offset is kept until the group's next pull of the queue takes it.
+//!
+//! After a kill, check points of popped messages move offsets ahead (`processor/pop/recover.rs`). So that they do not
+//! undo what an operator did, the position of the commit log at each reset, copy or deletion is kept for a minute, also
+//! in the file (`popCutoffs`, ours; Apache ignores it): check points before it do not count.
 
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Offsets by queue.
 pub type Queues = BTreeMap<i32, i64>;
 type Table = HashMap<String, HashMap<String, Queues>>;
+
+/// How long a change of offsets is remembered. Check points are read from a second before the file was written.
+const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// The offsets of every group.
 #[derive(Debug, Default)]
@@ -21,6 +29,15 @@ pub struct Offsets {
     resets: Mutex<Table>,
     reset_count: AtomicUsize,
     changed: AtomicBool,
+    // Guards the end of the commit log at the last change of an operator, by group and topic; the topic is empty for a
+    // group that was deleted.
+    cutoffs: Mutex<BTreeMap<(String, String), Cutoff>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cutoff {
+    position: i64,
+    since: Instant,
 }
 
 impl Offsets {
@@ -95,6 +112,43 @@ impl Offsets {
             *least = (*least).min(*offset);
         }
         smallest
+    }
+
+    /// Records that an operator changed a group's offsets on a topic when the commit log ended at this position. An
+    /// empty topic stands for all.
+    pub fn note_change(&self, group: &str, topic: &str, position: i64) {
+        let cutoff = Cutoff {
+            position,
+            since: Instant::now(),
+        };
+        lock(&self.cutoffs).insert((group.to_owned(), topic.to_owned()), cutoff);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// The end of the commit log at an operator's last change of these offsets; -1 if there was none lately.
+    pub fn changed_at(&self, group: &str, topic: &str) -> i64 {
+        let cutoffs = lock(&self.cutoffs);
+        let of = |topic: &str| cutoffs.get(&(group.to_owned(), topic.to_owned()));
+        let found = of(topic).into_iter().chain(of(""));
+        found.map(|cutoff| cutoff.position).max().unwrap_or(-1)
+    }
+
+    /// The changes of the last minute in the file's form: `topic@group` and the position.
+    pub fn cutoff_rows(&self) -> BTreeMap<String, i64> {
+        let mut cutoffs = lock(&self.cutoffs);
+        cutoffs.retain(|_, cutoff| cutoff.since.elapsed() < REMEMBERED);
+        let rows = cutoffs.iter();
+        rows.map(|((group, topic), cutoff)| (format!("{topic}@{group}"), cutoff.position))
+            .collect()
+    }
+
+    /// Adds changes from the file.
+    pub fn load_cutoffs(&self, rows: impl IntoIterator<Item = (String, i64)>) {
+        for (key, position) in rows {
+            if let Some((topic, group)) = key.split_once('@') {
+                self.note_change(group, topic, position);
+            }
+        }
     }
 
     /// Forgets a group.

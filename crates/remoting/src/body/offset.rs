@@ -26,6 +26,8 @@ body! {
         pub offset_table: OffsetTable => "offsetTable",
         /// The last requested offsets that a running 5.x broker keeps, in its form; it never reads them back.
         pub pull_offset_table: Option<Json> => "pullOffsetTable",
+        /// Ours, in consumerOffset.json: the end of the commit log at an operator's last change, by topic and group.
+        pub pop_cutoffs: Option<BTreeMap<String, i64>> => "popCutoffs",
         ..unknown_members
     }
 

@@ -161,6 +161,11 @@ impl Store {
         self.engine.health()
     }
 
+    /// Position in the commit log after the last record.
+    pub fn end_position(&self) -> i64 {
+        self.engine.end_position()
+    }
+
     /// Flushes everything and marks the stop as clean. Further calls do nothing. After a failed write the stop is
     /// unclean, so that the next start checks everything.
     pub fn close(&self) -> Result<(), StoreError> {

@@ -15,10 +15,11 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{BatchAck, BatchAckMessageRequestBody};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::AckMessageRequestHeader;
-use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::message::receipt::PopSource;
+use pyrmq_remoting::message::{ReceiptHandle, record};
 use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_store::{Get, TagFilter};
 use std::sync::Arc;
 
 /// Messages that one entry of 200151 may name: the bits of a pop of a queue lie close together.
@@ -120,8 +121,7 @@ fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Res
     if committed.is_some_and(|committed| offset < committed) {
         return Ok(());
     }
-    let handle = (taken.start_offset, taken.pop_time);
-    match state.pops.orders.acknowledge(queue, offset, handle, committed) {
+    let next = match state.pops.orders.acknowledge(queue, offset, taken.pop_time) {
         OrderedAck::Outdated => return Ok(()),
         OrderedAck::Unknown => {
             let text = format!(
@@ -130,17 +130,41 @@ fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Res
             );
             return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
         }
-        OrderedAck::Advance(next) => {
-            if !state.offsets.has_reset(group, name, queue_id) {
-                state.commit(group, topic, queue_id, next);
-            }
+        OrderedAck::Advance(next) => next,
+        OrderedAck::Lost if !was_handed_out(state, taken, offset) => return Ok(()),
+        // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
+        // began at the group's offset, so what lies before is done. Apache goes on behind the message, and loses those
+        // before it that are not acknowledged any more.
+        OrderedAck::Lost => {
+            let first = taken.start_offset.max(committed.unwrap_or(taken.start_offset));
+            first.saturating_add(i64::from(offset == first))
         }
+    };
+    if !state.offsets.has_reset(group, name, queue_id) {
+        state.commit(group, topic, queue_id, next);
     }
     drop(lock);
     if !state.pops.orders.blocks(queue, None) {
         state.pops.held.notify(name, group, queue_id);
     }
     Ok(())
+}
+
+/// Whether the message at an offset is older than the pop. If not, the topic was deleted and made again since.
+fn was_handed_out(state: &State, taken: &Taken<'_>, offset: i64) -> bool {
+    let got = state.store.get(&Get {
+        topic: taken.topic,
+        queue_id: taken.queue_id,
+        offset,
+        max_count: 1,
+        max_bytes: 1,
+        tags: TagFilter::All,
+    });
+    let stored_ms = got.ok().and_then(|got| {
+        let record = record::records(&got.body).next()?.ok()?;
+        (record.queue_offset == offset).then_some(record.store_timestamp_ms)
+    });
+    stored_ms.is_some_and(|stored_ms| stored_ms <= taken.pop_time)
 }
 
 /// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same.

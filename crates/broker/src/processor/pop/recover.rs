@@ -2,10 +2,11 @@
 //!
 //! Offsets are written every few seconds (`flushConsumerOffsetInterval`), check points at once. Without this, messages
 //! that were popped and acknowledged since the last write would be handed out again; what was not acknowledged comes
-//! back by its check point.
+//! back by its check point. A check point from before its group's offset was reset, or before its topic was deleted and
+//! made again, says nothing of the offset of now.
 
 use crate::context::State;
-use crate::pop::checkpoint::{CHECK_POINT_TAG, revive_topic};
+use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
@@ -20,7 +21,7 @@ const WRITE_MS: i64 = 1000;
 
 /// Reads the check points that were stored since the offsets were written. Before the ports open.
 pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
-    if !state.options.store.timer.enable {
+    if !state.options.store.timer.enable || !state.store.health().recovered_from_crash {
         return Ok(());
     }
     let since_ms = state.offsets_written_ms().saturating_sub(WRITE_MS);
@@ -95,10 +96,30 @@ fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<boo
     };
     let next = point.start_offset.saturating_add(i64::from(last) + 1);
     let committed = state.offsets.get(group, name, point.queue_id).unwrap_or(0);
-    // A topic that was made again has fewer messages.
-    if next <= committed || next > state.store.max_offset(name, point.queue_id) {
+    // A check point that the timer delivered stands behind what was stored meanwhile.
+    let log_end = record.properties.get(LOG_END).and_then(|end| end.parse().ok());
+    let log_end = log_end.unwrap_or(record.physical_offset);
+    if next <= committed
+        || state.offsets.changed_at(group, name) >= log_end
+        || position_of(state, name, point.queue_id, next - 1).is_none_or(|position| position >= log_end)
+    {
         return Ok(false);
     }
     state.commit(group, &topic, point.queue_id, next);
     Ok(true)
+}
+
+/// Where a queue's message is in the commit log.
+fn position_of(state: &State, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
+    let got = state.store.get(&Get {
+        topic,
+        queue_id,
+        offset,
+        max_count: 1,
+        max_bytes: 1,
+        tags: TagFilter::All,
+    });
+    let body = got.ok()?.body;
+    let record = record::records(&body).next()?.ok()?;
+    (record.queue_offset == offset).then_some(record.physical_offset)
 }

@@ -13,7 +13,7 @@ use crate::context::State;
 use crate::error::{Refusal, may_pass};
 use crate::message::pending::copy_of;
 use crate::message::properties;
-use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, revive_topic};
+use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
@@ -53,6 +53,8 @@ struct Pending {
     key: Key,
     /// Bits of the messages that are done or brought back.
     done: u32,
+    /// The end of the commit log when they were handed out; Apache's check points do not have it.
+    log_end: Option<i64>,
 }
 
 /// Brings messages back until the broker stops; runs on a thread of its own.
@@ -213,9 +215,15 @@ impl ReviveQueue {
             return Ok(());
         }
         let done = point.bit_map.cast_unsigned();
+        let log_end = record.properties.get(LOG_END).and_then(|end| end.parse().ok());
         self.by_key.insert(key.clone(), record.queue_offset);
-        self.pending
-            .insert(record.queue_offset, Pending { point, key, done });
+        let pending = Pending {
+            point,
+            key,
+            done,
+            log_end,
+        };
+        self.pending.insert(record.queue_offset, pending);
         Ok(())
     }
 
@@ -332,6 +340,16 @@ impl Pending {
             );
             return Ok(());
         };
+        if self.log_end.is_some_and(|end| record.physical_offset >= end) {
+            tracing::warn!(
+                topic,
+                group,
+                queue = self.point.queue_id,
+                offset,
+                "a message that was not acknowledged does not come back: its topic was deleted and made again"
+            );
+            return Ok(());
+        }
         put_retry(state, &self.point, (topic, group), &record)
     }
 }
