@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.clock import clock_of_the_servers
 
-from pyrmq import Admin, Producer, PullConsumer
+from pyrmq import Admin, Producer, PullConsumer, SimpleConsumer
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -73,3 +73,59 @@ def test_a_clock_that_jumps_a_day_loses_and_holds_up_nothing(
             while not again >= sent:
                 again.update(message.body for message in reader.poll(timeout=0.5))
         assert again == sent
+
+
+@pytest.mark.timeout(90)
+def test_timers_keep_their_pace_when_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that was ahead for a moment neither delays nor hastens anything."""
+    with (
+        clock_of_the_servers(tmp_path, monkeypatch) as move,
+        cluster(brokers=1, processes=True) as rocketmq,
+    ):
+        monkeypatch.delenv("LD_PRELOAD")  # The clients keep the real time.
+        address, broker = rocketmq.name_server, rocketmq.brokers[0]
+        with Admin(name_server=address) as admin:
+            admin.create_topic("timers", queues=1)
+        with (
+            Producer(name_server=address, send_timeout=5.0) as producer,
+            PullConsumer(name_server=address, group="watch", start="first") as consumer,
+            SimpleConsumer(name_server=address, group="pops") as popping,
+        ):
+            consumer.subscribe("timers")
+            popping.subscribe("timers")
+
+            seen: list[bytes] = []
+
+            def take_time(body: bytes) -> float:
+                """Return the seconds until this message comes."""
+                began = monotonic()
+                producer.send("timers", body, delay=2.0)
+                while body not in seen:
+                    seen.extend(message.body for message in consumer.poll(timeout=0.5))
+                return monotonic() - began
+
+            # It would come 8 s after the clock was set back if that made it early by a minute.
+            began = monotonic()
+            producer.send("timers", b"later", delay=68.0)
+            move(60)
+            assert take_time(b"ahead") < 8.0
+            move(0)
+            assert 1.9 < take_time(b"back") < 8.0
+            while monotonic() < began + 11.0:
+                seen.extend(message.body for message in consumer.poll(timeout=0.5))
+            assert b"later" not in seen
+            for end in ("stop", "kill"):
+                # No message is sent meanwhile, so the timer learns nothing of this but the time.
+                move(30 * DAY_S)
+                assert take_time(b"a month ahead " + end.encode()) < 8.0
+                getattr(broker, end)()
+                move(0)
+                broker.start()
+                assert 1.9 < take_time(b"after " + end.encode()) < 8.0
+            while not popping.receive(1, invisible=2.0, wait=1.0):
+                pass
+            began = monotonic()
+            while all(message.reconsume_times == 0 for message in popping.receive(32, wait=1.0)):
+                assert monotonic() - began < 8.0, "what was not acknowledged does not come back"

@@ -25,6 +25,8 @@ pub(super) struct Job {
     taken_back: HashSet<String>,
     /// Index of the first unit that is not done.
     next: usize,
+    /// Whether messages went back into the timer's topic.
+    has_rolled: bool,
 }
 
 impl Timers {
@@ -47,8 +49,10 @@ impl Timers {
                     None => return Ok(rolled),
                 },
             };
-            let delivered = job.deliver(store, &mut work.log_end, &self.delivered_at);
-            rolled |= job.units.iter().any(TimerUnit::rolls);
+            // While the timer's time is ahead of the clock, a message from before may not be due yet.
+            let now_ms = (self.ahead_ms() > 0).then(clock::now_ms);
+            let delivered = job.deliver(store, &mut work.log_end, &self.delivered_at, now_ms);
+            rolled |= job.has_rolled;
             let time_ms = job.time_ms;
             if let Err(error) = delivered {
                 work.job = Some(job);
@@ -88,6 +92,7 @@ fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Opti
         units,
         taken_back,
         next: 0,
+        has_rolled: false,
     }))
 }
 
@@ -97,17 +102,25 @@ impl Job {
         store: &Store,
         log_end: &mut i64,
         delivered_at: &AtomicI64,
+        now_ms: Option<i64>,
     ) -> Result<(), StoreError> {
         let left = self.units.get(self.next..).unwrap_or_default();
-        let (next, taken_back) = (&mut self.next, &self.taken_back);
+        let (next, taken_back, has_rolled) = (&mut self.next, &self.taken_back, &mut self.has_rolled);
         let mut done = 0;
         let result = each(store, left, |at, record| {
             let unit = left.get(at).copied();
             let stored = match unit {
-                Some(unit) if unit.rolls() => put_back(store, record, unit.written_ms),
+                Some(unit) if unit.rolls() => {
+                    *has_rolled = true;
+                    put_back(store, record, unit.written_ms)
+                }
                 Some(_) if is_taken_back(taken_back, record) => {
                     done = at + 1;
                     return Ok(());
+                }
+                Some(unit) if now_ms.is_some_and(|now_ms| due_ms(record) > now_ms) => {
+                    *has_rolled = true;
+                    put_back(store, record, unit.written_ms)
                 }
                 unit => restore(store, record, unit.map_or(-1, |unit| unit.written_ms)),
             };
@@ -127,6 +140,12 @@ impl Job {
         *next += if result.is_ok() { left.len() } else { done };
         result
     }
+}
+
+/// When a message is due, by the clock.
+fn due_ms(record: &Record<'_>) -> i64 {
+    let due_ms = record.properties.get("TIMER_OUT_MS");
+    due_ms.and_then(|text| text.parse().ok()).unwrap_or(i64::MIN)
 }
 
 fn is_taken_back(taken_back: &HashSet<String>, record: &Record<'_>) -> bool {

@@ -85,7 +85,11 @@ impl Timers {
         work.log_end = work.log_end.max(record.physical_offset + size);
         let deletes = properties::find(text, "TIMER_DEL_UNIQKEY").is_some();
         let mut files = lock(files);
-        let (time_ms, magic) = place(&self.options, due_ms, work.write_ms);
+        let (time_ms, magic) = place(
+            &self.options,
+            due_ms.saturating_add(self.ahead_ms()),
+            work.write_ms,
+        );
         // If the message's slot was delivered already, the message waits for the next one, so that it meets a recall of
         // it.
         let time_ms = time_ms.max(files.read_ms());

@@ -9,6 +9,10 @@
 //! next step for which some wait, otherwise not at all. All messages of a step are taken in before the step is
 //! delivered, so that a recall that comes before a message's time takes effect.
 //!
+//! The timer's time never goes back. When the clock is set back, the timer's time goes on and is ahead of the clock from
+//! then on, until the clock is set forward again: slots are in the timer's time, due times in the clock's. So a message
+//! neither waits for as long as the clock was set back nor comes early by that.
+//!
 //! Progress is saved once the commit log is durable up to the messages that it covers: after a kill a message may be
 //! delivered twice, as with Apache, but is never lost.
 
@@ -53,12 +57,16 @@ pub struct Timers {
     listens: AtomicBool,
     /// Position in the commit log of the last delivered message; -1 before the first.
     delivered_at: AtomicI64,
+    /// How far the timer's time is ahead of the clock, in ms.
+    ahead_ms: AtomicI64,
 }
 
 /// The state that only the thread uses.
 #[derive(Debug, Default)]
 struct Work {
-    /// The current step.
+    /// The clock and the time since boot at the last pass.
+    seen: Option<(i64, Duration)>,
+    /// The current step, in the timer's time.
     write_ms: i64,
     /// The slot that is being delivered.
     job: Option<Job>,
@@ -85,7 +93,49 @@ impl Timers {
             wakeup: Wakeup::default(),
             listens: AtomicBool::new(false),
             delivered_at: AtomicI64::new(-1),
+            ahead_ms: AtomicI64::new(0),
         })
+    }
+
+    /// How far the timer's time is ahead of the clock, in ms.
+    fn ahead_ms(&self) -> i64 {
+        self.ahead_ms.load(Ordering::Acquire)
+    }
+
+    /// The timer's time.
+    fn now_ms(&self) -> i64 {
+        clock::now_ms().saturating_add(self.ahead_ms())
+    }
+
+    /// Moves the timer's time on with the clock, or without it if the clock was set back.
+    fn follow_clock(&self, work: &mut Work, read_ms: i64) {
+        let (now_ms, since_boot) = (clock::now_ms(), clock::since_boot());
+        let (before, step_ms) = (self.ahead_ms(), self.options.precision_ms);
+        let mut ahead_ms = before;
+        if let Some((then_ms, then)) = work.seen {
+            let passed_ms = i64::try_from(since_boot.saturating_sub(then).as_millis()).unwrap_or(0);
+            let jump_ms = now_ms.saturating_sub(then_ms).saturating_sub(passed_ms);
+            if jump_ms.abs() >= step_ms {
+                ahead_ms = before.saturating_sub(jump_ms).max(0);
+            }
+        }
+        work.seen = Some((now_ms, since_boot));
+        // At a start, and after many jumps of less than a step.
+        let reached_ms = work.write_ms.max(read_ms);
+        let needed_ms = reached_ms.saturating_sub(now_ms);
+        if needed_ms.saturating_sub(ahead_ms) >= step_ms {
+            ahead_ms = needed_ms;
+        }
+        // Whole steps, so that the steps of the clock and those of the timer's time begin together.
+        ahead_ms = self.options.floor_ms(ahead_ms.saturating_add(step_ms - 1));
+        if ahead_ms > before {
+            tracing::warn!(
+                ahead_ms,
+                "the clock was set back: messages with a delivery time keep the pace of time"
+            );
+        }
+        self.ahead_ms.store(ahead_ms, Ordering::Release);
+        work.write_ms = reached_ms.max(self.options.floor_ms(self.now_ms()));
     }
 
     fn files(&self) -> Option<MutexGuard<'_, TimerStore>> {
@@ -131,8 +181,9 @@ impl Timers {
 
     /// Does everything that can be done now.
     fn pass(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
-        work.write_ms = work.write_ms.max(self.options.floor_ms(clock::now_ms()));
-        let behind_ms = work.write_ms - lock(files).read_ms();
+        let read_ms = lock(files).read_ms();
+        self.follow_clock(work, read_ms);
+        let behind_ms = work.write_ms - read_ms;
         if behind_ms > FAR_BEHIND_STEPS * self.options.precision_ms {
             self.deliver(files, store, work)?;
         }
@@ -141,7 +192,7 @@ impl Timers {
             self.take_in(files, store, work)?;
         }
         self.save(files, store, work)?;
-        let now_ms = clock::now_ms();
+        let now_ms = self.now_ms();
         if now_ms - work.cleaned_ms >= CLEAN_MS {
             work.cleaned_ms = now_ms;
             lock(files).clean(store.health().min_physical_offset)?;
@@ -157,7 +208,7 @@ impl Timers {
             lock(files).save(progress)?;
             work.pending = None;
         }
-        let now_ms = clock::now_ms();
+        let now_ms = self.now_ms();
         let is_time = now_ms - work.saved_ms >= self.options.flush_interval_ms || now_ms < work.saved_ms;
         if work.pending.is_none() && is_time {
             let files = lock(files);
@@ -174,7 +225,7 @@ impl Timers {
         loop {
             self.listens.store(true, Ordering::Release);
             let step_ms = self.options.precision_ms;
-            let now_ms = clock::now_ms();
+            let now_ms = self.now_ms();
             let next_step_ms = self.options.floor_ms(now_ms) + step_ms;
             let wait_ms = if failed {
                 step_ms * RETRY_STEPS
@@ -242,7 +293,7 @@ impl Timers {
         };
         let late_ms = files
             .next_ms()
-            .map_or(0, |due_ms| clock::now_ms() - due_ms - self.options.precision_ms);
+            .map_or(0, |due_ms| self.now_ms() - due_ms - self.options.precision_ms);
         let unread = store.max_offset(TIMER_TOPIC, TIMER_QUEUE) - files.queue_offset();
         [late_ms.max(0) / 1000, unread.max(0), files.count()]
     }
@@ -258,7 +309,8 @@ impl Timers {
         }
         // The thread sleeps while no message waits and does not advance its time.
         let is_taken_in = files.queue_offset() >= store.max_offset(TIMER_TOPIC, TIMER_QUEUE);
-        if !files.is_read(step_ms) || !(is_taken_in || files.read_ms() > step_ms) {
+        let is_over = files.read_ms() > step_ms.saturating_add(self.ahead_ms());
+        if !files.is_read(step_ms) || !(is_taken_in || is_over) {
             return false;
         }
         drop(files);

@@ -35,7 +35,7 @@ impl Timers {
         }
         // A step is delivered when it is over, so a message due exactly at a step's start belongs to the step before.
         let step_ms = self.options.floor_ms(due_ms - 1);
-        self.check_capacity(step_ms, now_ms)?;
+        self.check_capacity(step_ms.saturating_add(self.ahead_ms()), now_ms)?;
         let mut held = properties::copy(text, pending.topic.len() + 64, |name| {
             matches!(name, "REAL_TOPIC" | "REAL_QID")
         });
