@@ -48,6 +48,54 @@ pub enum AuthError {
     /// The code is none of 3001 to 3010 that fits the call.
     #[error("request code {0} does not change or show users and policies")]
     NotAdmin(i32),
+    /// A file is not YAML, or not one that has accounts.
+    #[error("it is not a YAML file of accounts: {0}")]
+    Yaml(String),
+    /// What is wrong with one of several files.
+    #[error("cannot use `{path}`: {error}")]
+    InFile {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: Box<AuthError>,
+    },
+    /// A key that nothing reads, and that resembles one that is read.
+    #[error("unknown key `{key}` in {place}; did you mean `{nearest}`?")]
+    Misspelt {
+        /// The key.
+        key: String,
+        /// The object that has it.
+        place: String,
+        /// The key that it resembles.
+        nearest: &'static str,
+    },
+    /// An access key or secret key is missing or too short. The words are Apache's, without the secret.
+    #[error("The accessKey={access_key} and its secretKey cannot be null and length should longer than 6")]
+    ShortKey {
+        /// The access key.
+        access_key: String,
+    },
+    /// An account lists a topic or group with two different permissions.
+    #[error("account {account} has two permissions for {resource}: {first} and {second}; keep one of them")]
+    Contradiction {
+        /// The account's access key.
+        account: String,
+        /// The topic or group.
+        resource: String,
+        /// The permission that comes first.
+        first: String,
+        /// The permission that comes later.
+        second: String,
+    },
+    /// No account has this access key. The words are Apache's.
+    #[error("The accesskey[{0}] corresponding to accessConfig has been deleted failed: no account has it")]
+    NoAccount(String),
+    /// No file has an account or a white address.
+    #[error("there is no account and no white address: nobody could send a request")]
+    Nobody,
+    /// The path is not that of a file of accounts that is in force.
+    #[error("{0} is not one of the files of accounts that this broker reads")]
+    NoFile(String),
     /// The subject has no policies.
     #[error("there are no policies for {0}")]
     NoAcl(String),

@@ -1,12 +1,15 @@
-//! Signatures, users, policies, and the decision whether a request may be served (Apache's module `auth`, ACL 2.0).
+//! Signatures, users, policies, and the decision whether a request may be served (Apache's module `auth`, ACL 2.0, and
+//! its module `acl`, ACL 1.0).
 //!
 //! Nothing here reads files, sockets or clocks: texts and requests in, decisions out. Name server and broker check
-//! requests through [`Guard`]; clients sign them with [`Credentials`].
+//! requests through [`Guard`]; a broker may check them through [`plain::PlainGuard`] instead. Clients sign them with
+//! [`Credentials`].
 
 mod admin;
 mod cidr;
 mod error;
 mod guard;
+pub mod plain;
 mod policy;
 mod requests;
 mod resource;

@@ -125,7 +125,13 @@ impl RequestSigner for Credentials {
         if let Some(token) = &self.security_token {
             request.fields.push(SECURITY_TOKEN, token);
         }
-        let signature = STANDARD.encode(hash(&self.key, request, false));
+        // Servers from 4.9.2 to 4.9.8 always leave this field out, those from 5.0 on if the peer is not newer than
+        // 4.9.3: a request that names this version is understood by both.
+        let skip_query = request.fields.get(UNIQUE_KEY_QUERY).is_some();
+        if skip_query {
+            request.version = request.version.min(UNSIGNED_QUERY_UP_TO);
+        }
+        let signature = STANDARD.encode(hash(&self.key, request, skip_query));
         request.fields.push(SIGNATURE, &signature);
     }
 }

@@ -75,6 +75,16 @@ fn peers_up_to_4_9_3_add_the_unique_key_query_after_signing() {
 }
 
 #[test]
+fn our_queries_by_unique_key_are_signed_as_every_server_from_4_9_2_on_reads_them() {
+    let query = Command::request(request::QUERY_MESSAGE).with_field("topic", "a");
+    let with = signed(query.clone().with_field("_UNIQUE_KEY_QUERY", "true"));
+    let without = signed(query.clone());
+    assert_eq!(with.fields.get("Signature"), without.fields.get("Signature"));
+    assert!(with.version <= 399 && without.version == query.version);
+    assert!(verify(&with, &secret()));
+}
+
+#[test]
 fn a_token_is_part_of_the_signature() {
     let mut command = Command::request(10).with_field("topic", "a");
     let credentials = Credentials::new("u", &secret(), Some("token".to_owned())).unwrap();

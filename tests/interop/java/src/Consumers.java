@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
@@ -213,7 +214,8 @@ final class Consumers {
         Push(Args args, DefaultMQProducer replier) throws Exception {
             this.replier = replier;
             later = args.flag("later");
-            consumer = new DefaultMQPushConsumer(args.get("group"));
+            consumer = new DefaultMQPushConsumer(
+                args.get("group"), Signing.hook(args), new AllocateMessageQueueAveragely());
             consumer.setNamesrvAddr(args.get("namesrv"));
             Quick.set(consumer);
             consumer.setInstanceName(args.get("id"));

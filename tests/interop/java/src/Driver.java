@@ -104,6 +104,8 @@ public final class Driver {
                 return admin.offsets(args);
             case "admin.mqadmin":
                 return admin.mqadmin(args);
+            case "acl.matches":
+                return Signing.matches(args);
             case "routing.replay":
                 return onlyFrom5("Routing", "replay", args);
             case "filter.evaluate":

@@ -33,7 +33,7 @@ final class Producers {
         } else if (args.has("trace")) {
             producer = new DefaultMQProducer(args.get("group"), null, true, args.get("trace"));
         } else {
-            producer = new DefaultMQProducer(args.get("group"));
+            producer = new DefaultMQProducer(args.get("group"), Signing.hook(args));
         }
         producer.setNamesrvAddr(args.get("namesrv"));
         Quick.set(producer);
