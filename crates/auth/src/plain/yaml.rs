@@ -159,9 +159,10 @@ pub(crate) fn literal<'n>(
 ) -> Result<Option<&'n str>, AuthError> {
     let node = get(mapping, key);
     match node {
+        Some(node) if is_null(node) => Ok(None),
         Some(Yaml::Representation(text, ScalarStyle::Plain, None)) if is_something_else(text) => {
             let expected = "put it into quotes: without them it is a number, a date or a boolean to YAML";
-            Err(wrong(key, place, "not a text", expected))
+            Err(wrong(key, place, "unquoted", expected))
         }
         _ => text(mapping, key, place),
     }
@@ -177,19 +178,20 @@ fn is_something_else(text: &str) -> bool {
     let bare = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = bare.split_once(['e', 'E']).unwrap_or((bare, "0"));
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    let is_number = |text: &str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_digit() || b"_.:-".contains(&byte))
+    let all = |text: &str, rest: &[u8]| {
+        let mut bytes = text.bytes();
+        text.contains(|letter: char| letter.is_ascii_hexdigit())
+            && bytes.all(|byte| byte.is_ascii_digit() || rest.contains(&byte))
     };
     WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
-        || (digits(exponent) && is_number(mantissa))
         || [".inf", ".nan"]
             .iter()
             .any(|word| word.eq_ignore_ascii_case(bare))
+        || (digits(exponent) && all(mantissa, b"_.:-"))
         || bare
             .strip_prefix("0x")
-            .is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'_'))
-        || bare.strip_prefix("0b").is_some_and(is_number)
+            .is_some_and(|hex| all(hex, b"_abcdefABCDEF"))
+        || bare.strip_prefix("0b").is_some_and(|bits| all(bits, b"_"))
         || is_time(text)
 }
 
@@ -300,6 +302,11 @@ mod tests {
             "yesterday",
             "a-b",
             "2026-key",
+            "",
+            "-",
+            "e5",
+            "0x",
+            "0b",
             "12345678901234567890123",
         ] {
             assert!(!is_something_else(text), "{text}");
