@@ -879,11 +879,30 @@ class Guard:
     def refused(self) -> int: ...
 
 @final
+class PlainGuard:
+    def __new__(cls, files: list[tuple[str, bytes]]) -> Self: ...
+    def replace(self, files: list[tuple[str, bytes]]) -> None: ...
+    @staticmethod
+    def changed(
+        files: list[tuple[str, bytes]], main: str, code: int, fields: dict[str, str]
+    ) -> tuple[str, bytes]: ...
+    def listed(self) -> bytes: ...
+    @property
+    def versions(self) -> list[tuple[str, int, int]]: ...
+    @property
+    def unknown(self) -> list[str]: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+
+@final
 class ServerSecurity:
     def __new__(
         cls,
         *,
         guard: Guard | None = None,
+        plain: PlainGuard | None = None,
         credentials: Credentials | None = None,
         server_tls: ServerTls | None = None,
         client_tls: ClientTls | None = None,

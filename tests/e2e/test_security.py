@@ -370,7 +370,10 @@ def test_a_property_file_that_asks_for_more_is_refused(
     role: type[BrokerOptions | NameServerOptions], tmp_path: Path
 ) -> None:
     file = tmp_path / "server.conf"
-    for line in ("aclEnable=true", 'initAuthenticationUser={"username":"a"}'):
+    lines = ["migrateAuthFromV1Enabled=true", 'initAuthenticationUser={"username":"a"}']
+    if role is NameServerOptions:
+        lines.append("aclEnable=true")
+    for line in lines:
         file.write_text(f"listenPort=0\n{line}\n")
         with pytest.raises(ConfigError, match="would serve everybody"):
             load(role, file)

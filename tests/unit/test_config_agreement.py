@@ -51,6 +51,9 @@ BROKER = Role(
         "metricsPort": "the HTTP port is Python's",
         "configBlackList": "request code 25 is a Python row",
         "metricsTop": "what the port lists is Python's",
+        "aclEnable": "the files of accounts are Python's",
+        "rocketmqHome": "the files of accounts are Python's",
+        "rocketmq.acl.plain.file": "the files of accounts are Python's",
         **SECURITY,
     },
 )

@@ -1,12 +1,14 @@
-//! `_core.Credentials` and `_core.Guard`: the identity of clients, and the access control of servers.
+//! `_core.Credentials`, `_core.Guard` and `_core.PlainGuard`: the identity of clients, and the access control of
+//! servers.
 
 use crate::enter;
 use crate::errors::Error;
 use crate::tls::{ClientTls, ServerTls};
 use pyo3::prelude::*;
+use pyrmq_auth::plain::{self, Accounts};
 use pyrmq_auth::{Rules, Secret, Switches};
-use pyrmq_remoting::Fields;
 use pyrmq_remoting::net::Security;
+use pyrmq_remoting::{Fields, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -116,6 +118,84 @@ impl Guard {
     }
 }
 
+/// The accounts of a broker (ACL 1.0), and the check of its requests.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct PlainGuard {
+    inner: Arc<plain::PlainGuard>,
+}
+
+#[pymethods]
+impl PlainGuard {
+    /// `files`: paths and contents of the files of accounts.
+    #[new]
+    fn new(py: Python<'_>, files: plain::Files) -> PyResult<Self> {
+        enter::compute(py, || {
+            let inner = plain::PlainGuard::new(Accounts::parse(&files)?);
+            Ok::<_, Error>(Self {
+                inner: Arc::new(inner),
+            })
+        })
+    }
+
+    /// Replaces the accounts by those of other contents.
+    fn replace(&self, py: Python<'_>, files: plain::Files) -> PyResult<()> {
+        enter::compute(py, || {
+            self.inner.replace(Accounts::parse(&files)?);
+            Ok::<_, Error>(())
+        })
+    }
+
+    /// Path and content of the file that a request changes (50, 51, 53). New accounts go to the file `main`. `replace`
+    /// puts the change into force.
+    #[staticmethod]
+    fn changed(
+        py: Python<'_>,
+        files: plain::Files,
+        main: &str,
+        code: i32,
+        fields: FieldPairs,
+    ) -> PyResult<(String, Vec<u8>)> {
+        let (fields, now_ms) = (fields.0, u64::try_from(clock::now_ms()).unwrap_or_default());
+        enter::compute(py, || {
+            let change = plain::changed(&files, main, code, &fields, now_ms)?;
+            Ok::<_, Error>((change.path, change.text))
+        })
+    }
+
+    /// All accounts with their secrets, as request 54 is answered.
+    fn listed(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        enter::compute(py, || Ok::<_, Error>(self.inner.accounts().to_json()))
+    }
+
+    /// The files, each with how often requests have changed it and when the last one did, in milliseconds.
+    #[getter]
+    fn versions(&self) -> Vec<(String, u64, u64)> {
+        let accounts = self.inner.accounts();
+        let versions = accounts.versions().iter();
+        versions
+            .map(|(path, version)| (path.clone(), version.counter, version.timestamp_ms))
+            .collect()
+    }
+
+    /// Keys of the files that nothing reads.
+    #[getter]
+    fn unknown(&self) -> Vec<String> {
+        self.inner.accounts().unknown().to_vec()
+    }
+
+    /// The number of accounts.
+    #[getter]
+    fn users(&self) -> usize {
+        self.inner.accounts().count()
+    }
+
+    /// How many requests were refused.
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.inner.refused()
+    }
+}
+
 /// How a server protects its requests and those that it sends.
 #[pyclass(frozen, module = "pyrmq._core")]
 pub(crate) struct ServerSecurity {
@@ -131,15 +211,18 @@ impl ServerSecurity {
 #[pymethods]
 impl ServerSecurity {
     #[new]
-    #[pyo3(signature = (*, guard=None, credentials=None, server_tls=None, client_tls=None))]
+    #[pyo3(signature = (*, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None))]
     fn new(
         guard: Option<&Guard>,
+        plain: Option<&PlainGuard>,
         credentials: Option<&Credentials>,
         server_tls: Option<&ServerTls>,
         client_tls: Option<&ClientTls>,
     ) -> Self {
         let inner = Security {
-            check: guard.map(|guard| guard.inner.clone() as _),
+            check: guard
+                .map(|guard| guard.inner.clone() as _)
+                .or_else(|| plain.map(|guard| guard.inner.clone() as _)),
             server_tls: server_tls.map(ServerTls::inner),
             ..client_security(credentials, client_tls)
         };
@@ -160,5 +243,6 @@ pub(crate) fn client_security(credentials: Option<&Credentials>, tls: Option<&Cl
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Credentials>()?;
     module.add_class::<Guard>()?;
+    module.add_class::<PlainGuard>()?;
     module.add_class::<ServerSecurity>()
 }

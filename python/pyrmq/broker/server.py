@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyrmq import _core
 from pyrmq._client import log
 from pyrmq.broker.advertised import unreachable
-from pyrmq.broker.processor import auth, config, status
+from pyrmq.broker.processor import acl, auth, config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from pyrmq.broker.metrics import Figures
     from pyrmq.server.metrics import Family
 
-_FAMILIES = (auth, config, status)
+_FAMILIES = (acl, auth, config, status)
 _STORE = "~/store"
-_OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop")
+_ACL_KEYS = ("aclEnable", "rocketmqHome", "rocketmq.acl.plain.file")
+_OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop", *_ACL_KEYS)
 _LOOK_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0
 """Seconds that a start waits for a silent name server; one that refuses causes no delay."""

@@ -98,6 +98,22 @@ class BrokerOptions(TlsOptions):
         default=None,
         text="file with the user that signs this server's own requests (pyrmq only)",
     )
+    acl_enable: bool = option(
+        default=False,
+        text="whether every request must be signed by an account of 4.x, or come from a white "
+        "address; excludes authenticationEnabled",
+    )
+    rocketmq_home: str | None = option(
+        default=None,
+        text="directory in which aclEnable finds `conf/plain_acl.yml` and `conf/acl`; default: the "
+        "environment variable ROCKETMQ_HOME",
+    )
+    acl_plain_file: str = option(
+        default="conf/plain_acl.yml",
+        text="file of the accounts (YAML, mode 0600), relative to rocketmqHome; read again when it "
+        "changes, as those in `conf/acl`",
+        apache="rocketmq.acl.plain.file",
+    )
     auto_create_subscription_group: bool = option(
         default=True,
         text="an unknown consumer group is created at its first use",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
     from pyrmq.server.metrics import Family, MetricsServer
+    from pyrmq.server.plain_acl import AclFiles
     from pyrmq.server.security import UserFile
 
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -56,6 +57,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         # Held while options change: they, the core and the property file change together.
         self.changing = threading.RLock()
         self.users: UserFile | None = None
+        self.acl: AclFiles | None = None
         self.processors = Processors(self.kind.role, native=self._native_rows())
         self._core: CoreT | None = None
         self._workers: Workers | None = None
@@ -198,10 +200,10 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 self._busy = None
 
     def secure(self, cluster: str) -> _core.ServerSecurity:
-        """Read the users and policies, certificates and keys; changes of their files count."""
+        """Read who may do what, certificates and keys; changes of their files count."""
         from pyrmq.server.security import protection
 
-        self.users, native = protection(self.kind.role, self._options, cluster)
+        self.users, self.acl, native = protection(self.kind.role, self._options, cluster)
         return native
 
     def hurry(self) -> None:
@@ -226,8 +228,9 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             core.requests, self.processors, name=self.thread_name, count=_WORKERS
         )
         self._workers.start()
-        if self.users is not None:
-            self.users.watch()
+        for files in (self.users, self.acl):
+            if files is not None:
+                files.watch()
         atexit.register(self.stop)
 
     def _open_metrics(self, host: str | None, port: int) -> None:
@@ -262,8 +265,9 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
-        if self.users is not None:
-            self.users.close()
+        for files in (self.users, self.acl):
+            if files is not None:
+                files.close()
         if self._workers is not None:
             self._workers.stop(_WORKER_JOIN_SECONDS)
         self._workers = self._core = None

@@ -8,17 +8,18 @@ users and policies from before stay in force.
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq._client.secrets import check_private
 from pyrmq.config.tls import TLS_KEYS
 from pyrmq.errors import ConfigError
+from pyrmq.server.plain_acl import acl_files
 from pyrmq.server.tls import server_tls
+from pyrmq.server.watched import Watched, read_private, version, write_private
 
 if TYPE_CHECKING:
     from pyrmq.config import Options
+    from pyrmq.server.plain_acl import AclFiles
 
 PYTHON_ONLY = (
     "authenticationEnabled",
@@ -27,14 +28,14 @@ PYTHON_ONLY = (
     "innerClientCredentialsPath",
     *TLS_KEYS,
 )
-"""Apache's names of the options that the core does not read."""
+"""Apache's names of the options that the core of neither server reads."""
 
 REFUSED_KEYS = {
-    "aclEnable": "access control lists of 4.x (plain_acl.yml) are not built",
     "initAuthenticationUser": "it has a password: put the user into the file of `authConfigPath`",
     "innerClientAuthenticationCredentials": "it has a secret: put it into a file of mode 0600 and "
     "name that by `innerClientCredentialsPath`",
-    "migrateAuthFromV1Enabled": "access control lists of 4.x (plain_acl.yml) are not built",
+    "migrateAuthFromV1Enabled": "accounts of 4.x are not made into users; `aclEnable` of a broker "
+    "uses them as they are",
     "tls.server.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
     "`tls.config.file`",
     "tls.client.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
@@ -46,8 +47,11 @@ REFUSED_KEYS = {
 }
 """Apache's keys for protection that is not built here: with one set, a server does not start."""
 
-_LOOK_SECONDS = 0.25
-"""How often the file is checked: a change is in force within a second."""
+_OF_BROKERS = {
+    "aclEnable": "brokers check the accounts of 4.x; a name server checks users of 5.x, with "
+    "`authenticationEnabled`",
+}
+"""Keys for protection that only brokers have."""
 
 
 def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
@@ -57,9 +61,10 @@ def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
         ConfigError: It enables such protection.
 
     Example:
-        >>> refuse_unsupported("broker", {"aclEnable": "true"})  # doctest: +SKIP
+        >>> refuse_unsupported("name server", {"aclEnable": "true"})  # doctest: +SKIP
     """
-    for key, reason in REFUSED_KEYS.items():
+    refused = REFUSED_KEYS if role == "broker" else {**REFUSED_KEYS, **_OF_BROKERS}
+    for key, reason in refused.items():
         value = properties.get(key, "").strip()
         if value and value.lower() != "false":
             raise ConfigError(
@@ -95,7 +100,8 @@ def warn_if_open(role: str, options: Any, *, has_tls: bool) -> None:  # noqa: AN
         >>> warn_if_open("name server", NameServerOptions(bind_address="::1"), has_tls=False)
     """
     address = options.bind_address or ""
-    if options.authentication_enabled or has_tls or _is_loopback(address):
+    has_accounts = getattr(options, "acl_enable", False)
+    if options.authentication_enabled or has_accounts or has_tls or _is_loopback(address):
         return
     from pyrmq._client import log
 
@@ -136,23 +142,27 @@ def protection(
     role: str,
     options: Any,  # noqa: ANN401 - of either server
     cluster: str,
-) -> tuple[UserFile | None, _core.ServerSecurity]:
-    """Return the file of the users, and how a server protects its requests.
+) -> tuple[UserFile | None, AclFiles | None, _core.ServerSecurity]:
+    """Return the files that say who may do what, and how a server protects its requests.
 
     Raises:
         ConfigError: A file cannot be used, or the options contradict each other.
     """
+    # A name server has no accounts of 4.x.
+    acl = acl_files(options) if hasattr(options, "acl_enable") else None
     users, tls = user_file(options, cluster), server_tls(options)
     warn_if_open(role, options, has_tls=tls.server is not None)
-    return users, _core.ServerSecurity(
+    native = _core.ServerSecurity(
         guard=None if users is None else users.guard,
+        plain=None if acl is None else acl.guard,
         credentials=own_credentials(options),
         server_tls=tls.server,
         client_tls=tls.client,
     )
+    return users, acl, native
 
 
-class UserFile:
+class UserFile(Watched):
     """The file of users and policies, and the version that is in force.
 
     Example:
@@ -160,31 +170,15 @@ class UserFile:
     """
 
     def __init__(self, path: str, cluster: str, authorization: bool) -> None:  # noqa: FBT001 - an option's value
+        super().__init__("users and policies")
         self.path = path
-        # Held while the file and the version in force change together.
-        self._changing = threading.Lock()
-        text, self._seen = self._read()
+        text, self._seen = read_private("passwords", path)
         try:
             self.guard = _core.Guard(cluster, authorization, text)
         except ConfigError as error:
             raise ConfigError(f"cannot use `{path}`: {error}") from error
         if self.guard.users == 0:
             raise ConfigError(f"`{path}` has no users: nobody could send a request")
-        self._stop = threading.Event()
-        self._watcher: threading.Thread | None = None
-
-    def _read(self) -> tuple[bytes, tuple[int, int, int]]:
-        """Return the file's text and what distinguishes it from other versions."""
-        try:
-            with open(self.path, "rb") as file:  # noqa: PTH123 - see pyrmq.server.files
-                status = os.fstat(file.fileno())
-                text = file.read()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the users and policies in `{self.path}`: {error.strerror}"
-            ) from error
-        check_private("the passwords in", self.path, status.st_mode)
-        return text, _version(status)
 
     def change(self, code: int, fields: dict[str, str], body: bytes) -> None:
         """Apply a request (3001 to 3003, 3006 to 3008): first on disk, then in force.
@@ -195,11 +189,11 @@ class UserFile:
         """
         from pyrmq._client import log
 
-        with self._changing:
-            self._reload()
+        with self.changing:
+            self.reload()
             text = self.guard.changed(code, fields, body)
-            _write_private(self.path, text)
-            self._seen = _version(os.stat(self.path))  # noqa: PTH116 - as above
+            write_private(self.path, text)
+            self._seen = version(self.path)
             self.guard.replace(text)
         log.get("pyrmq.audit").info(
             "users and policies changed: request %d for %r by user %r",
@@ -208,68 +202,14 @@ class UserFile:
             fields.get("AccessKey", ""),
         )
 
-    def watch(self) -> None:
-        """Start a thread that checks the file for changes."""
-        self._stop.clear()
-        self._watcher = threading.Thread(target=self._watch, name="pyrmq-users", daemon=True)
-        self._watcher.start()
-
-    def close(self) -> None:
-        """Stop the thread that checks the file."""
-        self._stop.set()
-        if self._watcher is not None:
-            self._watcher.join(5.0)
-
-    def _watch(self) -> None:
-        from pyrmq._client import log
-
-        last = ""
-        while not self._stop.wait(_LOOK_SECONDS):
-            try:
-                with self._changing:
-                    if self._reload():
-                        log.get("pyrmq.audit").info(
-                            "users and policies read again from %s: %d users",
-                            self.path,
-                            self.guard.users,
-                        )
-                last = ""
-            except (ConfigError, OSError) as error:
-                if str(error) != last:
-                    last = str(error)
-                    log.get("pyrmq.audit").error(
-                        "the users and policies from before stay in force: %s", error
-                    )
-
-    def _reload(self) -> bool:
-        """Read the file if it has changed. Returns whether it had."""
-        if _version(os.stat(self.path)) == self._seen:  # noqa: PTH116 - four times a second
-            return False
-        text, seen = self._read()
+    def reload(self) -> str | None:
+        """Read the file if it has changed."""
+        if version(self.path) == self._seen:
+            return None
+        text, seen = read_private("passwords", self.path)
         self.guard.replace(text)
         self._seen = seen
-        return True
-
-
-def _version(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-def _write_private(path: str, text: bytes) -> None:
-    """Replace a file that only its owner may read; a crash leaves the old or the new one."""
-    fresh = path + ".tmp"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)  # noqa: PTH105 - as above
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)  # noqa: PTH100, PTH120 - as above
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return f"{self.guard.users} users in {self.path}"
 
 
 def _expanded(path: str) -> str:

@@ -139,14 +139,4 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
         ],
         "limits on reading cold data are not built: cold reads have threads of their own",
     ),
-    (
-        &[
-            request::UPDATE_AND_CREATE_ACL_CONFIG,
-            request::DELETE_ACL_CONFIG,
-            request::GET_BROKER_CLUSTER_ACL_INFO,
-            request::UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-            request::GET_BROKER_CLUSTER_ACL_CONFIG,
-        ],
-        "access control lists of 4.x are not built yet; users and policies of 5.x are (3001 to 3010)",
-    ),
 ];

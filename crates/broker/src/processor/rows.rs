@@ -264,6 +264,7 @@ const PULLS: &[(i32, &str)] = &[
     (request::LITE_PULL_MESSAGE, "as 11"),
 ];
 
+const ACL: &str = "needs aclEnable and an administrator; kept in the files that have the accounts";
 const AUTH: &str = "needs authenticationEnabled; kept in the file of authConfigPath";
 
 /// Requests that Python serves: they concern options and files that Python reads and writes.
@@ -273,6 +274,11 @@ const PYTHON: &[(i32, &str)] = &[
         "wrong values and those that need a new start are refused",
     ),
     (request::GET_BROKER_CONFIG, ""),
+    (request::UPDATE_AND_CREATE_ACL_CONFIG, ACL),
+    (request::DELETE_ACL_CONFIG, ACL),
+    (request::GET_BROKER_CLUSTER_ACL_INFO, "needs aclEnable"),
+    (request::UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ACL),
+    (request::GET_BROKER_CLUSTER_ACL_CONFIG, ACL),
     (request::AUTH_CREATE_USER, AUTH),
     (request::AUTH_UPDATE_USER, AUTH),
     (request::AUTH_DELETE_USER, AUTH),

@@ -1,0 +1,130 @@
+"""Files that say who may do what: read again when they change, written so that a crash breaks none.
+
+A file that cannot be used stops a start. While the server runs, it is reported, and what was in
+force stays in force.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from pyrmq._client.secrets import check_private
+from pyrmq.errors import ConfigError
+
+LOOK_SECONDS = 0.25
+"""How often the files are checked: a change is in force within a second."""
+
+Version = tuple[int, int, int]
+"""What distinguishes a file from other versions of it."""
+
+
+class Watched:
+    """Rules from files, and the thread that checks whether these have changed.
+
+    Subclasses read the files; `what` is how the log calls the rules.
+
+    Example:
+        >>> Watched("users and policies").close()
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        # Held while the files and the version in force change together.
+        self.changing = threading.Lock()
+        self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def reload(self) -> str | None:
+        """Read what has changed. Returns what is in force now; None if nothing has changed.
+
+        Raises:
+            ConfigError: A file cannot be used; what was in force still is.
+        """
+        raise NotImplementedError
+
+    def watch(self) -> None:
+        """Start a thread that checks the files for changes."""
+        self._stop.clear()
+        self._watcher = threading.Thread(target=self._watch, name="pyrmq-users", daemon=True)
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Stop the thread that checks the files."""
+        self._stop.set()
+        if self._watcher is not None:
+            self._watcher.join(5.0)
+
+    def _watch(self) -> None:
+        from pyrmq._client import log
+
+        last = ""
+        while not self._stop.wait(LOOK_SECONDS):
+            try:
+                with self.changing:
+                    found = self.reload()
+                if found is not None:
+                    log.get("pyrmq.audit").info("%s read again: %s", self.what, found)
+                last = ""
+            except (ConfigError, OSError) as error:
+                if str(error) != last:
+                    last = str(error)
+                    log.get("pyrmq.audit").error(
+                        "the %s from before stay in force: %s", self.what, error
+                    )
+
+
+def version(path: str) -> Version:
+    """Return what distinguishes a file from other versions of it.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    return _version(os.stat(path))  # noqa: PTH116 - four times a second
+
+
+def _version(status: os.stat_result) -> Version:
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def read_private(what: str, path: str) -> tuple[bytes, Version]:
+    """Return the content of a file that only its owner may read, and its version.
+
+    Args:
+        what: What it has, as an error says it.
+        path: The file.
+
+    Raises:
+        ConfigError: It cannot be read, or others may read it.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - see pyrmq.server.files
+            status = os.fstat(file.fileno())
+            text = file.read()
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} in `{path}`: {error.strerror}") from error
+    check_private(f"the {what} in", path, status.st_mode)
+    return text, _version(status)
+
+
+def write_private(path: str, text: bytes) -> None:
+    """Replace a file that only its owner may read; a crash leaves the old or the new one.
+
+    Raises:
+        OSError: It cannot be written; the old file is still there.
+    """
+    # A link stays one: what it leads to is replaced.
+    path = os.path.realpath(path)
+    fresh = path + ".tmp"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)  # noqa: PTH105 - as above
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)  # noqa: PTH120 - as above
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
