@@ -250,7 +250,7 @@ fn wrong_files_are_refused_with_what_is_wrong() {
         ("a: 1\n---\na: 2\n", "several documents"),
         ("", "nobody could send a request"),
         ("accounts: []", "nobody could send a request"),
-        ("acounts: []", "did you mean `accounts`?"),
+        ("accountss: []", "did you mean `accounts`?"),
         (
             "globalWhiteRemoteAddress: ['*']",
             "did you mean `globalWhiteRemoteAddresses`?",

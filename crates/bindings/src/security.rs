@@ -129,7 +129,7 @@ impl PlainGuard {
     /// `files`: paths and contents of the files of accounts.
     #[new]
     fn new(py: Python<'_>, files: plain::Files) -> PyResult<Self> {
-        enter::compute(py, || {
+        enter::compute(py, move || {
             let inner = plain::PlainGuard::new(Accounts::parse(&files)?);
             Ok::<_, Error>(Self {
                 inner: Arc::new(inner),
@@ -139,7 +139,7 @@ impl PlainGuard {
 
     /// Replaces the accounts by those of other contents.
     fn replace(&self, py: Python<'_>, files: plain::Files) -> PyResult<()> {
-        enter::compute(py, || {
+        enter::compute(py, move || {
             self.inner.replace(Accounts::parse(&files)?);
             Ok::<_, Error>(())
         })
@@ -156,7 +156,7 @@ impl PlainGuard {
         fields: FieldPairs,
     ) -> PyResult<(String, Vec<u8>)> {
         let (fields, now_ms) = (fields.0, u64::try_from(clock::now_ms()).unwrap_or_default());
-        enter::compute(py, || {
+        enter::compute(py, move || {
             let change = plain::changed(&files, main, code, &fields, now_ms)?;
             Ok::<_, Error>((change.path, change.text))
         })
