@@ -7,7 +7,7 @@
 use crate::resource::{Action, Resource, ResourceType};
 use pyrmq_remoting::body::{Body, HeartbeatData, Json, LockBatchRequestBody};
 use pyrmq_remoting::codes::request;
-use pyrmq_remoting::names::is_retry;
+use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
 use pyrmq_remoting::{Command, WireError};
 
 /// A right that a request needs: to any of these actions on a resource.
@@ -24,12 +24,16 @@ pub struct Right {
 enum At {
     /// A topic in a field; a retry topic stands for its group.
     Topic(&'static str),
-    /// As `Topic`, but a retry topic needs nothing, because the row asks for its group besides.
-    TopicButRetry(&'static str),
+    /// A topic in a field, and the group in another that uses it: the group's own retry topic needs no right besides.
+    TopicOf(&'static str, &'static str),
+    /// As `TopicOf`, for messages that were popped: they may also come from the group's retry topic of POP.
+    PoppedOf(&'static str, &'static str),
     /// A group in a field.
     Group(&'static str),
-    /// Topics or groups in the body, by the path of members to their names.
+    /// Topics or groups in the body, by the path of members to their names; a retry topic stands for its group.
     Body(ResourceType, &'static [&'static str]),
+    /// As `TopicOf`, in objects of the body: the path to them, the member with the group, the path to the topics.
+    BodyTopicsOf(&'static [&'static str], &'static str, &'static [&'static str]),
     /// The cluster.
     Cluster,
 }
@@ -48,7 +52,7 @@ enum Row {
 }
 
 use Action::{Create, Delete, Get, List, Pub, Sub, Update};
-use At::{Body as InBody, Cluster, Group, Topic, TopicButRetry};
+use At::{Body as InBody, BodyTopicsOf, Cluster, Group, PoppedOf, Topic, TopicOf};
 use ResourceType::{Group as Groups, Topic as Topics};
 
 /// Codes, each with its row.
@@ -86,10 +90,7 @@ const ROWS: &[(&[i32], Row)] = &[
         &[request::CHECK_CLIENT_CONFIG],
         Row::On(
             &[Sub],
-            &[
-                InBody(Groups, &["group"]),
-                InBody(Topics, &["subscriptionData", "topic"]),
-            ],
+            &[BodyTopicsOf(&[], "group", &["subscriptionData", "topic"])],
         ),
     ),
     (
@@ -98,39 +99,35 @@ const ROWS: &[(&[i32], Row)] = &[
             request::LITE_PULL_MESSAGE,
             request::POP_MESSAGE,
             request::PEEK_MESSAGE,
-            request::ACK_MESSAGE,
-            request::CHANGE_MESSAGE_INVISIBLETIME,
             request::NOTIFICATION,
             request::POP_LITE_MESSAGE,
         ],
-        Row::On(&[Sub], &[TopicButRetry("topic"), Group("consumerGroup")]),
+        Row::On(&[Sub], &[TopicOf("topic", "consumerGroup")]),
+    ),
+    (
+        &[request::ACK_MESSAGE, request::CHANGE_MESSAGE_INVISIBLETIME],
+        Row::On(&[Sub], &[PoppedOf("topic", "consumerGroup")]),
     ),
     (
         &[request::BATCH_ACK_MESSAGE],
-        Row::On(
-            &[Sub],
-            &[InBody(Groups, &["acks", "c"]), InBody(Topics, &["acks", "t"])],
-        ),
+        Row::On(&[Sub], &[BodyTopicsOf(&["acks"], "c", &["t"])]),
     ),
     (
         &[request::QUERY_ASSIGNMENT],
-        Row::On(
-            &[Sub],
-            &[InBody(Groups, &["consumerGroup"]), InBody(Topics, &["topic"])],
-        ),
+        Row::On(&[Sub], &[BodyTopicsOf(&[], "consumerGroup", &["topic"])]),
     ),
     (
         &[request::CONSUMER_SEND_MSG_BACK],
-        Row::On(&[Sub], &[Group("group"), TopicButRetry("originTopic")]),
+        Row::On(&[Sub], &[TopicOf("originTopic", "group")]),
     ),
     (&[request::LOCK_BATCH_MQ, request::UNLOCK_BATCH_MQ], Row::Locks),
     (
         &[request::QUERY_CONSUMER_OFFSET],
-        Row::On(&[Sub, Get], &[TopicButRetry("topic"), Group("consumerGroup")]),
+        Row::On(&[Sub, Get], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[request::UPDATE_CONSUMER_OFFSET],
-        Row::On(&[Sub, Update], &[TopicButRetry("topic"), Group("consumerGroup")]),
+        Row::On(&[Sub, Update], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[request::GET_CONSUMER_LIST_BY_GROUP],
@@ -172,7 +169,7 @@ const ROWS: &[(&[i32], Row)] = &[
     ),
     (
         &[request::POLLING_INFO],
-        Row::On(&[Get], &[TopicButRetry("topic"), Group("consumerGroup")]),
+        Row::On(&[Get], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[
@@ -180,11 +177,11 @@ const ROWS: &[(&[i32], Row)] = &[
             request::QUERY_SUBSCRIPTION_BY_CONSUMER,
             request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
         ],
-        Row::On(&[Get], &[TopicButRetry("topic"), Group("group")]),
+        Row::On(&[Get], &[TopicOf("topic", "group")]),
     ),
     (
         &[request::QUERY_CORRECTION_OFFSET],
-        Row::On(&[Get], &[TopicButRetry("topic"), Group("compareGroup")]),
+        Row::On(&[Get], &[TopicOf("topic", "compareGroup")]),
     ),
     (
         &[request::CONSUME_MESSAGE_DIRECTLY],
@@ -221,7 +218,7 @@ const ROWS: &[(&[i32], Row)] = &[
             request::UPDATE_AND_GET_GROUP_FORBIDDEN,
             request::INVOKE_BROKER_TO_RESET_OFFSET,
         ],
-        Row::On(&[Update], &[TopicButRetry("topic"), Group("group")]),
+        Row::On(&[Update], &[TopicOf("topic", "group")]),
     ),
     (
         &[request::CLONE_GROUP_OFFSET],
@@ -403,18 +400,15 @@ pub fn required_rights(request: &Command, cluster: &str) -> Result<Vec<Right>, W
         Row::Heartbeat => {
             let data = HeartbeatData::decode(request.body.as_deref().unwrap_or_default())?;
             for consumer in &data.consumer_data_set {
-                sub(Resource::group(&consumer.group_name), &mut found);
-                for subscription in &consumer.subscription_data_set {
-                    sub_topic(&subscription.topic, &mut found);
-                }
+                let topics = consumer.subscription_data_set.iter();
+                let topics = topics.map(|subscription| subscription.topic.as_str());
+                subscribe(&consumer.group_name, topics, &mut found);
             }
         }
         Row::Locks => {
             let locks = LockBatchRequestBody::decode(request.body.as_deref().unwrap_or_default())?;
-            sub(Resource::group(&locks.consumer_group), &mut found);
-            for queue in &locks.mq_set {
-                sub_topic(&queue.topic, &mut found);
-            }
+            let topics = locks.mq_set.iter().map(|queue| queue.topic.as_str());
+            subscribe(&locks.consumer_group, topics, &mut found);
         }
     }
     Ok(found)
@@ -428,17 +422,33 @@ fn whole(cluster: &str) -> Right {
     }
 }
 
-fn sub(resource: Resource, found: &mut Vec<Right>) {
+/// Adds the rights of a group that reads these topics.
+fn subscribe<'t>(group: &str, topics: impl Iterator<Item = &'t str>, found: &mut Vec<Right>) {
+    let actions = &[Sub];
     found.push(Right {
-        resource,
-        actions: &[Sub],
+        resource: Resource::group(group),
+        actions,
     });
+    found.extend(topics.filter_map(|topic| topic_right(topic, Some(group), actions)));
 }
 
-fn sub_topic(topic: &str, found: &mut Vec<Right>) {
-    if !is_retry(topic) {
-        sub(Resource::topic(topic), found);
-    }
+/// The right to a topic that a group uses besides the right to the group; `None` for the group's own retry topic.
+///
+/// A retry topic of POP without `enableRetryTopicV2` is not told from its name: `%RETRY%a_b` is that of group `a` and
+/// topic `b`, or the plain one of group `a_b`. It counts as the latter, so that nobody reads the retries of a group
+/// whose name begins with that of his own.
+fn topic_right(topic: &str, group: Option<&str>, actions: &'static [Action]) -> Option<Right> {
+    let resource = match after_group(topic, group) {
+        _ if !is_retry(topic) => Resource::topic(topic),
+        Some(rest) if rest.is_empty() || rest.starts_with('+') => return None,
+        _ => Resource::group(topic),
+    };
+    Some(Right { resource, actions })
+}
+
+/// What follows a group's name in the name of a retry topic; `None` if that is of another group.
+fn after_group<'t>(topic: &'t str, group: Option<&str>) -> Option<&'t str> {
+    topic.strip_prefix(RETRY_PREFIX)?.strip_prefix(group?)
 }
 
 /// Adds what stands at a place. False: nothing stands there.
@@ -450,6 +460,7 @@ fn look(
     found: &mut Vec<Right>,
 ) -> Result<bool, WireError> {
     let field = |name| request.fields.get(name).filter(|text| !text.is_empty());
+    let body = || Json::parse(request.body.as_deref().unwrap_or_default());
     let mut add = |resource, actions| found.push(Right { resource, actions });
     match place {
         At::Cluster => add(Resource::cluster(cluster), actions),
@@ -457,41 +468,86 @@ fn look(
             Some(group) => add(Resource::group(group), actions),
             None => return Ok(false),
         },
-        At::Topic(name) | At::TopicButRetry(name) => match field(name) {
-            Some(topic) if !is_retry(topic) => add(Resource::topic(topic), actions),
-            Some(_) if matches!(place, At::TopicButRetry(_)) => {}
+        At::Topic(name) => match field(name) {
             // To send to a retry topic is what its consumers do.
-            Some(topic) if actions == [Pub] => add(Resource::group(topic), &[Sub]),
-            Some(topic) => add(Resource::group(topic), actions),
+            Some(topic) if is_retry(topic) && actions == [Pub] => add(Resource::group(topic), &[Sub]),
+            Some(topic) => found.extend(topic_right(topic, None, actions)),
             None => return Ok(false),
         },
+        At::TopicOf(topic, group) | At::PoppedOf(topic, group) => {
+            let (topic, group) = (field(topic), field(group));
+            // Acknowledging reads nothing, and clients name the retry topic of POP there.
+            let popped = topic.filter(|_| matches!(place, At::PoppedOf(..)));
+            let popped = popped.and_then(|topic| after_group(topic, group)?.strip_prefix('_'));
+            match (popped, topic) {
+                (Some(topic), _) => add(Resource::topic(topic), actions),
+                (None, Some(topic)) => found.extend(topic_right(topic, group, actions)),
+                (None, None) => return Ok(false),
+            }
+            let Some(group) = group else { return Ok(false) };
+            found.push(Right {
+                resource: Resource::group(group),
+                actions,
+            });
+        }
         At::Body(kind, path) => {
-            let json = Json::parse(request.body.as_deref().unwrap_or_default())?;
-            let mut names = Vec::new();
-            walk(&json, path, &mut names);
+            let json = body()?;
+            let names = texts(&json, path);
             for name in &names {
                 match kind {
-                    ResourceType::Topic if is_retry(name) => {}
-                    ResourceType::Topic => add(Resource::topic(name), actions),
-                    _ => add(Resource::group(name), actions),
+                    ResourceType::Topic => found.extend(topic_right(name, None, actions)),
+                    _ => found.push(Right {
+                        resource: Resource::group(name),
+                        actions,
+                    }),
                 }
             }
             return Ok(!names.is_empty());
+        }
+        At::BodyTopicsOf(path, group, topics) => {
+            let json = body()?;
+            let mut objects = Vec::new();
+            walk(&json, path, &mut objects);
+            let mut is_whole = !objects.is_empty();
+            for object in objects {
+                let (groups, topics) = (texts(object, &[group]), texts(object, topics));
+                is_whole &= !groups.is_empty() && !topics.is_empty();
+                found.extend(groups.iter().map(|group| Right {
+                    resource: Resource::group(group),
+                    actions,
+                }));
+                let own = match groups.as_slice() {
+                    [group] => Some(*group),
+                    _ => None,
+                };
+                found.extend(topics.iter().filter_map(|topic| topic_right(topic, own, actions)));
+            }
+            return Ok(is_whole);
         }
     }
     Ok(true)
 }
 
-/// The texts at the end of a path of members; an array on the way stands for each of its items. Something else than a
-/// text there counts as an empty name, which no right covers but that to everything.
-fn walk<'a>(json: &'a Json, path: &[&str], names: &mut Vec<&'a str>) {
+/// The texts at the end of a path of members. Something else than a text there counts as an empty name, which no right
+/// covers but that to everything.
+fn texts<'a>(json: &'a Json, path: &[&str]) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    walk(json, path, &mut found);
+    found
+        .iter()
+        .map(|json| json.as_str().unwrap_or_default())
+        .collect()
+}
+
+/// What stands at the end of a path of members; an array on the way stands for each of its items.
+fn walk<'a>(json: &'a Json, path: &[&str], found: &mut Vec<&'a Json>) {
     match (json, path) {
-        (Json::Array(items), _) => items.iter().for_each(|item| walk(item, path, names)),
+        (Json::Array(items), _) => items.iter().for_each(|item| walk(item, path, found)),
         (json, [member, rest @ ..]) => {
             if let Some(json) = json.get(member) {
-                walk(json, rest, names);
+                walk(json, rest, found);
             }
         }
-        (json, []) => names.push(json.as_str().unwrap_or_default()),
+        (json, []) => found.push(json),
     }
 }

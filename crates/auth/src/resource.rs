@@ -68,11 +68,12 @@ impl Resource {
         Self::literal(ResourceType::Topic, name)
     }
 
-    /// A group by its name, or by the name of its retry or dead-letter topic.
+    /// A group by its name, or by the name of its retry or dead-letter topic. Of a retry topic of POP with
+    /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, it is what stands before the `+`.
     pub fn group(name: &str) -> Self {
-        let bare = name
-            .strip_prefix(RETRY_PREFIX)
-            .or_else(|| name.strip_prefix(DLQ_PREFIX));
+        let of_retry = name.strip_prefix(RETRY_PREFIX);
+        let of_retry = of_retry.map(|rest| rest.split_once('+').map_or(rest, |(group, _)| group));
+        let bare = of_retry.or_else(|| name.strip_prefix(DLQ_PREFIX));
         Self::literal(ResourceType::Group, bare.unwrap_or(name))
     }
 

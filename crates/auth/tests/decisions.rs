@@ -183,8 +183,102 @@ fn bodies_name_what_a_request_reads() {
     let acks = r#"{"brokerName":"b","acks":[{"c":"g","t":"t"},{"c":"h","t":"u"}]}"#;
     assert_eq!(
         resources(request::BATCH_ACK_MESSAGE, acks),
-        ["Group:g", "Group:h", "Topic:t", "Topic:u"]
+        ["Group:g", "Topic:t", "Group:h", "Topic:u"]
     );
+}
+
+#[test]
+fn only_the_retry_topic_of_ones_own_group_is_free() {
+    let asked = |command: &Command| -> Vec<String> {
+        let asked = required_rights(command, "C").unwrap();
+        asked.iter().map(|right| right.resource.to_string()).collect()
+    };
+    let of_fields = [
+        (request::PULL_MESSAGE, "topic", "consumerGroup"),
+        (request::LITE_PULL_MESSAGE, "topic", "consumerGroup"),
+        (request::POP_MESSAGE, "topic", "consumerGroup"),
+        (request::PEEK_MESSAGE, "topic", "consumerGroup"),
+        (request::ACK_MESSAGE, "topic", "consumerGroup"),
+        (request::CHANGE_MESSAGE_INVISIBLETIME, "topic", "consumerGroup"),
+        (request::NOTIFICATION, "topic", "consumerGroup"),
+        (request::QUERY_CONSUMER_OFFSET, "topic", "consumerGroup"),
+        (request::UPDATE_CONSUMER_OFFSET, "topic", "consumerGroup"),
+        (request::POLLING_INFO, "topic", "consumerGroup"),
+        (request::CONSUMER_SEND_MSG_BACK, "originTopic", "group"),
+        (request::INVOKE_BROKER_TO_RESET_OFFSET, "topic", "group"),
+        (request::UPDATE_AND_GET_GROUP_FORBIDDEN, "topic", "group"),
+        (request::QUERY_CONSUME_TIME_SPAN, "topic", "group"),
+        (request::QUERY_SUBSCRIPTION_BY_CONSUMER, "topic", "group"),
+        (request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS, "topic", "group"),
+        (request::QUERY_CORRECTION_OFFSET, "topic", "compareGroup"),
+    ];
+    let of_bodies = [
+        (
+            request::HEART_BEAT,
+            r#"{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T"}]}]}"#,
+        ),
+        (
+            request::LOCK_BATCH_MQ,
+            r#"{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"T","brokerName":"b","queueId":0}]}"#,
+        ),
+        (
+            request::CHECK_CLIENT_CONFIG,
+            r#"{"group":"g","subscriptionData":{"topic":"T"}}"#,
+        ),
+        (request::QUERY_ASSIGNMENT, r#"{"consumerGroup":"g","topic":"T"}"#),
+        (request::BATCH_ACK_MESSAGE, r#"{"acks":[{"c":"g","t":"T"}]}"#),
+    ];
+    let commands = |topic: &str| -> Vec<Command> {
+        let fields = of_fields.iter().map(|(code, name, group)| {
+            Command::request(*code)
+                .with_field(name, topic)
+                .with_field(group, "g")
+        });
+        let bodies = of_bodies
+            .iter()
+            .map(|(code, body)| Command::request(*code).with_body(body.replace('T', topic)));
+        fields.chain(bodies).collect()
+    };
+    for topic in ["%RETRY%g", "%RETRY%g+t"] {
+        for command in commands(topic) {
+            assert_eq!(asked(&command), ["Group:g"], "{topic} {}", command.code);
+        }
+    }
+    // `%RETRY%g_t` may be the plain retry topic of another group; to acknowledge is no reading.
+    let strangers = [
+        ("%RETRY%victim", "Group:victim"),
+        ("%RETRY%victim+t", "Group:victim"),
+        ("%RETRY%", "Group:"),
+        ("%RETRY%g_t", "Group:g_t"),
+        ("%RETRY%gg", "Group:gg"),
+    ];
+    for (topic, group) in strangers {
+        for command in commands(topic) {
+            let acknowledges = [request::ACK_MESSAGE, request::CHANGE_MESSAGE_INVISIBLETIME];
+            let is_popped = topic == "%RETRY%g_t" && acknowledges.contains(&command.code);
+            let expected = if is_popped { "Topic:t" } else { group };
+            let mut asked = asked(&command);
+            asked.sort_unstable();
+            let mut expected = vec!["Group:g".to_owned(), expected.to_owned()];
+            expected.sort_unstable();
+            assert_eq!(asked, expected, "{topic} {}", command.code);
+        }
+    }
+    // Two groups in one object: nobody can say whose topic it is.
+    let body = r#"{"acks":[{"c":["g","h"],"t":"%RETRY%h"}]}"#;
+    let command = Command::request(request::BATCH_ACK_MESSAGE).with_body(body);
+    assert_eq!(asked(&command), ["Group:g", "Group:h", "Group:h"]);
+}
+
+#[test]
+fn a_retry_topic_is_created_by_who_may_create_its_group() {
+    let body =
+        r#"{"topicConfigList":[{"topicName":"t"},{"topicName":"%RETRY%g"},{"topicName":"%RETRY%h+t"}]}"#;
+    let list = Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(body);
+    let asked = required_rights(&list, "C").unwrap();
+    assert!(asked.iter().all(|right| right.actions == [Action::Create]));
+    let resources: Vec<_> = asked.iter().map(|right| right.resource.to_string()).collect();
+    assert_eq!(resources, ["Topic:t", "Group:g", "Group:h"]);
 }
 
 #[test]
