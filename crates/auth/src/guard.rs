@@ -69,18 +69,27 @@ impl Guard {
                 });
             }
         };
+        let remark = self.lacking(&rules, (name, user), request, source)?;
+        Some(Refusal {
+            why: remark.clone(),
+            remark,
+        })
+    }
+
+    /// Which right a user lacks for a request; `None`: none.
+    fn lacking(
+        &self,
+        rules: &Rules,
+        (name, user): (&str, &User),
+        request: &Command,
+        source: IpAddr,
+    ) -> Option<String> {
         if !self.switches.authorization || user.kind == UserType::Super {
             return None;
         }
-        let refuse = |remark: String| {
-            Some(Refusal {
-                why: remark.clone(),
-                remark,
-            })
-        };
         let rights = match required_rights(request, &self.cluster) {
             Ok(rights) => rights,
-            Err(error) => return refuse(format!("cannot say what the request does: {error}")),
+            Err(error) => return Some(format!("cannot say what the request does: {error}")),
         };
         let acl = rules.acl(name);
         for right in rights {
@@ -91,7 +100,7 @@ impl Guard {
                 None => "no matched policies",
             };
             let resource = &right.resource;
-            return refuse(format!(
+            return Some(format!(
                 "User:{name} has no permission to access {resource} from {source}, {detail}."
             ));
         }
@@ -130,5 +139,15 @@ impl RequestCheck for Guard {
         self.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(peer = %peer.remote(), code = request.code, why = refusal.why, "refused a request");
         Some(Command::error(response::NO_PERMISSION, refusal.remark))
+    }
+
+    fn user<'r>(&self, request: &'r Command) -> &'r str {
+        request.fields.get(ACCESS_KEY).unwrap_or_default()
+    }
+
+    fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool {
+        let rules = self.rules();
+        let known = rules.user(user).filter(|user| user.status == UserStatus::Enable);
+        known.is_some_and(|known| self.lacking(&rules, (user, known), request, source).is_none())
     }
 }

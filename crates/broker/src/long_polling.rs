@@ -20,6 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+/// The longest time that a pull or pop waits, in ms, whatever its client asks for; Apache's clients ask for 15 to 30
+/// seconds. After it the client asks again, and the broker forgets clients that are gone.
+const LONGEST_WAIT_MS: i64 = 60_000;
+
+/// When a request must be answered whose client wants to wait so long, in ms.
+pub fn deadline_ms(now_ms: i64, asked_ms: i64) -> i64 {
+    now_ms.saturating_add(asked_ms.min(LONGEST_WAIT_MS))
+}
+
 /// Returns the end of a queue: one past its newest message.
 pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
 

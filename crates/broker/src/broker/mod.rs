@@ -362,8 +362,8 @@ fn hook_up(
     state
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
-    if security.check.is_some() {
-        state.check_rights();
+    if let Some(check) = &security.check {
+        state.check_rights(check);
     }
     let table = |fast| {
         let mut table = processor::table(state, tasks, fast, python, python_codes);
@@ -393,6 +393,7 @@ impl Events for Connections {
 
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
         let gone = peer.id();
+        self.0.clients.release_ids(gone);
         for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {
             self.0.notify(&group, &members);
         }

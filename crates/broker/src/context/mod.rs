@@ -27,13 +27,13 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{Client, Peer, Table, WeakClient};
+use pyrmq_remoting::net::{Client, Peer, RequestCheck, Table, WeakClient};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Apache compares with 40 % of the machine's memory. A fixed share of an ordinary machine makes the result the same
@@ -76,8 +76,8 @@ pub struct State {
     pub stats: Stats,
     /// What name servers must learn.
     pub announcements: Announcements,
-    /// Whether the user and rights of each request are checked; set before the ports open.
-    checks_rights: AtomicBool,
+    /// What checks the user and rights of each request; set before the ports open, and only if they are checked.
+    check: OnceLock<Arc<dyn RequestCheck>>,
     /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end in bytes within which a queue counts as young.
@@ -195,7 +195,7 @@ impl State {
             timers,
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
-            checks_rights: AtomicBool::new(false),
+            check: OnceLock::new(),
             address: OnceLock::new(),
             asks: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
@@ -244,13 +244,35 @@ impl State {
         self.unique_ids.next(clock::now_ms()).to_string()
     }
 
-    /// Called once, when the port is open, before any request is served.
-    pub(crate) fn check_rights(&self) {
-        self.checks_rights.store(true, Ordering::Relaxed);
+    /// Called once, before any request is served.
+    pub(crate) fn check_rights(&self, check: &Arc<dyn RequestCheck>) {
+        if self.check.set(check.clone()).is_err() {
+            tracing::error!("the broker's check of rights was set twice");
+        }
     }
 
     pub(crate) fn checks_rights(&self) -> bool {
-        self.checks_rights.load(Ordering::Relaxed)
+        self.check.get().is_some()
+    }
+
+    /// The user of a request that was let pass; `None` while rights are not checked.
+    pub(crate) fn user_of(&self, request: &Command) -> Option<Arc<str>> {
+        self.check.get().map(|check| check.user(request).into())
+    }
+
+    /// Whether a user may send to a topic which the user's request does not name. True while rights are not checked.
+    pub(crate) fn may_send(&self, user: Option<&str>, topic: &str, peer: &Peer) -> bool {
+        let Some(check) = self.check.get() else {
+            return true;
+        };
+        let send = Command::request(request::SEND_MESSAGE).with_field("topic", topic);
+        user.is_some_and(|user| check.may(user, &send, peer.remote().ip()))
+    }
+
+    /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
+    /// refused.
+    pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
+        self.check.get().and_then(|check| check.check(request, peer))
     }
 
     pub(crate) fn set_address(&self, host: SocketAddr, text: String) {

@@ -4,7 +4,7 @@
 use crate::context::State;
 use crate::error::Refusal;
 use crate::processor::{Answer, answer, read_body};
-use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
+use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
 use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
     CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
@@ -20,6 +20,11 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
+/// Longest client id, in bytes.
+const LONGEST_ID: usize = 1024;
+/// Longest name of a producer group, in bytes (Apache `Validators.CHARACTER_MAX_LENGTH`).
+const LONGEST_GROUP: usize = 255;
+
 /// Serves a heartbeat (34).
 pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
@@ -29,10 +34,13 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
             .filter(|id| !id.is_empty())
             .ok_or_else(missing)?,
         peer: peer.clone(),
+        user: state.user_of(request),
         language: request.language,
         version: request.version,
         seen_ms: clock::now_ms(),
     };
+    check_length("clientID", &client.id, LONGEST_ID)?;
+    claim_id(state, &client)?;
     let fingerprint = body.heartbeat_fingerprint;
     let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
@@ -51,10 +59,9 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
     }
     let named = body.producer_data_set.iter();
     for producer in named.filter(|producer| !producer.group_name.is_empty()) {
-        if !state.clients.beat_producer(&producer.group_name, &client) {
-            let text = format!("there are {PRODUCER_GROUPS} producer groups, one more is not taken");
-            return Err(Refusal::new(response::SYSTEM_BUSY, text));
-        }
+        let group = &producer.group_name;
+        check_length("producer group", group, LONGEST_GROUP)?;
+        state.clients.beat_producer(group, &client).map_err(too_many)?;
     }
     Ok(Command::response(response::SUCCESS)
         .with_field("IS_SUPPORT_HEART_BEAT_V2", "true")
@@ -62,6 +69,36 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
             "IS_SUB_CHANGE",
             if wants_subscriptions { "true" } else { "false" },
         ))
+}
+
+/// Refuses a long name: the table of clients keeps it as long as the connection lives.
+fn check_length(what: &str, name: &str, most: usize) -> Result<(), Refusal> {
+    if name.len() <= most {
+        return Ok(());
+    }
+    let text = format!("the {what} has {} bytes, it may have {most}", name.len());
+    Err(Refusal::new(response::INVALID_PARAMETER, text))
+}
+
+fn too_many(what: TooMany) -> Refusal {
+    Refusal::new(response::SYSTEM_BUSY, what.to_string())
+}
+
+/// Binds the client id to the user that had it first, while rights are checked: answers to requests go to whoever has
+/// the id that they name.
+fn claim_id(state: &State, client: &Client) -> Result<(), Refusal> {
+    let Some(user) = &client.user else {
+        return Ok(());
+    };
+    if state
+        .clients
+        .claim_id(&client.id, user, client.peer.id())
+        .map_err(too_many)?
+    {
+        return Ok(());
+    }
+    let text = "the clientID belongs to another user's client, which is connected: give each client its own";
+    Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
 fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {

@@ -9,11 +9,28 @@ use pyrmq_remoting::Language;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::sync::{read, write};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Maximum number of producer groups, whose names clients choose freely.
 pub const PRODUCER_GROUPS: usize = 65_536;
+
+/// Maximum number of producer groups of one connection, and of client ids: one client must not take the places of all.
+pub const NAMES_OF_CONNECTION: usize = 256;
+
+/// A name that is not taken, because there are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooMany {
+    /// The broker's producer groups.
+    #[error("there are {PRODUCER_GROUPS} producer groups, one more is not taken")]
+    Groups,
+    /// The producer groups of the connection.
+    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, one more is not taken")]
+    GroupsOfConnection,
+    /// The client ids of the connection.
+    #[error("the connection has {NAMES_OF_CONNECTION} client ids, one more is not taken")]
+    Ids,
+}
 
 /// One connected client.
 #[derive(Debug, Clone)]
@@ -22,6 +39,8 @@ pub struct Client {
     pub id: String,
     /// Its connection.
     pub peer: Peer,
+    /// The user who sent its heartbeat; `None` while rights are not checked.
+    pub user: Option<Arc<str>>,
     /// The language that it is written in.
     pub language: Language,
     /// Its version ordinal.
@@ -88,6 +107,23 @@ pub struct Change {
 struct Tables {
     consumers: HashMap<String, Consumers>,
     producers: HashMap<String, HashMap<u64, Client>>,
+    /// Number of producer groups of each connection that has any.
+    producer_groups: HashMap<u64, usize>,
+    /// The user of each client id, and the number of connections with it. Empty while rights are not checked.
+    owners: HashMap<String, (Arc<str>, usize)>,
+    /// The client ids of each connection.
+    ids: HashMap<u64, HashSet<String>>,
+}
+
+impl Tables {
+    fn forget_producer(counts: &mut HashMap<u64, usize>, peer: u64) {
+        if let Some(count) = counts.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&peer);
+            }
+        }
+    }
 }
 
 /// Every connected client.
@@ -117,15 +153,62 @@ impl Clients {
         change
     }
 
-    /// Applies a producer's heartbeat. False: there are too many groups for another.
-    pub fn beat_producer(&self, group: &str, client: &Client) -> bool {
+    /// Applies a producer's heartbeat.
+    pub fn beat_producer(&self, group: &str, client: &Client) -> Result<(), TooMany> {
         let mut tables = self.write();
-        if tables.producers.len() >= PRODUCER_GROUPS && !tables.producers.contains_key(group) {
-            return false;
+        let peer = client.peer.id();
+        if let Some(known) = tables
+            .producers
+            .get_mut(group)
+            .and_then(|group| group.get_mut(&peer))
+        {
+            known.clone_from(client);
+            return Ok(());
         }
+        if tables.producers.len() >= PRODUCER_GROUPS && !tables.producers.contains_key(group) {
+            return Err(TooMany::Groups);
+        }
+        let count = tables.producer_groups.entry(peer).or_default();
+        if *count >= NAMES_OF_CONNECTION {
+            return Err(TooMany::GroupsOfConnection);
+        }
+        *count += 1;
         let members = tables.producers.entry(group.to_owned()).or_default();
-        members.insert(client.peer.id(), client.clone());
-        true
+        members.insert(peer, client.clone());
+        Ok(())
+    }
+
+    /// Binds a client id to a user for as long as a connection with it is open. False: it is bound to another user.
+    pub fn claim_id(&self, id: &str, user: &Arc<str>, peer: u64) -> Result<bool, TooMany> {
+        let mut tables = self.write();
+        let Tables { owners, ids, .. } = &mut *tables;
+        if owners.get(id).is_some_and(|(owner, _)| owner != user) {
+            return Ok(false);
+        }
+        let of_connection = ids.entry(peer).or_default();
+        if of_connection.contains(id) {
+            return Ok(true);
+        }
+        if of_connection.len() >= NAMES_OF_CONNECTION {
+            return Err(TooMany::Ids);
+        }
+        of_connection.insert(id.to_owned());
+        owners.entry(id.to_owned()).or_insert_with(|| (user.clone(), 0)).1 += 1;
+        Ok(true)
+    }
+
+    /// Releases the client ids of a connection that is closed.
+    pub fn release_ids(&self, peer: u64) {
+        let mut tables = self.write();
+        let Tables { owners, ids, .. } = &mut *tables;
+        for id in ids.remove(&peer).unwrap_or_default() {
+            if let Some((_, connections)) = owners.get_mut(&id) {
+                *connections -= 1;
+                if *connections == 0 {
+                    owners.remove(&id);
+                }
+            }
+        }
     }
 
     /// Removes a client from a consumer group. Returns the members to notify.
@@ -147,10 +230,17 @@ impl Clients {
     /// Removes a client from a producer group.
     pub fn leave_producers(&self, group: &str, peer: u64) {
         let mut tables = self.write();
-        if let Some(members) = tables.producers.get_mut(group) {
-            members.remove(&peer);
+        let Tables {
+            producers,
+            producer_groups,
+            ..
+        } = &mut *tables;
+        if let Some(members) = producers.get_mut(group) {
+            if members.remove(&peer).is_some() {
+                Tables::forget_producer(producer_groups, peer);
+            }
             if members.is_empty() {
-                tables.producers.remove(group);
+                producers.remove(group);
             }
         }
     }
@@ -167,10 +257,21 @@ impl Clients {
             }
         }
         tables.consumers.retain(|_, group| !group.members.is_empty());
-        for members in tables.producers.values_mut() {
-            members.retain(|_, client| !gone(client));
-        }
-        tables.producers.retain(|_, members| !members.is_empty());
+        let Tables {
+            producers,
+            producer_groups,
+            ..
+        } = &mut *tables;
+        producers.retain(|_, members| {
+            members.retain(|peer, client| {
+                let is_gone = gone(client);
+                if is_gone {
+                    Tables::forget_producer(producer_groups, *peer);
+                }
+                !is_gone
+            });
+            !members.is_empty()
+        });
         notices
     }
 

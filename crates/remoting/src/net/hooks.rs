@@ -6,12 +6,18 @@ use super::Peer;
 use super::tls::{ClientTls, ServerTls};
 use crate::command::Command;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Decides on a server whether a request may be served. It runs on the connection's task and must not block.
 pub trait RequestCheck: Send + Sync + fmt::Debug + 'static {
     /// Returns the answer of a request that is refused; `None` lets its row serve it.
     fn check(&self, request: &Command, peer: &Peer) -> Option<Command>;
+    /// Returns the user that a request names. It is who sent the request only if `check` lets the request pass.
+    fn user<'r>(&self, request: &'r Command) -> &'r str;
+    /// Whether a user may do what a request says, which need not be signed. Rows ask it about things that a request
+    /// touches without naming them.
+    fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool;
 }
 
 /// Completes a client's requests. It runs in the thread that sends.

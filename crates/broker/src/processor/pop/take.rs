@@ -10,6 +10,7 @@
 
 use crate::context::State;
 use crate::error::Refusal;
+use crate::long_polling;
 use crate::pop::MOST_MESSAGES;
 use crate::pop::checkpoint::Taken;
 use crate::pop::hold::HeldPop;
@@ -59,6 +60,10 @@ impl Pop {
 
     /// Looks again for a request that was held: it is answered, or held again until its deadline.
     pub(crate) fn resume(&self, held: HeldPop) {
+        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+            held.reply.send(refusal);
+            return;
+        }
         self.answer(held.request, held.reply, Some(held.deadline_ms));
     }
 
@@ -92,7 +97,7 @@ impl Pop {
             )));
         }
         let now_ms = clock::now_ms();
-        let deadline_ms = deadline_ms.unwrap_or_else(|| now_ms.saturating_add(ask.poll_time));
+        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, ask.poll_time));
         self.state.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
         if ask.poll_time <= 0 || deadline_ms <= now_ms || self.state.pops.held.is_closed() {
             let code = response::POLLING_TIMEOUT;

@@ -2,6 +2,7 @@
 
 use crate::context::State;
 use crate::error::Refusal;
+use crate::long_polling;
 use crate::pop::hold::HeldPop;
 use crate::processor::pop::take::Pop;
 use crate::processor::pop::{admit, pop_offset, retry_topics};
@@ -105,7 +106,7 @@ impl Pop {
             return Ok(Outcome::answer(answer(true, false)));
         }
         let now_ms = clock::now_ms();
-        let deadline_ms = deadline_ms.unwrap_or_else(|| now_ms.saturating_add(ask.poll_time));
+        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, ask.poll_time));
         if ask.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
             return Ok(Outcome::answer(answer(false, false)));
         }

@@ -17,7 +17,7 @@ mod cold_read_pool;
 use crate::admission::open_to_commits;
 use crate::context::State;
 use crate::error::Refusal;
-use crate::long_polling::Held;
+use crate::long_polling::{Held, deadline_ms};
 use admission::Admitted;
 use bytes::Bytes;
 use cold_read_pool::ColdReadPool;
@@ -121,6 +121,10 @@ impl Pull {
 
     /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
     pub(crate) fn resume(&self, held: Held) {
+        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+            held.reply.send(refusal);
+            return;
+        }
         let pass = Pass::Resumed {
             from_offset: held.from_offset,
             deadline_ms: held.deadline_ms,
@@ -144,7 +148,7 @@ impl Pull {
             Pass::First => {
                 self.commit(&ask, &admitted);
                 let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & MAY_WAIT != 0;
-                may_wait.then(|| (offset, clock::now_ms().saturating_add(self.wait_ms(&ask))))
+                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&ask))))
             }
             Pass::Resumed { deadline_ms, .. } => {
                 let may_wait = got.status == GetStatus::NoMatchedMessage && clock::now_ms() < deadline_ms;

@@ -203,14 +203,17 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
 fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get("PGROUP").unwrap_or_default();
+    let real = properties::find(text, "REAL_TOPIC").unwrap_or_default();
     let mut producers = state.clients.producers(group);
     producers.retain(|client| !client.peer.is_closed());
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    let Some(producer) = producers.get(next % producers.len().max(1)) else {
+    let first = NEXT.fetch_add(1, Ordering::Relaxed) % producers.len().max(1);
+    // Any user may name any producer group: the message is shown to those who may send it.
+    let mut in_turn = producers.iter().cycle().skip(first).take(producers.len());
+    let Some(producer) = in_turn.find(|client| state.may_send(client.user.as_deref(), real, &client.peer))
+    else {
         tracing::info!(group, id, "a transaction has no producer to ask");
         return;
     };
-    let real = properties::find(text, "REAL_TOPIC").unwrap_or_default();
     let queue_id = properties::find(text, "REAL_QID")
         .and_then(|id| id.parse().ok())
         .unwrap_or(0);

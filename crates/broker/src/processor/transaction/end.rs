@@ -43,6 +43,7 @@ pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
         .ok_or_else(|| Refusal::internal("Find prepared transaction message failed"))?;
     let half = Record::decode(&bytes)?;
     let id = expect(&half, &header)?;
+    check_owner(state, request, peer, &half)?;
     refuse_late(state, &half, &header)?;
     let open = begin_end(state, id)?;
     match finish(state, &half, open, commit) {
@@ -77,6 +78,17 @@ fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Re
     half.properties
         .get("UNIQ_KEY")
         .ok_or_else(|| Refusal::internal("the half message has no UNIQ_KEY"))
+}
+
+/// Refuses a user who may not send to the topic of the half: the request may name no topic, or another one.
+fn check_owner(state: &State, request: &Command, peer: &Peer, half: &Record<'_>) -> Result<(), Refusal> {
+    let user = state.user_of(request);
+    let topic = half.properties.get("REAL_TOPIC").unwrap_or_default();
+    if state.may_send(user.as_deref(), topic, peer) {
+        return Ok(());
+    }
+    let text = "the user may not send to the topic of this transaction";
+    Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
 /// A producer that set its own time for the first check must end the transaction before it (Apache

@@ -1,0 +1,305 @@
+//! What a broker does by itself while the rights of users are checked: things that requests touch without naming them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::pops::{pop, with};
+use common::{LIMIT, Site, TempDir, eventually, number, options, properties, pull, send};
+use pyrmq_broker::long_polling::deadline_ms;
+use pyrmq_broker::tables::clients::NAMES_OF_CONNECTION;
+use pyrmq_broker::{Broker, Options};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::net::{
+    Client, ClientOptions, Peer, Processor, Reply, RequestCheck, RequestSigner, Security, SystemResolver,
+    Table,
+};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::RealFs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot::channel;
+
+/// Which topics each user may send to; unknown users may do nothing, and known ones may do everything else.
+#[derive(Debug, Default)]
+struct Rights {
+    topics: Mutex<BTreeMap<String, BTreeSet<String>>>,
+}
+
+impl Rights {
+    fn give(&self, user: &str, topics: &[&str]) {
+        let topics = topics.iter().map(|topic| (*topic).to_owned()).collect();
+        self.topics.lock().unwrap().insert(user.to_owned(), topics);
+    }
+
+    fn take(&self, user: &str) {
+        self.topics.lock().unwrap().remove(user);
+    }
+}
+
+impl RequestCheck for Rights {
+    fn check(&self, request: &Command, _peer: &Peer) -> Option<Command> {
+        let is_known = self.topics.lock().unwrap().contains_key(self.user(request));
+        (!is_known).then(|| Command::error(response::NO_PERMISSION, "unknown user"))
+    }
+
+    fn user<'r>(&self, request: &'r Command) -> &'r str {
+        request.fields.get("AccessKey").unwrap_or_default()
+    }
+
+    fn may(&self, user: &str, request: &Command, _source: IpAddr) -> bool {
+        let topics = self.topics.lock().unwrap();
+        let topic = request.fields.get("topic").unwrap_or_default();
+        topics.get(user).is_some_and(|topics| topics.contains(topic))
+    }
+}
+
+/// Names a user in each request.
+#[derive(Debug)]
+struct As(&'static str);
+
+impl RequestSigner for As {
+    fn sign(&self, request: &mut Command) {
+        request.fields.set("AccessKey", self.0);
+    }
+}
+
+fn start(options: Options, rights: &Arc<Rights>) -> Site {
+    let security = Security {
+        check: Some(rights.clone()),
+        ..Security::default()
+    };
+    let fs: Arc<dyn pyrmq_store::Fs> = Arc::new(RealFs);
+    let broker = Broker::start_secured(&fs, options, &Handle::current(), (None, &[]), &security).unwrap();
+    Site::of(broker)
+}
+
+/// A client of a user, and the requests that it was sent.
+struct User {
+    client: Client,
+    address: String,
+    asked: Arc<Mutex<Vec<Command>>>,
+}
+
+struct Keep(Arc<Mutex<Vec<Command>>>);
+
+impl Processor for Keep {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        self.0.lock().unwrap().push(request);
+        reply.send(Command::response(response::SUCCESS));
+    }
+}
+
+impl User {
+    fn new(site: &Site, name: &'static str) -> Self {
+        let asked = Arc::default();
+        let keep: Arc<dyn Processor> = Arc::new(Keep(Arc::clone(&asked)));
+        let mut table = Table::new();
+        let codes = [
+            request::CHECK_TRANSACTION_STATE,
+            request::PUSH_REPLY_MESSAGE_TO_CLIENT,
+        ];
+        table.native(&codes, &keep);
+        let security = Security {
+            signer: Some(Arc::new(As(name))),
+            ..Security::default()
+        };
+        let client = Client::secured(
+            &Handle::current(),
+            ClientOptions::default(),
+            Arc::new(table),
+            Arc::new(()),
+            (Arc::new(SystemResolver), security),
+        );
+        Self {
+            client: client.unwrap(),
+            address: site.address.clone(),
+            asked,
+        }
+    }
+
+    async fn ask(&self, command: Command) -> Command {
+        self.client.request(&self.address, command, LIMIT).await.unwrap()
+    }
+
+    async fn ask_ok(&self, command: Command) -> Command {
+        let answer = self.ask(command).await;
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        answer
+    }
+
+    fn was_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+fn heartbeat(client: &str, groups: &[String]) -> Command {
+    let groups: Vec<_> = groups
+        .iter()
+        .map(|group| format!(r#"{{"groupName":"{group}"}}"#))
+        .collect();
+    let groups = groups.join(",");
+    let body = format!(r#"{{"clientID":"{client}","producerDataSet":[{groups}],"consumerDataSet":[]}}"#);
+    Command::request(request::HEART_BEAT).with_body(body)
+}
+
+fn half(topic: &str) -> Command {
+    let pairs = [("TRAN_MSG", "true"), ("PGROUP", "P"), ("UNIQ_KEY", "0A01")];
+    let mut command = send(topic, 0, b"half", &properties(&pairs));
+    command.fields.set("g", &clock::now_ms().to_string());
+    command.fields.set("f", "4");
+    command
+}
+
+fn end(sent: &Command, topic: Option<&str>) -> Command {
+    let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+    let command = Command::request(request::END_TRANSACTION)
+        .with_field("producerGroup", "P")
+        .with_field("tranStateTableOffset", &number(sent, "queueOffset").to_string())
+        .with_field("commitLogOffset", &stored.offset.to_string())
+        .with_field("commitOrRollback", "12")
+        .with_field("msgId", "0A01");
+    match topic {
+        Some(topic) => command.with_field("topic", topic),
+        None => command,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_is_shown_to_and_ended_by_those_who_may_send_it() {
+    let dir = TempDir::new();
+    let rights = Arc::new(Rights::default());
+    rights.give("victim", &["secret"]);
+    rights.give("mallory", &["mine"]);
+    let checks = Options {
+        transaction_time_out: 1,
+        transaction_check_interval: 10,
+        transaction_check_max: 1_000_000,
+        ..options(&dir)
+    };
+    let site = start(checks, &rights);
+    let (victim, mallory) = (User::new(&site, "victim"), User::new(&site, "mallory"));
+    mallory.ask_ok(heartbeat("m", &["P".to_owned()])).await;
+    let sent = victim.ask_ok(half("secret")).await;
+    victim.ask_ok(heartbeat("v", &["P".to_owned()])).await;
+    eventually("the victim is asked often", async || victim.was_asked() > 3).await;
+    assert_eq!(mallory.was_asked(), 0);
+    for topic in [None, Some("mine"), Some("secret")] {
+        let answer = mallory.ask(end(&sent, topic)).await;
+        assert_eq!(
+            answer.code,
+            response::NO_PERMISSION,
+            "{topic:?} {:?}",
+            answer.remark
+        );
+    }
+    victim.ask_ok(end(&sent, None)).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_id_belongs_to_its_first_user_while_connected() {
+    let dir = TempDir::new();
+    let rights = Arc::new(Rights::default());
+    rights.give("victim", &["DefaultCluster_REPLY_TOPIC"]);
+    rights.give("mallory", &[]);
+    let site = start(options(&dir), &rights);
+    let (victim, mallory) = (User::new(&site, "victim"), User::new(&site, "mallory"));
+    let beat = || heartbeat("requester", &["P".to_owned()]);
+    victim.ask_ok(beat()).await;
+    let refused = mallory.ask(beat()).await;
+    assert_eq!(refused.code, response::NO_PERMISSION);
+    assert!(refused.remark.unwrap().contains("another user"));
+    // Another connection of the same user may have it, too.
+    let second = User::new(&site, "victim");
+    second.ask_ok(beat()).await;
+    second.client.close().await;
+    let text = properties(&[("MSG_TYPE", "reply"), ("REPLY_TO_CLIENT", "requester")]);
+    let mut reply = send("DefaultCluster_REPLY_TOPIC", 0, b"for the requester", &text);
+    reply.code = request::SEND_REPLY_MESSAGE_V2;
+    eventually("the second connection is gone", async || {
+        victim.ask(reply.clone()).await.code == response::SUCCESS
+    })
+    .await;
+    assert_eq!((victim.was_asked() > 0, mallory.was_asked()), (true, 0));
+    victim.client.close().await;
+    eventually("the id is free again", async || {
+        mallory.ask(beat()).await.code == response::SUCCESS
+    })
+    .await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_does_not_take_the_producer_groups_of_all() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let names: Vec<String> = (0..=NAMES_OF_CONNECTION).map(|at| format!("P{at}")).collect();
+    site.ask_ok(heartbeat("c", &names[..NAMES_OF_CONNECTION])).await;
+    site.ask_ok(heartbeat("c", &names[..NAMES_OF_CONNECTION])).await;
+    let refused = site.ask(heartbeat("c", &names[NAMES_OF_CONNECTION..])).await;
+    assert_eq!(refused.code, response::SYSTEM_BUSY);
+    assert!(refused.remark.unwrap().contains("256 producer groups"));
+    for (client, group, expected) in [
+        ("c".repeat(1025), "P".to_owned(), "clientID has 1025 bytes"),
+        ("c".to_owned(), "P".repeat(256), "producer group has 256 bytes"),
+    ] {
+        let refused = site.ask(heartbeat(&client, &[group])).await;
+        assert_eq!(refused.code, response::INVALID_PARAMETER);
+        assert!(refused.remark.unwrap().contains(expected));
+    }
+    let leave = Command::request(request::UNREGISTER_CLIENT)
+        .with_field("clientID", "c")
+        .with_field("producerGroup", "P0");
+    site.ask_ok(leave).await;
+    site.ask_ok(heartbeat("c", &names[NAMES_OF_CONNECTION..])).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_requests_end_with_the_rights_of_their_user() {
+    let dir = TempDir::new();
+    let rights = Arc::new(Rights::default());
+    rights.give("root", &[]);
+    rights.give("mallory", &[]);
+    let site = start(common::pops::quick(options(&dir)), &rights);
+    let (root, mallory) = (User::new(&site, "root"), User::new(&site, "mallory"));
+    root.ask_ok(send("T", 0, b"before", "")).await;
+    let long = Duration::from_mins(10);
+    let ask = |command: Command| {
+        let (sender, receiver) = channel();
+        let (client, address) = (&mallory.client, &mallory.address);
+        client.request_with(address, command, long, |answer| drop(sender.send(answer)));
+        receiver
+    };
+    let pulled = ask(pull("G", "T", 1, "*", Some(long)));
+    assert_eq!(
+        mallory.ask(pop("H", "T", 0, 32, 60_000, 0)).await.code,
+        response::SUCCESS
+    );
+    let popped = ask(pop("H", "T", 0, 32, 60_000, 600_000));
+    let info = [("consumerGroup", "H"), ("topic", "T"), ("queueId", "0")];
+    eventually("both wait", async || {
+        let answer = root.ask_ok(with(request::POLLING_INFO, &info)).await;
+        site.broker.health().waiting_pulls == 1 && number(&answer, "pollingNum") == 1
+    })
+    .await;
+    rights.take("mallory");
+    root.ask_ok(send("T", 0, b"after", "")).await;
+    for held in [pulled, popped] {
+        let answer = held.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::NO_PERMISSION, "{:?}", answer.remark);
+        assert!(answer.body.is_none_or(|body| body.is_empty()));
+    }
+    site.stop().await;
+}
+
+#[test]
+fn requests_wait_for_a_minute_at_most() {
+    assert_eq!(deadline_ms(1_000, 30_000), 31_000);
+    assert_eq!(deadline_ms(1_000, i64::MAX), 61_000);
+    assert_eq!(deadline_ms(i64::MAX, 1), i64::MAX);
+}
