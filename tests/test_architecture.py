@@ -39,7 +39,7 @@ PACKAGES: dict[str, list[str]] = {
 FOLDERS: dict[str, list[str]] = {
     "auth": [
         *("error", "secret", "cidr", "resource", "signature", "policy", "requests", "rules"),
-        *("guard", "admin", "plain"),
+        *("refusals", "guard", "admin", "plain"),
     ],
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),

@@ -351,7 +351,7 @@ def test_a_server_that_cannot_protect_does_not_start(
         (on | {"auth_config_path": str(half)}, "cannot use"),
         (
             on | {"auth_config_path": str(write_private(tmp_path / "none.json", {}))},
-            "has no users",
+            "it has no users",
         ),
         (
             on | {"auth_config_path": str(good), "inner_client_credentials_path": missing},

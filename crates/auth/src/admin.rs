@@ -31,8 +31,8 @@ fn check_super(rules: &Rules, fields: &Fields, info: Option<&UserInfo>) -> Resul
 }
 
 /// The rules after a request that changes them. The caller writes them down before they are in force.
-pub fn changed(rules: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Result<Rules, AuthError> {
-    let mut rules = rules.clone();
+pub fn changed(before: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Result<Rules, AuthError> {
+    let mut rules = before.clone();
     let user = || -> Result<UserInfo, AuthError> {
         let mut info = UserInfo::decode(body)?;
         info.username = Some(field(fields, "username").to_owned());
@@ -63,6 +63,9 @@ pub fn changed(rules: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Result
             rules.delete_acl(field(fields, "subject"), kind, resource)?;
         }
         _ => return Err(AuthError::NotAdmin(code)),
+    }
+    if before.has_super() && !rules.has_super() {
+        return Err(AuthError::LastSuper);
     }
     Ok(rules)
 }

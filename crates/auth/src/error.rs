@@ -42,6 +42,12 @@ pub enum AuthError {
     /// There is already a user of this name.
     #[error("the user exists already: {0}")]
     UserExists(String),
+    /// The list has no users.
+    #[error("it has no users: nobody could send a request; list at least one")]
+    NoUsers,
+    /// The change would leave no enabled super user.
+    #[error("the user is the last enabled super user: enable or create another one first")]
+    LastSuper,
     /// Somebody else than a super user would make, change or delete one.
     #[error("only a super user can create, change or delete a super user")]
     OnlySuper,

@@ -2,12 +2,13 @@
 //! `AuthorizationPipeline`).
 
 use crate::policy::Decision;
+use crate::refusals::{Lines, short};
 use crate::requests::required_rights;
 use crate::rules::{Rules, User, UserStatus, UserType};
 use crate::signature::{ACCESS_KEY, is_signed};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, RequestCheck};
+use pyrmq_remoting::{Command, clock};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -27,6 +28,7 @@ pub struct Guard {
     // Guards which rules are in force; held only to clone the pointer.
     rules: RwLock<Arc<Rules>>,
     refused: AtomicU64,
+    lines: Lines,
 }
 
 impl Guard {
@@ -37,6 +39,7 @@ impl Guard {
             cluster: cluster.into(),
             rules: RwLock::new(Arc::new(rules)),
             refused: AtomicU64::new(0),
+            lines: Lines::default(),
         }
     }
 
@@ -89,7 +92,7 @@ impl Guard {
         }
         let rights = match required_rights(request, &self.cluster) {
             Ok(rights) => rights,
-            Err(error) => return Some(format!("cannot say what the request does: {error}")),
+            Err(error) => return Some(short(&format!("cannot say what the request does: {error}"))),
         };
         let acl = rules.acl(name);
         for right in rights {
@@ -99,7 +102,7 @@ impl Guard {
                 Some(Decision::Deny) => "the decision is deny",
                 None => "no matched policies",
             };
-            let resource = &right.resource;
+            let (name, resource) = (short(name), short(&right.resource.to_string()));
             return Some(format!(
                 "User:{name} has no permission to access {resource} from {source}, {detail}."
             ));
@@ -122,13 +125,13 @@ fn authenticate<'r>(rules: &'r Rules, request: &'r Command) -> Result<(&'r str, 
         return Err("the request is not signed".to_owned());
     };
     let Some(user) = rules.user(name) else {
-        return Err(format!("there is no user {name:?}"));
+        return Err(format!("there is no user {:?}", short(name)));
     };
     if !is_signed(request, user.keys()) {
-        return Err(format!("the signature is not that of user {name:?}"));
+        return Err(format!("the signature is not that of user {:?}", short(name)));
     }
     if user.status == UserStatus::Disable {
-        return Err(format!("user {name:?} is disabled"));
+        return Err(format!("user {:?} is disabled", short(name)));
     }
     Ok((name, user))
 }
@@ -137,7 +140,10 @@ impl RequestCheck for Guard {
     fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
         let refusal = self.refusal(request, peer.remote().ip())?;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer = %peer.remote(), code = request.code, why = refusal.why, "refused a request");
+        if let Some(left_out) = self.lines.take(peer.remote().ip(), clock::now_ms()) {
+            let (peer, code, why) = (peer.remote(), request.code, refusal.why);
+            tracing::warn!(%peer, code, why, not_logged = left_out, "refused a request");
+        }
         Some(Command::error(response::NO_PERMISSION, refusal.remark))
     }
 

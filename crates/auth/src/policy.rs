@@ -176,7 +176,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Reads policies as requests and files have them.
+    /// Reads policies as requests and files have them. Several entries for one resource stay side by side.
     pub fn read(policies: &[PolicyInfo]) -> Result<Self, AuthError> {
         let mut acl = Self::default();
         for policy in policies {
@@ -186,7 +186,7 @@ impl Acl {
                 return Err(wrong("entries", "", "give each policy at least one entry"));
             }
             for entry in entries {
-                acl.put(kind, Entry::read(entry)?);
+                acl.entries(kind).push(Entry::read(entry)?);
             }
         }
         if acl.is_empty() {
@@ -202,27 +202,19 @@ impl Acl {
         }
     }
 
-    fn put(&mut self, kind: PolicyType, entry: Entry) {
-        let entries = self.entries(kind);
-        match entries.iter_mut().find(|old| old.resource == entry.resource) {
-            Some(old) => *old = entry,
-            None => entries.push(entry),
-        }
-    }
-
-    /// Adds other policies; an entry for the same resource replaces the old one.
+    /// Adds other policies. Their entries for a resource replace all old ones for it (Apache `Policy.updateEntry`).
     pub fn merge(&mut self, other: Self) {
-        for (kind, entries) in [
+        for (kind, fresh) in [
             (PolicyType::Custom, other.custom),
             (PolicyType::Default, other.default),
         ] {
-            for entry in entries {
-                self.put(kind, entry);
-            }
+            let entries = self.entries(kind);
+            entries.retain(|old| fresh.iter().all(|entry| entry.resource != old.resource));
+            entries.extend(fresh);
         }
     }
 
-    /// Removes the entry of a resource.
+    /// Removes the entries of a resource.
     pub fn remove(&mut self, kind: PolicyType, resource: &Resource) {
         self.entries(kind).retain(|entry| entry.resource != *resource);
     }

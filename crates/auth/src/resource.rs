@@ -101,6 +101,8 @@ impl Resource {
         }
         let (kind, name) = text.split_once(':')?;
         let kind = ResourceType::from_name(kind)?;
+        // No legal name begins or ends with a blank: such a pattern would match nothing.
+        let name = Some(name).filter(|name| name.trim() == *name)?;
         let (pattern, name) = match name.split_once('*') {
             Some(("", "")) => (Pattern::Any, ""),
             Some((prefix, "")) => (Pattern::Prefixed, prefix),

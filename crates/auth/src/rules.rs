@@ -90,16 +90,58 @@ fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
     }
 }
 
-/// Refuses members that nothing reads: a misspelt `decision` must not become a default.
+/// Refuses members that nothing reads, and members that are there twice: a misspelt or hidden `decision` must not
+/// become a default.
 fn check_keys(json: &Json, known: &[&str], place: &str) -> Result<(), AuthError> {
-    for (key, _) in json.as_object().unwrap_or_default() {
-        let Name::Str(key) = key else { continue };
+    let members = json
+        .as_object()
+        .ok_or_else(|| wrong(place, "something else", "give an object"))?;
+    for (at, (key, _)) in members.iter().enumerate() {
+        let Name::Str(key) = key else {
+            return Err(wrong("a key", "no text", "give it in quotes"));
+        };
+        if members
+            .iter()
+            .take(at)
+            .any(|(other, _)| *other == Name::Str(key.clone()))
+        {
+            let what = format!("the key `{key}` of {place}");
+            return Err(AuthError::Twice { what });
+        }
         if !known.contains(&key.as_str()) {
             return Err(AuthError::UnknownKey {
                 key: key.clone(),
                 place: place.to_owned(),
                 known: known.join(", "),
             });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses members that are no texts.
+fn check_texts(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
+    for key in keys {
+        if json
+            .get(key)
+            .is_some_and(|value| value.as_str().is_none() && *value != Json::Null)
+        {
+            return Err(wrong(key, "something else", "give a text in quotes"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a member that is no array of texts.
+fn check_lists(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
+    for key in keys {
+        let is_text = |item: &Json| item.as_str().is_some();
+        let is_list = |value: &Json| value.as_array().is_some_and(|items| items.iter().all(is_text));
+        if json
+            .get(key)
+            .is_some_and(|value| !is_list(value) && *value != Json::Null)
+        {
+            return Err(wrong(key, "something else", "give an array of texts"));
         }
     }
     Ok(())
@@ -144,13 +186,11 @@ impl Rules {
     /// Reads a file's text. Anything unknown, missing or contradictory is an error.
     pub fn parse(text: &[u8]) -> Result<Self, AuthError> {
         let json = Json::parse(text)?;
-        if json.as_object().is_none() {
-            return Err(wrong("the file", "", "give an object with `users` and `acls`"));
-        }
         check_keys(&json, &["users", "acls"], "the file")?;
         let mut rules = Self::default();
         for user in items(&json, "users")? {
             check_keys(user, USER_KEYS, "a user")?;
+            check_texts(user, USER_KEYS)?;
             let previous = user.get("previousPassword").and_then(Json::as_str);
             let previous = previous.filter(|text| !text.is_empty()).map(Secret::new);
             let info = UserInfo::read(user.clone(), "users")?;
@@ -158,10 +198,14 @@ impl Rules {
         }
         for acl in items(&json, "acls")? {
             check_keys(acl, ACL_KEYS, "an ACL")?;
+            check_texts(acl, &["subject"])?;
             for policy in items(acl, "policies")? {
                 check_keys(policy, POLICY_KEYS, "a policy")?;
+                check_texts(policy, &["policyType"])?;
                 for entry in items(policy, "entries")? {
                     check_keys(entry, ENTRY_KEYS, "an entry")?;
+                    check_texts(entry, &["resource", "decision"])?;
+                    check_lists(entry, &["actions", "sourceIps"])?;
                 }
             }
             let info = AclInfo::read(acl.clone(), "acls")?;
@@ -171,6 +215,9 @@ impl Rules {
                 return Err(AuthError::Twice { what: subject });
             }
             rules.put_acl(&subject, &info)?;
+        }
+        if rules.users.is_empty() {
+            return Err(AuthError::NoUsers);
         }
         Ok(rules)
     }
@@ -229,10 +276,19 @@ impl Rules {
         self.users.len()
     }
 
+    /// Whether an enabled user may do everything.
+    pub(crate) fn has_super(&self) -> bool {
+        let mut users = self.users.values();
+        users.any(|user| user.kind == UserType::Super && user.status == UserStatus::Enable)
+    }
+
     fn add_user(&mut self, info: &UserInfo, previous: Option<Secret>) -> Result<(), AuthError> {
         let name = info.username.clone().unwrap_or_default();
         if name.trim().is_empty() {
             return Err(wrong("username", &name, "give a name"));
+        }
+        if name.trim() != name {
+            return Err(wrong("username", &name, "give a name without blanks at its ends"));
         }
         if name.contains(':') {
             return Err(wrong("username", &name, "give a name without a colon"));
@@ -323,7 +379,7 @@ impl Rules {
         }
     }
 
-    /// Adds policies to those of a user; an entry for the same resource is replaced (3006 and 3007).
+    /// Adds policies to those of a user; entries for the same resource are replaced (3006 and 3007).
     pub fn put_acl(&mut self, subject: &str, info: &AclInfo) -> Result<(), AuthError> {
         let name = user_of(subject)?;
         if !self.users.contains_key(name) {
@@ -334,7 +390,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Removes the entry of one resource, or all policies of a user (3008).
+    /// Removes the entries of one resource, or all policies of a user (3008).
     pub fn delete_acl(
         &mut self,
         subject: &str,

@@ -337,6 +337,42 @@ fn wrong_lists_are_refused_with_the_cause() {
             acl(r#"{"resource":"Topic:a*b","actions":["Pub"],"decision":"Allow"}"#),
             "resource",
         ),
+        ("{}".to_owned(), "no users"),
+        (r#"{"users":[]}"#.to_owned(), "no users"),
+        (
+            r#"{"users":[{"username":"u","password":"s3cret","password":"p"}]}"#.to_owned(),
+            "`password` of a user is listed twice",
+        ),
+        (
+            format!(r#"{{"users":[{user}],"users":[{user}]}}"#),
+            "`users` of the file is listed twice",
+        ),
+        (
+            r#"{"users":[{"username":"u","password":"p","previousPassword":5}]}"#.to_owned(),
+            "previousPassword",
+        ),
+        (
+            r#"{"users":[{"username":"u","password":5}]}"#.to_owned(),
+            "password",
+        ),
+        (
+            r#"{"users":[{"username":"u ","password":"p"}]}"#.to_owned(),
+            "blanks at its ends",
+        ),
+        (r#"{"users":["u"]}"#.to_owned(), "give an object"),
+        (r#"{"users":[{5:"u"}]}"#.to_owned(), "in quotes"),
+        (
+            acl(r#"{"resource":"Topic:a ","actions":["Pub"],"decision":"Allow"}"#),
+            "resource",
+        ),
+        (
+            acl(r#"{"resource":"Topic:a","actions":"Pub","decision":"Allow"}"#),
+            "array of texts",
+        ),
+        (
+            acl(r#"{"resource":"Topic:a","actions":["Pub"],"sourceIps":[1],"decision":"Allow"}"#),
+            "array of texts",
+        ),
         (
             acl(r#"{"resource":"Topic:a","actions":["Pub"],"sourceIps":["10.0.0.0/33"],"decision":"Allow"}"#),
             "10.0.0.0/33",
@@ -345,6 +381,7 @@ fn wrong_lists_are_refused_with_the_cause() {
     for (text, expected) in cases {
         let error = Rules::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
+        assert!(!error.contains("s3cret"), "{error}");
     }
 }
 
@@ -377,4 +414,96 @@ fn only_a_super_user_makes_and_changes_super_users() {
     assert!(by("bob", request::AUTH_CREATE_USER, "eve", password).is_ok());
     // Whoever sees a password can act as its user.
     assert_eq!(rules.get_user("root", false).unwrap().password, None);
+}
+
+#[test]
+fn entries_of_one_resource_stand_side_by_side() {
+    let list = |entries: &str| {
+        format!(
+            r#"{{"users":[{{"username":"bob","password":"bob-pw"}}],"acls":[{{"subject":"User:bob","policies":[{{"entries":[
+            {{"resource":"Topic:*","actions":["Pub"],"decision":"Allow"}},{entries}]}}]}}]}}"#
+        )
+    };
+    let deny = r#"{"resource":"Topic:secret","actions":["Pub","Sub"],"decision":"Deny"}"#;
+    let look = r#"{"resource":"Topic:secret","actions":["Get"],"decision":"Allow"}"#;
+    let near = r#"{"resource":"Topic:secret","actions":["Pub"],"sourceIps":["10.9.9.9"],"decision":"Allow"}"#;
+    let far = r#"{"resource":"Topic:secret","actions":["Pub"],"sourceIps":["1.0.0.0/8"],"decision":"Deny"}"#;
+    for (entries, address, expected) in [
+        (format!("{deny},{look}"), "1.1.1.1", false),
+        (format!("{look},{deny}"), "1.1.1.1", false),
+        (format!("{deny},{near}"), "10.9.9.9", false),
+        (format!("{far},{near}"), "10.9.9.9", true),
+        (format!("{far},{near}"), "1.1.1.1", false),
+        (format!("{near},{far}"), "1.1.1.1", false),
+    ] {
+        let rules = Rules::parse(list(&entries).as_bytes()).unwrap();
+        let rules = Rules::parse(&rules.to_text()).unwrap();
+        let guard = Guard::new("C", Switches { authorization: true }, rules);
+        let refusal = guard.refusal(&bob(send("secret")), at(address));
+        assert_eq!(refusal.is_none(), expected, "{entries} from {address}");
+    }
+}
+
+#[test]
+fn a_request_replaces_the_entries_of_its_resources() {
+    let rules = Rules::parse(LIST.as_bytes()).unwrap();
+    let fields: Fields = [("AccessKey", "root"), ("subject", "User:bob")]
+        .into_iter()
+        .collect();
+    let body = r#"{"policies":[{"policyType":"Custom","entries":[
+        {"resource":"Topic:orders","actions":["Get"],"decision":"Allow"},
+        {"resource":"Topic:orders","actions":["Pub"],"decision":"Deny"}]}]}"#;
+    for code in [request::AUTH_CREATE_ACL, request::AUTH_UPDATE_ACL] {
+        let after = changed(&rules, code, &fields, body.as_bytes()).unwrap();
+        let acl = after.get_acl("User:bob").unwrap().unwrap();
+        let entries = acl.policies.unwrap()[0].entries.clone().unwrap();
+        let of_orders = entries
+            .iter()
+            .filter(|entry| entry.resource.as_deref() == Some("Topic:orders"));
+        let of_orders: Vec<_> = of_orders.map(|entry| entry.actions.clone().unwrap()).collect();
+        assert_eq!(of_orders, [["Get"], ["Pub"]]);
+        assert_eq!(entries.len(), 6);
+    }
+}
+
+#[test]
+fn the_last_enabled_super_user_stays() {
+    let rules = Rules::parse(LIST.as_bytes()).unwrap();
+    let by_root = |rules: &Rules, code, name: &str, body: &str| {
+        let fields: Fields = [("AccessKey", "root"), ("username", name)].into_iter().collect();
+        changed(rules, code, &fields, body.as_bytes())
+    };
+    for (code, body) in [
+        (request::AUTH_DELETE_USER, ""),
+        (request::AUTH_UPDATE_USER, r#"{"userStatus":"disable"}"#),
+        (request::AUTH_UPDATE_USER, r#"{"userType":"Normal"}"#),
+    ] {
+        assert_eq!(
+            by_root(&rules, code, "root", body).unwrap_err(),
+            AuthError::LastSuper
+        );
+    }
+    let with_two = by_root(
+        &rules,
+        request::AUTH_UPDATE_USER,
+        "off",
+        r#"{"userStatus":"enable"}"#,
+    )
+    .unwrap();
+    assert!(by_root(&with_two, request::AUTH_DELETE_USER, "root", "").is_ok());
+}
+
+#[test]
+fn reasons_and_remarks_repeat_only_the_beginning_of_long_names() {
+    let long = "x".repeat(1 << 20);
+    let requests = [
+        signed(&long, "pw", send("orders")),
+        bob(send(&long)),
+        bob(Command::request(request::HEART_BEAT).with_body(long.clone())),
+    ];
+    for command in requests {
+        let refusal = guard().refusal(&command, at("1.1.1.1")).unwrap();
+        assert!(refusal.why.len() < 500, "{}", refusal.why.len());
+        assert!(refusal.remark.len() < 500, "{}", refusal.remark.len());
+    }
 }

@@ -53,6 +53,12 @@ _OF_BROKERS = {
 }
 """Keys for protection that only brokers have."""
 
+_LONGEST_NAME = 100
+"""Characters of a name that a line repeats."""
+
+_PUTS_ENTRIES = (3006, 3007)
+_REPLACED = ", whose entries replaced all earlier ones for the same resources"
+
 
 def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
     """Refuse a property file that enables protection which this server does not have.
@@ -177,8 +183,6 @@ class UserFile(Watched):
             self.guard = _core.Guard(cluster, authorization, text)
         except ConfigError as error:
             raise ConfigError(f"cannot use `{path}`: {error}") from error
-        if self.guard.users == 0:
-            raise ConfigError(f"`{path}` has no users: nobody could send a request")
 
     def change(self, code: int, fields: dict[str, str], body: bytes) -> None:
         """Apply a request (3001 to 3003, 3006 to 3008): first on disk, then in force.
@@ -196,10 +200,11 @@ class UserFile(Watched):
             self._seen = version(self.path)
             self.guard.replace(text)
         log.get("pyrmq.audit").info(
-            "users and policies changed: request %d for %r by user %r",
+            "users and policies changed: request %d for %r by user %r%s",
             code,
-            fields.get("username") or fields.get("subject", ""),
-            fields.get("AccessKey", ""),
+            (fields.get("username") or fields.get("subject", ""))[:_LONGEST_NAME],
+            fields.get("AccessKey", "")[:_LONGEST_NAME],
+            _REPLACED if code in _PUTS_ENTRIES else "",
         )
 
     def reload(self) -> str | None:
