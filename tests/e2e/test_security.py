@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import pickle
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +21,10 @@ from pyrmq import (
     NameServerUnreachable,
     Producer,
     PullConsumer,
+    QueueId,
     RmqError,
     RouteError,
+    SimpleConsumer,
 )
 from pyrmq.codes import RequestCode
 from pyrmq.config import BrokerOptions, NameServerOptions
@@ -32,6 +35,8 @@ from pyrmq.server.load import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyrmq import PoppedMessage
 
 ROOT_PASSWORD, BOB_PASSWORD = "root-pass-7f3a", "bob-pass-91cc"
 NO_PERMISSION = 16
@@ -191,6 +196,97 @@ def test_a_message_of_another_topic_does_not_come_by_the_retry_topic(secured: Se
         assert answer.code == NO_PERMISSION
 
 
+def test_a_user_has_no_right_to_the_retry_topics_of_others(secured: Secured) -> None:
+    pull = {"queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0}
+    pull |= {"suspendTimeoutMillis": 0, "subVersion": 0}
+    pop = {"queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000, "pollTime": 0}
+    pop |= {"bornTime": 0, "initMode": 0}
+    codes: list[tuple[int, dict[str, int]]] = [
+        (RequestCode.PULL_MESSAGE, pull),
+        (RequestCode.POP_MESSAGE, pop),
+        (RequestCode.PEEK_MESSAGE, pop),
+        (RequestCode.QUERY_CONSUMER_OFFSET, {"queueId": 0}),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, {"queueId": 0, "commitOffset": 9}),
+    ]
+    made = {"topicConfigList": [{"topicName": "%RETRY%other", "perm": 0}]}
+    lock = {"consumerGroup": "kitchen", "clientId": "c"}
+    lock_body = {"topic": "%RETRY%other", "brokerName": "broker1", "queueId": 0}
+    with Client(credentials=bob()) as client:
+        for broker in secured.brokers:
+            for code, fields in codes:
+                for topic in ("%RETRY%other", "%RETRY%kitchen_2", "%RETRY%other+orders"):
+                    asked: dict[str, Any] = {**fields, "topic": topic, "consumerGroup": "kitchen"}
+                    answer = client.request(broker.address, code, asked)
+                    assert answer.code == NO_PERMISSION, (code, topic, answer)
+                own: dict[str, Any] = {**fields, "topic": "%RETRY%kitchen"}
+                own["consumerGroup"] = "kitchen"
+                assert client.request(broker.address, code, own).code != NO_PERMISSION
+            for code, body in (
+                (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, made),
+                (RequestCode.LOCK_BATCH_MQ, lock | {"mqSet": [lock_body]}),
+            ):
+                answer = client.request(broker.address, code, {}, json.dumps(body).encode())
+                assert answer.code == NO_PERMISSION, (code, answer)
+
+
+def test_messages_that_come_again_are_popped_hidden_and_acknowledged(secured: Secured) -> None:
+    with Admin(name_server=secured.address, credentials=root()) as admin:
+        admin.create_topic("orders-again", queues=1)
+    with Producer(name_server=secured.address, credentials=bob()) as producer:
+        for broker in ("broker1", "broker2"):
+            producer.send("orders-again", b"x", queue=QueueId("orders-again", broker, 0))
+    given: dict[str, Any] = {"name_server": secured.address, "credentials": bob()}
+    with SimpleConsumer(group="kitchen", **given) as consumer:
+        consumer.subscribe("orders-again")
+
+        def received(tries: int) -> list[PoppedMessage]:
+            found: list[PoppedMessage] = []
+            until = time.monotonic() + 30
+            while len(found) < 2 and time.monotonic() < until:
+                messages = consumer.receive(invisible=30, wait=2)
+                found += [one for one in messages if one.reconsume_times == tries]
+            return found
+
+        for tries in (0, 1):
+            for message in received(tries):
+                consumer.change_invisible(message, 1)
+        again = received(2)
+        assert {message.broker for message in again} == {"broker1", "broker2"}
+        consumer.ack(again)
+    with Admin(name_server=secured.address, credentials=root()) as admin:
+        assert "%RETRY%kitchen_orders-again" in admin.topics()
+
+
+def test_transactions_and_client_ids_belong_to_their_users(secured: Secured) -> None:
+    def beat(client_id: str) -> bytes:
+        groups = [{"groupName": "bobs-transactions"}]
+        tree = {"clientID": client_id, "producerDataSet": groups, "consumerDataSet": []}
+        return json.dumps(tree).encode()
+
+    properties = "UNIQ_KEY\x010A01\x02TRAN_MSG\x01true\x02PGROUP\x01bobs-transactions\x02"
+    half: dict[str, Any] = {"a": "bobs-transactions", "b": "orders", "c": "TBW102", "d": 4, "e": 0}
+    half |= {"f": 4, "g": time.time_ns() // 1_000_000, "h": 0, "i": properties}
+    eve = Credentials("eve", "eve-pass")
+    with Client(credentials=bob()) as of_bob, Client(credentials=eve) as of_eve:
+        for broker in secured.brokers:
+            code = RequestCode.HEART_BEAT
+            assert of_bob.request(broker.address, code, {}, beat("bobs")).code == 0
+            answer = of_eve.request(broker.address, code, {}, beat("bobs"))
+            assert answer.code == NO_PERMISSION
+            assert "another user" in (answer.remark or "")
+            assert of_eve.request(broker.address, code, {}, beat("eves")).code == 0
+            sent = of_bob.ask(broker.address, RequestCode.SEND_MESSAGE_V2, half, b"half")
+            end: dict[str, Any] = {"producerGroup": "bobs-transactions", "commitOrRollback": 12}
+            end["tranStateTableOffset"] = sent.fields["queueOffset"]
+            end["commitLogOffset"] = int(sent.fields["msgId"][16:], 16)
+            end |= {"msgId": "0A01", "transactionId": "0A01"}
+            code = RequestCode.END_TRANSACTION
+            answer = of_eve.request(broker.address, code, end)
+            assert answer.code == NO_PERMISSION
+            assert "topic of this transaction" in (answer.remark or "")
+            assert of_bob.request(broker.address, code, end).code == 0
+
+
 def test_requests_3001_to_3010_change_the_file_and_what_is_in_force(secured: Secured) -> None:
     address, file = secured.brokers[0].address, secured.files[1]
     send: dict[str, Any] = {
@@ -249,6 +345,12 @@ def test_requests_3001_to_3010_change_the_file_and_what_is_in_force(secured: Sec
         assert sends("second-pass") == NO_PERMISSION
         ask(RequestCode.AUTH_DELETE_USER, name)
         assert ask(RequestCode.AUTH_GET_USER, name) is None
+        last = {"username": "root"}
+        deletes, disables = RequestCode.AUTH_DELETE_USER, RequestCode.AUTH_UPDATE_USER
+        for done, changed in ((deletes, {}), (disables, {"userStatus": "disable"})):
+            answer = client.request(address, done, last, json.dumps(changed).encode())
+            assert "last enabled super user" in (answer.remark or "")
+        assert ask(RequestCode.AUTH_GET_USER, last)["userStatus"] == "enable"
     with Client(credentials=bob()) as client:
         for code in range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1):
             answer = client.request(address, code, name | subject, b"{}")
@@ -273,6 +375,8 @@ def test_a_changed_file_holds_at_once_and_a_broken_one_never(
     with caplog.at_level(logging.ERROR, "pyrmq.audit"):
         file.write_text(json.dumps(rotated)[:150])
         await_true(lambda: "stay in force" in caplog.text)
+        file.write_text("{}")
+        await_true(lambda: "has no users" in caplog.text)
     assert code_of("new-bob-pass") == code_of(BOB_PASSWORD) == 0
     del rotated["users"][1]["previousPassword"]
     write_private(file, rotated)
