@@ -50,16 +50,21 @@ def test_a_bundle_has_what_a_report_needs_and_no_secret(
     conf.write_text(f"brokerName=broker-a\ninnerClientPassword = {SECRETS[2]}\nlistenPort=10911\n")
     log = tmp_path / "broker.log"
     log.write_text(f'started\nfailed with {SECRETS[0]}\n{{"secretKey": "json-1"}} token=plain-2\n')
+    json_log = tmp_path / "app.json"
+    json_log.write_text('{"level": "INFO"}\n{"msg": "{\\"password\\": \\"json-3\\"}"}\n')
     archive = tmp_path / "bundle.tar.gz"
     words = ["debug", "bundle", str(archive), "-n", shared.name_server]
     words += ["--store", str(shared.store), "--config", str(conf), "--log", str(log)]
+    words += ["--log", str(json_log)]
     assert main(words) == 0
+    assert archive.stat().st_mode & 0o777 == 0o600
     found = contents(archive)
     everything = "\n".join(found.values())
-    for secret in (*SECRETS, "alice-2209", BODY, "json-1", "plain-2"):
+    for secret in (*SECRETS, "alice-2209", BODY, "json-1", "plain-2", "json-3"):
         assert secret not in everything
     assert "listenPort=10911" in found["config/0-broker.conf"]
     assert found["logs/0-broker.log"].startswith("started\n")
+    assert found["logs/1-app.json"].startswith('{"level": "INFO"}\n')
     brokers = json.loads(found["brokers.json"])
     assert [one["broker"] for one in brokers] == ["broker-a", "broker-b"]
     assert brokers[0]["config"]["flushDiskType"] == "ASYNC_FLUSH"

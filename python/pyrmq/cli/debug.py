@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyrmq._client.credentials import parsed
-from pyrmq._client.secrets import HIDDEN, is_secret
+from pyrmq._client.secrets import is_secret
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.output import counted, print_json
+from pyrmq.cli.scrubbing import Scrubber
 from pyrmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
@@ -29,51 +29,6 @@ _PACKAGES = (
     *("pyrmq-rocketmq", "pyarrow", "pyspark", "pandas", "opentelemetry-api"),
     *("prometheus-client", "starlette", "uvicorn"),
 )
-# A value behind a name that says that it is a secret, in text, a property file, or JSON.
-_ASSIGNED = re.compile(
-    r"([\w.-]*(?:secret|passw|token|credential|access_?key|signature)[\w.-]*[\"']?\s*[:=]\s*)"
-    r"(\"[^\"]*\"|'[^']*'|[^\s,;}]+)",
-    re.IGNORECASE,
-)
-
-
-class Scrubber:
-    """Removes secrets: those that are known, and values whose name says that they are secrets.
-
-    Args:
-        secrets: texts that must not appear.
-    """
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        # The longest first: one may be a part of another.
-        self._secrets = sorted({text for text in secrets if len(text) > 3}, key=len, reverse=True)
-
-    def text(self, text: str) -> str:
-        """A text without secrets.
-
-        Example:
-            >>> Scrubber(["s3cret"]).text('user s3cret, password = "tea", topic=orders')
-            'user (hidden), password = (hidden), topic=orders'
-        """
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
-
-    def tree(self, tree: Any) -> Any:  # noqa: ANN401 - JSON
-        """A tree for JSON without secrets.
-
-        Example:
-            >>> Scrubber([]).tree({"secretKey": "x", "list": [{"topic": "t"}]})
-            {'secretKey': '(hidden)', 'list': [{'topic': 't'}]}
-        """
-        if isinstance(tree, dict):
-            return {
-                str(key): HIDDEN if is_secret(str(key)) and value else self.tree(value)
-                for key, value in tree.items()
-            }
-        if isinstance(tree, list | tuple):
-            return [self.tree(value) for value in tree]
-        return self.text(tree) if isinstance(tree, str) else tree
 
 
 def run(_verb: str, words: list[str]) -> int:
@@ -94,8 +49,7 @@ def run(_verb: str, words: list[str]) -> int:
     for number, log in enumerate(given.log):
         files[f"logs/{number}-{Path(log).name}"] = _tail(Path(log))
     for number, config in enumerate(given.config):
-        text = Path(config).read_text(encoding="utf-8", errors="replace")
-        files[f"config/{number}-{Path(config).name}"] = text
+        files[f"config/{number}-{Path(config).name}"] = scrubber.config(Path(config))
     _write(target, f"pyrmq-debug-{stamp}", files, scrubber)
     if given.json:
         print_json({"file": str(target), "files": sorted(files)})
@@ -111,21 +65,29 @@ def _write(target: Path, root: str, files: Mapping[str, str], scrubber: Scrubber
 
     part = target.with_name(f".{target.name}.part")
     try:
-        with tarfile.open(part, "w:gz") as archive:
+        # Only its owner may read it: names of topics and addresses are nobody else's business.
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with (
+            os.fdopen(descriptor, "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz") as archive,
+        ):
             for name, text in sorted(files.items()):
-                is_json = name.endswith(".json")
-                clean = (
-                    json.dumps(scrubber.tree(json.loads(text)), indent=2, ensure_ascii=False)
-                    if is_json and not name.startswith("config/")
-                    else scrubber.text(text)
-                )
-                data = clean.encode("utf-8", "backslashreplace")
+                data = _clean(name, text, scrubber).encode("utf-8", "backslashreplace")
                 entry = tarfile.TarInfo(f"{root}/{name}")
                 entry.size, entry.mtime = len(data), int(time.time())
                 archive.addfile(entry, io.BytesIO(data))
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _clean(name: str, text: str, scrubber: Scrubber) -> str:
+    """A file of the archive without secrets. Those in folders are files of users."""
+    if name.startswith("config/"):
+        return text
+    if name.startswith("logs/"):
+        return scrubber.text(text)
+    return json.dumps(scrubber.tree(json.loads(text)), indent=2, ensure_ascii=False)
 
 
 def _json(tree: object) -> str:
@@ -286,6 +248,8 @@ def _store(root: Path) -> dict[str, object]:
 
 
 def _tail(path: Path) -> str:
+    if not path.is_file():
+        raise ConfigError(f"`{path}` is no file")
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _LOG_BYTES))
@@ -314,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="a server's property file; repeatable",
+        help="a file of options, TOML, JSON or properties; repeatable",
     )
     bundle.add_argument(
         "--timeout",
