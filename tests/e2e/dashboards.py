@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from tests.e2e.wire import Connection, register
+
+from pyrmq import _core
+from pyrmq.codes import RequestCode
 from pyrmq.dashboard.serving import listen, server_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyrmq.dashboard.guard import Permissions
 
@@ -53,6 +58,53 @@ class Page:
             "POST", f"/api/{name}", json.dumps(tree).encode(), x_pyrmq_token=token
         )
         return status, answer
+
+
+@contextmanager
+def silent_broker(name_server: str, figures: Mapping[str, object] | None = None) -> Iterator[str]:
+    """Register a broker that takes connections and answers nothing, but for its own `figures`."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=200) as server,
+        Connection(name_server) as own,
+    ):
+        register(own, "broker-silent", ["silent-1", "silent-2"], port=server.getsockname()[1])
+        held: list[socket.socket] = []
+        thread = threading.Thread(target=_serve, args=(server, held, figures))
+        thread.start()
+        try:
+            yield "broker-silent"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for connection in held:
+                connection.close()
+
+
+def _serve(
+    server: socket.socket, held: list[socket.socket], figures: Mapping[str, object] | None
+) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        held.append(connection)
+        if figures is not None:
+            threading.Thread(target=_answer, args=(connection, figures), daemon=True).start()
+
+
+def _answer(connection: socket.socket, figures: Mapping[str, object]) -> None:
+    got = b""
+    while data := connection.recv(65_536):
+        got += data
+        while decoded := _core.Command.decode(got):
+            request, used = decoded
+            got = got[used:]
+            is_known = request.code == RequestCode.GET_BROKER_RUNTIME_INFO
+            body = json.dumps(figures).encode() if is_known else None
+            code = 0 if is_known else 3
+            answer = _core.Command(code, {}, body, opaque=request.opaque, flag=1)
+            connection.sendall(answer.encode())
 
 
 @contextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.dashboards import TOKEN, Page, dashboard
+from tests.e2e.dashboards import TOKEN, Page, dashboard, silent_broker
 from tests.e2e.wire import await_true
 
 from pyrmq import Admin, DeadLetter, Producer, PullConsumer, PushConsumer
@@ -217,6 +220,8 @@ def test_another_host_name_is_refused(page: Page, host: str) -> None:
         ("topic", "`topic` is missing"),
         ("topics?page=-1", "must be a number"),
         ("newest?topic=menu&count=100000", "must be a number from 0 to 200"),
+        ("newest?topic=menu&count=0000000000300", "must be a number from 0 to 200"),
+        ("newest?topic=menu&count=" + "1" * 5000, "must be a number from 0 to 200"),
         ("topic?topic=no-such", "does not exist"),
         ("options?broker=nix", "no master named `nix`"),
         ("message?id=%F0%9F%8D%B5", "no broker has"),
@@ -236,6 +241,8 @@ def test_a_wrong_request_is_answered_with_its_cause(page: Page, path: str, words
         (b"[" * 100_000, 400),
         (b'{"topic": 3}', 400),
         (b'{"topic": "t", "queues": true}', 400),
+        (b'{"topic": "\\ud800", "queues": 1}', 400),
+        (b'{"topic": "t", "queues": 100000000000000000000}', 400),
         (b" " * 2_000_000, 413),
     ],
 )
@@ -243,6 +250,71 @@ def test_a_wrong_body_is_refused(page: Page, body: bytes, status: int) -> None:
     answer = page.send("POST", "/api/create-topic", body, x_pyrmq_token=TOKEN)
     assert answer[0] == status
     assert answer[1]["error"]
+
+
+@pytest.mark.parametrize("to", ["²", "9" * 20, "253402300800000", "-1", "1" * 5000])
+def test_a_time_that_is_none_is_refused(page: Page, sent: str, to: str) -> None:
+    status, answer = page.post("seek", {"group": "kitchen", "topic": "menu", "to": to})
+    assert status == 400
+    assert "must be first, last" in answer["error"]
+
+
+def test_the_value_of_a_secret_option_is_not_logged(
+    page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    change = {"broker": "broker-b", "key": "tls.server.keyPassword", "value": "hush-hush"}
+    with caplog.at_level(logging.INFO, "pyrmq"):
+        assert page.post("set-option", change)[0] == 400
+    assert "tls.server.keyPassword" in caplog.text
+    assert "hush-hush" not in caplog.text
+
+
+def test_one_broker_that_is_silent_does_not_take_the_others_away() -> None:
+    with cluster(brokers=2) as running, silent_broker(running.name_server):
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("menu", brokers=["broker-a"])
+        with dashboard(running.name_server, Permissions(HOSTS), timeout=1.0) as page:
+            await_true(lambda: len(page.get("overview")["brokers"]) == 3, 20)
+            tree = page.get("overview")
+            (silent,) = (one for one in tree["brokers"] if "put" not in one)
+            assert silent["broker"] == "broker-silent"
+            assert silent["error"]
+            assert (tree["error"], tree["topics"]) == ("", 1)
+            topics = page.get("topics")
+            assert [row["topic"] for row in topics["rows"]] == ["menu"]
+            assert list(topics["errors"]) == ["broker-silent"]
+            assert list(page.get("groups")["errors"]) == ["broker-silent"]
+
+
+def test_the_page_is_quick_while_others_wait_for_brokers() -> None:
+    with (
+        cluster() as running,
+        silent_broker(running.name_server) as silent,
+        dashboard(running.name_server, Permissions(HOSTS), timeout=3.0) as page,
+    ):
+        path = f"/api/options?broker={silent}"
+        waiting = [Thread(target=lambda: page.send("GET", path)) for _ in range(60)]
+        for thread in waiting:
+            thread.start()
+        began = time.monotonic()
+        assert page.send("GET", "/static/app.js")[0] == 200
+        assert time.monotonic() - began < 2
+        for thread in waiting:
+            thread.join()
+
+
+def test_figures_that_json_lacks_are_shown_as_unknown() -> None:
+    table = {"msgPutTotalTodayNow": "NaN", "msgGetTotalTodayNow": "1e999", "commitLogDiskRatio": 1}
+    with (
+        cluster() as running,
+        silent_broker(running.name_server, {"table": table}),
+        dashboard(running.name_server, Permissions(HOSTS), timeout=1.0) as page,
+    ):
+        await_true(lambda: len(page.get("overview")["brokers"]) == 2, 20)
+        rows = {row["broker"]: row for row in page.get("overview")["brokers"]}
+        odd = rows["broker-silent"]
+        assert (odd["put"], odd["got"], odd["disk"]) == (None, None, 1)
+        assert rows["broker-a"]["put"] >= 0
 
 
 def test_the_page_is_small_and_allows_no_inline_code(page: Page) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -15,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from pyrmq import __version__
 from pyrmq._client import log
+from pyrmq._client.secrets import HIDDEN, is_secret
 from pyrmq.dashboard.changes import Changes
 from pyrmq.dashboard.guard import Guard
 from pyrmq.errors import (
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 _MOST_MESSAGES = 200
 _MOST_RESENT = 500
+_LOGGED_CHARACTERS = 1000
+_ASKING_AT_ONCE = 16
+"""Requests that ask the cluster; the page's files have threads of their own."""
 
 
 def application(cluster: Cluster, permissions: Permissions) -> Starlette:
@@ -54,7 +59,8 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
     changes = Changes(cluster)
 
     @asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        app.state.asking = CapacityLimiter(_ASKING_AT_ONCE)
         cluster.start()
         try:
             yield
@@ -122,7 +128,8 @@ class _Query:
 
     def number(self, name: str, default: int, *, most: int = 1_000_000) -> int:
         text = self.text(name) or str(default)
-        if not text.isascii() or not text.isdigit() or int(text[:10]) > most:
+        is_short = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+        if not is_short or int(text) > most:
             raise ConfigError(f"`{name}` is `{text[:20]}`: it must be a number from 0 to {most}")
         return int(text)
 
@@ -137,13 +144,13 @@ class _Body:
 
     def text(self, name: str, *, may_be_empty: bool = False) -> str:
         value = self._tree.get(name)
-        if not isinstance(value, str) or not (value or may_be_empty):
+        if not _is_text(value) or not (value or may_be_empty):
             raise ConfigError(f"`{name}` must be a text")
-        return value
+        return str(value)
 
     def texts(self, name: str, most: int) -> list[str]:
         value = self._tree.get(name)
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(_is_text(each) for each in value):
             raise ConfigError(f"`{name}` must be a list of texts")
         if not 0 < len(value) <= most:
             raise ConfigError(f"`{name}` has {len(value)} texts: it must have 1 to {most}")
@@ -156,13 +163,36 @@ class _Body:
         return value
 
 
+def _is_text(value: object) -> bool:
+    """Whether a value of JSON is a text that UTF-8 has: half of a surrogate pair is none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _logged(tree: object) -> str:
+    """The body of a change for the log: short, without the value of a secret option.
+
+    Example:
+        >>> _logged({"key": "tls.server.keyPassword", "value": "x"})
+        "{'key': 'tls.server.keyPassword', 'value': '(hidden)'}"
+    """
+    if isinstance(tree, dict) and is_secret(str(tree.get("key", ""))):
+        tree = tree | {"value": HIDDEN}
+    return ascii(tree)[:_LOGGED_CHARACTERS]
+
+
 async def _page(_: Request) -> Response:
     return FileResponse(_STATIC / "index.html")
 
 
 def _reading(ask: Callable[[_Query], Any]) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        return await run_sync(_answered, lambda: ask(_Query(request)))
+        return await _worked(request, lambda: ask(_Query(request)))
 
     return answer
 
@@ -173,12 +203,16 @@ def _writing(do: Callable[[_Body], Any]) -> Callable[[Request], Any]:
             tree = await request.json()
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is not JSON"}, status_code=400)
-        response = await run_sync(_answered, lambda: do(_Body(tree)))
+        response = await _worked(request, lambda: do(_Body(tree)))
         path, status = request.url.path, response.status_code
-        log.get("pyrmq.dashboard").info("%s: %s (%d)", path, tree, status)
+        log.get("pyrmq.dashboard").info("%s: %s (%d)", path, _logged(tree), status)
         return response
 
     return answer
+
+
+async def _worked(request: Request, work: Callable[[], Any]) -> Response:
+    return await run_sync(_answered, work, limiter=request.app.state.asking)
 
 
 def _answered(work: Callable[[], Any]) -> Response:
@@ -186,6 +220,10 @@ def _answered(work: Callable[[], Any]) -> Response:
         return JSONResponse(work())
     except RmqError as error:
         return JSONResponse({"error": str(error)}, status_code=_status(error))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        log.get("pyrmq.dashboard").exception("an answer of the cluster cannot be shown")
+        text = "an answer of the cluster cannot be shown; the dashboard's log has the cause"
+        return JSONResponse({"error": text}, status_code=502)
 
 
 def _status(error: RmqError) -> int:

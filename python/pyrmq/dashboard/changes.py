@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 
 Tree = dict[str, Any]
 _DEAD_LETTERS = "%DLQ%"
+_MOST_DIGITS = 20
+
+
+def _moment(text: str) -> datetime:
+    """The time that a text of ms since 1970 names.
+
+    Example:
+        >>> _moment("1000").isoformat()
+        '1970-01-01T00:00:01+00:00'
+    """
+    try:
+        if text.isascii() and text.isdigit():
+            return datetime.fromtimestamp(int(text[:_MOST_DIGITS]) / 1000, UTC)
+    except (OSError, OverflowError, ValueError):
+        # After the year 9999.
+        pass
+    raise ConfigError(
+        f"`to` is `{text[:_MOST_DIGITS]}`: it must be first, last, or a time in ms since 1970"
+    )
 
 
 class Changes:
@@ -72,11 +91,8 @@ class Changes:
             moved = self._cluster.admin.reset_offsets(
                 group, topic, "first" if to == "first" else "last"
             )
-        elif to.isdigit():
-            moment = datetime.fromtimestamp(int(to) / 1000, UTC)
-            moved = self._cluster.admin.reset_offsets(group, topic, moment)
         else:
-            raise ConfigError(f"`to` is `{to}`: it must be first, last, or a time in ms since 1970")
+            moved = self._cluster.admin.reset_offsets(group, topic, _moment(to))
         return {"queues": [{**named(queue), "offset": at} for queue, at in moved.items()]}
 
     def create_topic(self, topic: str, queues: int) -> Tree:

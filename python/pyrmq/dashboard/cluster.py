@@ -6,25 +6,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyrmq import _core
 from pyrmq.admin import Admin
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.dashboard.lists import PAGE_ROWS, is_own, is_system, named, page_of, table
+from pyrmq.dashboard.masters import Masters
 from pyrmq.dashboard.messages import MessageReader, shown
 from pyrmq.dashboard.sampling import Sampler
 from pyrmq.errors import BrokerError, RmqError
 from pyrmq.remoting import Client
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 Tree = dict[str, Any]
 
 RANKED_GROUPS = 200
 """Up to this number of groups, all are asked for their lag, so that the page can rank them."""
-_CACHE_SECONDS = 2.5
 _AT_ONCE = 8
 _DEAD_LETTERS = "%DLQ%"
 
@@ -45,8 +42,8 @@ class Cluster:
         self.sampler = Sampler(self.admin, self.client, timeout)
         self.reader = MessageReader(self.admin, name_server)
         self._threads = ThreadPoolExecutor(_AT_ONCE, "pyrmq-dashboard")
+        self._masters = Masters(self.admin, self.client, self.sampler, timeout, self._threads)
         self._lock = Lock()
-        self._cached: dict[str, tuple[float, Any]] = {}
         self._counted: dict[str, tuple[float, int]] = {}
 
     def start(self) -> None:
@@ -55,8 +52,7 @@ class Cluster:
 
     def forget(self) -> None:
         """Ask the cluster anew, after a change."""
-        with self._lock:
-            self._cached.clear()
+        self._masters.forget()
 
     def close(self) -> None:
         """End every thread and connection."""
@@ -76,16 +72,17 @@ class Cluster:
             "history": history,
         }
         if not sample.error:
-            topics = self._topics()
-            system = self._system_names()
+            topics, _ = self._masters.topics()
+            groups, _ = self._masters.groups()
+            system = self._masters.system_names()
             tree["topics"] = sum(not is_system(topic, system) for topic in topics)
-            tree["groups"] = sum(not is_own(group) for group in self._groups())
+            tree["groups"] = sum(not is_own(group) for group in groups)
         return tree
 
     def topics(self, search: str, page: int, *, system: bool) -> Tree:
         """A page of topics, by name, with what they hold and get."""
-        known = self._topics()
-        names = self._system_names()
+        known, errors = self._masters.topics()
+        names = self._masters.system_names()
         wanted = [
             topic
             for topic in sorted(known)
@@ -107,11 +104,17 @@ class Cluster:
                     **held[topic],
                 }
             )
-        return {"total": len(wanted), "page": page, "page_rows": PAGE_ROWS, "rows": rows}
+        return {
+            "total": len(wanted),
+            "page": page,
+            "page_rows": PAGE_ROWS,
+            "rows": rows,
+            "errors": errors,
+        }
 
     def topic_names(self) -> list[str]:
         """The names of all topics but the system's own."""
-        names = self._system_names()
+        names = self._masters.system_names()
         return [topic for topic in self.admin.topics() if not is_system(topic, names)]
 
     def topic(self, topic: str) -> Tree:
@@ -134,21 +137,18 @@ class Cluster:
 
     def groups(self, search: str, page: int) -> Tree:
         """A page of consumer groups: the largest lag first where there are not too many."""
-        names = [
-            group
-            for group in self._groups()
-            if search.lower() in group.lower() and not is_own(group)
-        ]
+        known, errors = self._masters.groups()
+        names = [group for group in known if search.lower() in group.lower() and not is_own(group)]
         if len(names) > RANKED_GROUPS:
             rows = list(self._threads.map(self._group_row, page_of(names, page)))
-            return table(names, page, rows, is_ranked=False)
+            return table(names, page, rows, is_ranked=False) | {"errors": errors}
 
         def ranked() -> list[Tree]:
             found = list(self._threads.map(self._group_row, names))
             return sorted(found, key=lambda row: (-(row["lag"] or 0), row["group"]))
 
-        rows = self._kept(f"groups {search}", ranked)
-        return table(names, page, page_of(rows, page), is_ranked=True)
+        rows = self._masters.kept(f"groups {search}", ranked)
+        return table(names, page, page_of(rows, page), is_ranked=True) | {"errors": errors}
 
     def group(self, group: str) -> Tree:
         """A group's members, subscriptions, settings, and lag by queue."""
@@ -184,7 +184,8 @@ class Cluster:
 
     def dead_letter_groups(self) -> list[Tree]:
         """The groups that have dead letters, with their number."""
-        topics = [topic for topic in self._topics() if topic.startswith(_DEAD_LETTERS)]
+        known, _ = self._masters.topics()
+        topics = [topic for topic in known if topic.startswith(_DEAD_LETTERS)]
         held = self._threads.map(self._held, topics)
         rows = [
             {"group": topic.removeprefix(_DEAD_LETTERS), **one}
@@ -194,58 +195,12 @@ class Cluster:
 
     def masters(self) -> dict[str, str]:
         """The address of each master by broker name."""
-        return {
-            one.name: one.master
-            for brokers in self.admin.cluster().values()
-            for one in brokers
-            if one.master is not None
-        }
-
-    def _topics(self) -> dict[str, dict[str, Tree]]:
-        """The settings of each topic by broker."""
-
-        def ask() -> dict[str, dict[str, Tree]]:
-            found: dict[str, dict[str, Tree]] = {}
-            for broker, address in self.masters().items():
-                code = RequestCode.GET_ALL_TOPIC_CONFIG
-                answer = self.client.ask(address, code, timeout=self.timeout)
-                tree: Any = _core.parse_json(answer.body or b"{}")
-                for topic, config in (tree.get("topicConfigTable") or {}).items():
-                    found.setdefault(topic, {})[broker] = config
-            return found
-
-        kept: dict[str, dict[str, Tree]] = self._kept("topics", ask)
-        return kept
-
-    def _groups(self) -> list[str]:
-        kept: list[str] = self._kept("groups", self.admin.consumer_groups)
-        return kept
-
-    def _system_names(self) -> frozenset[str]:
-        def ask() -> frozenset[str]:
-            clusters = self.admin.cluster()
-            brokers = {one.name for members in clusters.values() for one in members}
-            replies = {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
-            return frozenset({*clusters, *replies, *brokers, *_core.SYSTEM_TOPICS})
-
-        kept: frozenset[str] = self._kept("system", ask)
-        return kept
-
-    def _kept(self, name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `ask` returns
-        """An answer of the last moments: several browsers cost the cluster what one does."""
-        now = time.monotonic()
-        with self._lock:
-            at, value = self._cached.get(name, (-_CACHE_SECONDS, None))
-        if now - at < _CACHE_SECONDS:
-            return value
-        value = ask()
-        with self._lock:
-            if len(self._cached) > RANKED_GROUPS:
-                self._cached.clear()
-            self._cached[name] = (now, value)
-        return value
+        return self._masters.masters()
 
     def _held(self, topic: str) -> Tree:
+        for broker, why in self.sampler.silent().items():
+            if self._masters.had(broker, topic):
+                return {"messages": None, "rate": None, "updated_ms": 0, "error": why}
         try:
             stats = self.admin.topic_stats(topic)
         except RmqError as error:
@@ -278,6 +233,10 @@ class Cluster:
 
     def _group_row(self, group: str) -> Tree:
         row: Tree = {"group": group, "lag": None, "topics": [], "members": None}
+        silent = self.sampler.silent()
+        if silent:
+            # Each of the others would be asked for nothing: a lag is a sum over all brokers.
+            return row | {"error": "; ".join(silent.values())}
         try:
             progress = self.admin.consumer_progress(group)
             row["lag"] = sum(offset.lag for offset in progress.values())
@@ -290,7 +249,7 @@ class Cluster:
 
     def _members(self, group: str) -> int | None:
         found: set[str] = set()
-        for address in self.masters_cached():
+        for address in self._masters.masters_cached():
             try:
                 code = RequestCode.GET_CONSUMER_CONNECTION_LIST
                 fields = {"consumerGroup": group}
@@ -304,8 +263,3 @@ class Cluster:
             tree: Any = _core.parse_json(answer.body or b"{}")
             found.update(one["clientId"] for one in tree.get("connectionSet") or [])
         return len(found)
-
-    def masters_cached(self) -> list[str]:
-        """The masters' addresses, as they were a moment ago."""
-        kept: dict[str, str] = self._kept("masters", self.masters)
-        return list(kept.values())

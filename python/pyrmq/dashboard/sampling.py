@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -74,6 +75,16 @@ class Sampler:
                 return Sample(_now_ms(), time.monotonic(), error="no server answered yet"), []
             return self._samples[-1], list(self._history)
 
+    def silent(self) -> dict[str, str]:
+        """The masters that did not answer lately, by name, and why."""
+        with self._lock:
+            rows = self._samples[-1].brokers if self._samples else []
+        return {
+            row["broker"]: str(row["error"])
+            for row in rows
+            if not row["id"] and "put" not in row and "error" in row
+        }
+
     def _run(self) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
@@ -100,7 +111,7 @@ class Sampler:
             for number, address in broker.addresses.items()
         ]
         with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(members)))) as threads:
-            rows = list(threads.map(lambda member: self._row(*member), members))
+            rows = list(threads.map(lambda member: self._row_or_error(*member), members))
         with self._lock:
             before = next((one for one in reversed(self._samples) if one.brokers), None)
             if before is not None:
@@ -108,6 +119,15 @@ class Sampler:
                 sums = [sum(row.get(kind) or 0.0 for row in rows) for kind in ("in", "out")]
                 self._history.append((now_ms, sums[0], sums[1]))
             self._samples.append(Sample(now_ms, clock, rows))
+
+    def _row_or_error(self, cluster: str, name: str, number: int, address: str) -> dict[str, Any]:
+        try:
+            return finite(self._row(cluster, name, number, address))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # An answer that cannot be read must not take the other brokers' rows away.
+            log.get("pyrmq.dashboard").exception("cannot read the figures of %s", name)
+            row = {"cluster": cluster, "broker": name, "id": number, "address": address}
+            return row | {"ready": False, "error": "its figures cannot be read"}
 
     def _row(self, cluster: str, name: str, number: int, address: str) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -153,21 +173,36 @@ def add_rates(before: Sample, rows: list[dict[str, Any]], clock: float) -> None:
         old = known.get(row["address"], {})
         for rate, counter in (("in", "put"), ("out", "got")):
             # A restarted broker counts from zero again.
-            if passed > 0 and counter in row and counter in old and row[counter] >= old[counter]:
-                row[rate] = round((row[counter] - old[counter]) / passed, 1)
+            now, then = row.get(counter), old.get(counter)
+            if passed > 0 and now is not None and then is not None and now >= then:
+                row[rate] = round((now - then) / passed, 1)
+
+
+def finite(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without figures that JSON does not have.
+
+    Example:
+        >>> finite({"put": float("nan"), "got": 1.0, "memory": float("inf")})
+        {'put': None, 'got': 1.0, 'memory': None}
+    """
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
 
 
 def number_of(table: Mapping[str, Any], key: str) -> float | None:
-    """A figure of a broker's table, which holds texts; None where it is not there.
+    """A figure of a broker's table, which holds texts; None where there is no finite one.
 
     Example:
-        >>> number_of({"a": "0.5"}, "a"), number_of({}, "a")
+        >>> number_of({"a": "0.5", "b": "NaN"}, "a"), number_of({"b": "NaN"}, "b")
         (0.5, None)
     """
     try:
-        return float(table[key])
-    except (KeyError, TypeError, ValueError):
+        number = float(table[key])
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
+    return number if math.isfinite(number) else None
 
 
 def _own(status: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

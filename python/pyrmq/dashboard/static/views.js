@@ -25,6 +25,9 @@ export function search(app, label) {
   return input;
 }
 
+const problems = (tree) => Object.entries(tree.errors ?? {}).map(([broker, error]) =>
+  h("p", { class: "problem inline" }, h("b", {}, `${broker}: `), error));
+
 export const overview = {
   title: "Overview",
   async load(app, signal) {
@@ -91,7 +94,7 @@ export const topics = {
       { title: "Permission", cell: (row) => row.perm.map((bits) => PERMISSIONS[bits & 6]).join(" / ") },
     ], tree.rows, { empty: app.query.search ? "No topic has this in its name." : "There is no topic yet.",
       caption: "Topics" }),
-    pages(tree.total, page, tree.page_rows, (to) => app.change({ page: to ? String(to) : "" })));
+    problems(tree), pages(tree.total, page, tree.page_rows, (to) => app.change({ page: to ? String(to) : "" })));
   },
 };
 
@@ -170,7 +173,7 @@ export const groups = {
     ], tree.rows, { empty: app.query.search ? "No group has this in its name." : "There is no consumer group yet.",
       caption: "Consumer groups" }),
     tree.ranked ? null : h("p", { class: "quiet" }, "There are too many groups to rank them by lag: they are in the order of their names."),
-    pages(tree.total, page, tree.page_rows, (to) => app.change({ page: to ? String(to) : "" })));
+    problems(tree), pages(tree.total, page, tree.page_rows, (to) => app.change({ page: to ? String(to) : "" })));
   },
 };
 
