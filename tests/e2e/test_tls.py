@@ -326,6 +326,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "trustCertPath",
     ),
     ({"tls_server_mode": "disabled", "use_tls": "true", "tls_client_cert_path": "x"}, "belong"),
+    (
+        {
+            "tls_server_mode": "permissive",
+            "tls_server_cert_path": "server.pem",
+            "tls_server_key_path": "server-key.pem",
+            "tls_server_need_client_auth": "require",
+            "tls_server_auth_client": True,
+            "tls_server_trust_cert_path": "ca.pem",
+        },
+        "client without TLS",
+    ),
 ]
 
 
@@ -357,9 +368,10 @@ def test_the_file_of_tls_options_has_the_passwords(tmp_path: Path, files: Path) 
     # The key is not encrypted: the password is not used.
     with NameServer(load(NameServerOptions, conf)) as server:
         assert "hush-hush" not in repr(server.options) + str(server.properties())
-    file.write_text("tls.server.mod=enforcing\n")
-    with pytest.raises(ConfigError, match=r"tls\.server\.mod"):
+    file.write_text("# ours\ntls.server.mode=\\\n  enforcing\nhush-hush\n")
+    with pytest.raises(ConfigError, match="an unknown key in line 4") as raised:
         NameServer(load(NameServerOptions, conf)).start()
+    assert "hush-hush" not in str(raised.value)
     conf.write_text("tls.server.keyPassword=hush-hush\n")
     with pytest.raises(ConfigError, match=r"tls\.config\.file") as raised:
         load(BrokerOptions, conf)
@@ -437,8 +449,20 @@ def test_a_secure_directory_is_private_and_never_overwritten(files: Path) -> Non
         secure_values(files.parent)
     with pytest.raises(ConfigError, match="certificate"):
         _core.make_certificates(["ümlaut"], 1)
-    with pytest.raises(ConfigError, match="certificate can name"):
-        make_secure(files.parent / "never", ["*.example"])
+    no_hosts = ("*.example", "broker:10911", "https:", "10.0.0.300", "[::1]", "a,b", "999999")
+    for host in (
+        *no_hosts,
+        "evil.example\x00x",
+        "a\nb",
+        "a..b",
+        "-a",
+        "fe80::1%eth0",
+        "a" * 64,
+        "",
+    ):
+        with pytest.raises(ConfigError, match="certificate can name"):
+            make_secure(files.parent / "never", [host])
+    make_secure(files.parent / "named", ["broker_1", "b-1.example", "10.0.0.3", "fe80::1"])
     with pytest.raises(ConfigError, match="1 to 36500"):
         make_secure(files.parent / "never", days=9_999_999)
     (files.parent / "open").mkdir(mode=0o755)
@@ -469,12 +493,13 @@ def test_nothing_undoes_secure_silently(
     assert re.search(f"--secure.*{key}.*contradict", capsys.readouterr().err)
 
 
-def test_a_key_that_everybody_may_read_is_warned_about(
-    files: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_a_key_that_others_may_read_is_warned_about(
+    files: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
     key = tmp_path / "key.pem"
     key.write_bytes((files / "server-key.pem").read_bytes())
-    key.chmod(0o644)
+    key.chmod(mode)
     options = NameServerOptions(
         listen_port=0,
         tls_server_mode="enforcing",
@@ -483,6 +508,10 @@ def test_a_key_that_everybody_may_read_is_warned_about(
     )
     with caplog.at_level(logging.WARNING, "pyrmq"):
         NameServer(options).start().stop(0)
+    assert f"chmod 600 {key}" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "pyrmq"):
+        Client(tls=Tls(files / "ca.pem", cert=files / "server.pem", key=key)).close()
     assert f"chmod 600 {key}" in caplog.text
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 
+from pyrmq._client import log
 from pyrmq.errors import ConfigError
 
-__all__ = ["HIDDEN", "check_private", "is_secret"]
+__all__ = ["HIDDEN", "check_private", "is_secret", "warn_of_readers"]
 
 HIDDEN = "(hidden)"
 _WORDS = ("secret", "password", "passwd", "token", "credential", "accesskey", "signature")
@@ -41,4 +43,27 @@ def check_private(what: str, path: object, mode: int) -> None:
         raise ConfigError(
             f"others than its owner may read {what} `{path}` (mode {stat.S_IMODE(mode):04o}): run "
             f"`chmod 600 {path}`"
+        )
+
+
+def warn_of_readers(key: str | None) -> None:
+    """Warn if others than its owner may read the file of a private key.
+
+    Args:
+        key: The file, if there is one.
+
+    Example:
+        >>> warn_of_readers(None)
+    """
+    try:
+        mode = 0 if key is None else stat.S_IMODE(os.stat(key).st_mode)  # noqa: PTH116 - as cheap as can be
+    except OSError:
+        # The error that names the file follows.
+        return
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        log.get("pyrmq.tls").warning(
+            "others than its owner may read the private key `%s` (mode %04o): run `chmod 600 %s`",
+            key,
+            mode,
+            key,
         )

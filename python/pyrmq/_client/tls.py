@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.secrets import warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class Tls:
                 "TLS without verify: certificates are not checked, so anybody may be at the other "
                 "end of a connection"
             )
+        warn_of_readers(values["key"])
         return _core.ClientTls(certificate=values.pop("cert"), **values)
 
 

@@ -125,6 +125,23 @@ def amended(text: str, pairs: Mapping[str, str]) -> str:
     return (kept + "\n" if kept else "") + write({key: pairs[key] for key in pairs if key in left})
 
 
+def key_lines(text: str) -> Iterator[tuple[int, str]]:
+    r"""Give each key with the number of the line on which it begins.
+
+    Raises:
+        ConfigError: a `\u` escape is not followed by four hexadecimal digits.
+
+    Example:
+        >>> list(key_lines("# mine\na = 1\\\n  2\nb"))
+        [(2, 'a'), (4, 'b')]
+    """
+    at = 1
+    for lines in _spans(text):
+        for key in parse("\n".join(lines)):
+            yield at, key
+        at += len(lines)
+
+
 def _spans(text: str) -> Iterator[list[str]]:
     """The lines of a text, joined where a backslash continues them."""
     span: list[str] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 DAYS = 3650
 MAX_DAYS = 36_500
 _SECRET_BYTES = 24
+_HOST_CHARACTERS = 253
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?", re.ASCII)
 _FILES = ("ca.pem", "server.pem", "server-key.pem", "users.json", "server.toml")
 _MAY_USE = [
     {"resource": "Topic:*", "actions": ["Pub", "Sub", "Get"], "decision": "Allow"},
@@ -61,9 +64,12 @@ def make_secure(
     if not 1 <= days <= MAX_DAYS:
         raise ConfigError(f"certificates cannot be valid for {days} days: give 1 to {MAX_DAYS}")
     named = list(dict.fromkeys((*HOSTS, *hosts)))
-    wrong = [name for name in named if not name or set(name) & set("*%/ ")]
+    wrong = [name for name in named if not _is_host(name)]
     if wrong:
-        raise ConfigError(f"{wrong[0]!r} is no host name or address that a certificate can name")
+        raise ConfigError(
+            f"{wrong[0]!r} is no host name or address that a certificate can name: give each host "
+            "by itself, without scheme, port and brackets, as broker.example, 10.0.0.3 or ::1"
+        )
     authority, authority_key, certificate, key = _core.make_certificates(named, days)
     passwords = {name: secrets.token_urlsafe(_SECRET_BYTES) for name in ("admin", "app", "server")}
     files = {
@@ -138,6 +144,29 @@ def check_secure(options: Any) -> None:  # noqa: ANN401 - of either server
             "out of command line, environment and property file, or start without `--secure` and "
             "set each option of TLS and of users yourself"
         )
+
+
+def _is_host(name: str) -> bool:
+    """Whether a name is an IP address, or one of DNS.
+
+    Example:
+        >>> [_is_host(name) for name in ("broker-1.example", "::1", "10.0.0.300", "a:1", "a,b")]
+        [True, True, False, False, False]
+    """
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        labels = name.split(".")
+        # The last label of a name is no number: that is an address with a mistake.
+        return (
+            len(name) <= _HOST_CHARACTERS
+            and all(_LABEL.fullmatch(label) for label in labels)
+            and not labels[-1].isdigit()
+        )
+    # A zone means something on one machine alone.
+    return "%" not in name
 
 
 def _users(passwords: dict[str, str]) -> dict[str, object]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.secrets import check_private
+from pyrmq._client.secrets import check_private, warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyrmq.config.tls import TlsOptions
 
 PASSWORDS = ("tls.server.keyPassword", "tls.client.keyPassword")
@@ -72,13 +72,18 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
             f"{str(options.tls_server_auth_client).lower()}: a certificate that is not asked for, "
             "or not checked, protects nothing; set both or none"
         )
+    if needs == "require" and options.tls_server_mode == "permissive":
+        raise ConfigError(
+            "`tls.server.need.client.auth` is `require` and `tls.server.mode` is `permissive`: a "
+            "client without TLS, and so without a certificate, would be served; set `enforcing`"
+        )
     trust = options.tls_server_trust_cert_path if needs != "none" else None
     if needs != "none" and trust is None:
         raise ConfigError(
             "`tls.server.authClient` is set without `tls.server.trustCertPath`: name the file of "
             "the authorities that sign clients' certificates"
         )
-    _warn_of_readers(key)
+    warn_of_readers(_expanded(key))
     return _core.ServerTls(
         serves_plain=options.tls_server_mode == "permissive",
         certificate=_expanded(certificate),
@@ -93,7 +98,6 @@ def _client(options: TlsOptions, passwords: dict[str, str]) -> _core.ClientTls:
     from pyrmq._client.tls import Tls, native_tls
 
     verify = options.tls_client_auth_server
-    _warn_of_readers(options.tls_client_key_path)
     made = native_tls(
         Tls(
             trust=options.tls_client_trust_cert_path if verify else None,
@@ -112,17 +116,19 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
     if options.tls_config_file is None:
         return options, {}
     from pyrmq.config.tls import TLS_KEYS
-    from pyrmq.server.properties import read
+    from pyrmq.server.properties import parse, read_text
 
     path = _expanded(options.tls_config_file) or ""
-    pairs = read(path)
+    text = read_text(path)
+    pairs = parse(text)
     passwords = {key: pairs.pop(key) for key in PASSWORDS if key in pairs}
     if passwords:
         check_private("the passwords in", path, os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
-    unknown = sorted(pairs.keys() - set(TLS_KEYS) - {"tls.enable"})
+    unknown = pairs.keys() - set(TLS_KEYS) - {"tls.enable"}
     if unknown:
+        # The key itself may be a password that somebody put on a line of its own.
         raise ConfigError(
-            f"`{path}` has the unknown keys {', '.join(unknown)}: it may have "
+            f"`{path}` has an unknown key in {_lines_of(text, unknown)}: it may have "
             f"{', '.join((*TLS_KEYS, *PASSWORDS))}"
         )
     if "tls.enable" in pairs:
@@ -133,21 +139,12 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
     }
 
 
-def _warn_of_readers(key: str | None) -> None:
-    path = _expanded(key)
-    try:
-        mode = 0 if path is None else stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
-    except OSError:
-        # The error that names the file follows.
-        return
-    if mode & stat.S_IROTH:
-        log.get("pyrmq.tls").warning(
-            "everybody on this machine may read the private key `%s` (mode %04o): run "
-            "`chmod 600 %s`",
-            path,
-            mode,
-            path,
-        )
+def _lines_of(text: str, keys: Collection[str]) -> str:
+    """Where keys stand in property text, as an error says it."""
+    from pyrmq.server.properties import key_lines
+
+    numbers = sorted({at for at, key in key_lines(text) if key in keys})
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _expanded(path: str | None) -> str | None:
