@@ -3,10 +3,11 @@
 
 use super::accounts::{Account, Accounts};
 use super::needs::{Need, Stop, each_need, is_trace};
+use crate::refusals::{Lines, short};
 use crate::signature::{ACCESS_KEY, is_signed};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, RequestCheck};
+use pyrmq_remoting::{Command, clock};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,6 +21,7 @@ pub struct PlainGuard {
     // Guards which accounts are in force; held only to clone the pointer.
     accounts: RwLock<Arc<Accounts>>,
     refused: AtomicU64,
+    lines: Lines,
 }
 
 impl PlainGuard {
@@ -28,6 +30,7 @@ impl PlainGuard {
         Self {
             accounts: RwLock::new(Arc::new(accounts)),
             refused: AtomicU64::new(0),
+            lines: Lines::default(),
         }
     }
 
@@ -59,7 +62,7 @@ impl PlainGuard {
             return Some("No accessKey is configured".to_owned());
         };
         let Some(account) = accounts.account(name) else {
-            return Some(format!("No acl config for {name}"));
+            return Some(format!("No acl config for {}", short(name)));
         };
         if account.is_white(source) {
             return None;
@@ -67,14 +70,19 @@ impl PlainGuard {
         if !is_signed(request, [&account.key]) {
             return Some(format!("Check signature failed for accessKey={name}"));
         }
-        if account.may_everything() || is_trace(request) {
-            return None;
-        }
-        match each_need(request, &mut |need| check(account, name, request.code, need)) {
-            Ok(()) => None,
-            Err(Stop::Unmet(why)) => Some(why),
-            Err(Stop::Body(error)) => Some(error.to_string()),
-        }
+        lacking(account, name, request)
+    }
+}
+
+/// Which permission an account lacks for a request; `None`: none.
+fn lacking(account: &Account, name: &str, request: &Command) -> Option<String> {
+    if account.may_everything() || is_trace(request) {
+        return None;
+    }
+    match each_need(request, &mut |need| check(account, name, request.code, need)) {
+        Ok(()) => None,
+        Err(Stop::Unmet(why)) => Some(why),
+        Err(Stop::Body(error)) => Some(error.to_string()),
     }
 }
 
@@ -90,8 +98,10 @@ fn check(account: &Account, name: &str, code: i32, need: Need<'_>) -> Result<(),
     }
     Err(match need {
         Need::Admin => format!("Need admin permission for request code={code}, but accessKey={name} is not"),
-        Need::Publish(topic) | Need::Subscribe(topic) => format!("No default permission for topic:{topic}"),
-        Need::Group(group) => format!("No default permission for group:{group}"),
+        Need::Publish(topic) | Need::Subscribe(topic) => {
+            format!("No default permission for topic:{}", short(topic))
+        }
+        Need::Group(group) => format!("No default permission for group:{}", short(group)),
     })
 }
 
@@ -99,7 +109,22 @@ impl RequestCheck for PlainGuard {
     fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
         let why = self.refusal(request, peer.remote().ip())?;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer = %peer.remote(), code = request.code, why, "refused a request");
+        if let Some(left_out) = self.lines.take(peer.remote().ip(), clock::now_ms()) {
+            let (peer, code) = (peer.remote(), request.code);
+            tracing::warn!(%peer, code, why, not_logged = left_out, "refused a request");
+        }
         Some(Command::error(response::SYSTEM_ERROR, [EXCEPTION, &why].concat()))
+    }
+
+    fn user<'r>(&self, request: &'r Command) -> &'r str {
+        request.fields.get(ACCESS_KEY).unwrap_or_default()
+    }
+
+    fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool {
+        let accounts = self.accounts();
+        let account = accounts.account(user);
+        accounts.is_white(source)
+            || account
+                .is_some_and(|account| account.is_white(source) || lacking(account, user, request).is_none())
     }
 }
