@@ -38,7 +38,7 @@ PACKAGES: dict[str, list[str]] = {
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
     "auth": [
-        *("error", "secret", "cidr", "resource", "signature", "policy", "requests", "rules"),
+        *("error", "secret", "resource", "signature", "policy", "requests", "rules"),
         *("refusals", "guard", "admin", "plain"),
     ],
     "bindings": [

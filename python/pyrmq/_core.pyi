@@ -906,6 +906,7 @@ class ServerSecurity:
         credentials: Credentials | None = None,
         server_tls: ServerTls | None = None,
         client_tls: ClientTls | None = None,
+        proxy_sources: list[str] = ...,
     ) -> Self: ...
 
 # tls.rs

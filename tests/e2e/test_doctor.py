@@ -17,7 +17,7 @@ from tests.e2e.wire import Connection, await_true, register
 from pyrmq import Admin, Broker, NameServer, Producer, PushConsumer, RmqError
 from pyrmq.cli import main
 from pyrmq.doctor import CHECKS, examine, probes
-from pyrmq.doctor.facts import Asked, BrokerFacts, Facts, collect
+from pyrmq.doctor.facts import Asked, BrokerFacts, Facts, NameServerFacts, collect
 from pyrmq.doctor.network import Dialed, is_container_bridge, split
 from pyrmq.testing import cluster
 
@@ -305,6 +305,8 @@ BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Dialed("answered"))
         (probes.open_broker, BROKER(config={"bindAddress": "0.0.0.0"}), True),
         (probes.open_broker, BROKER(config={"bindAddress": "127.0.0.1"}), False),
         (probes.open_broker, BROKER(config={"authenticationEnabled": "true"}), False),
+        (probes.open_broker, BROKER(config={"tls.server.mode": "enforcing"}), True),
+        (probes.open_broker, BROKER(config={"tls.server.need.client.auth": "require"}), False),
         (probes.broker_disk, BROKER(runtime={"commitLogDiskRatio": "0.95"}), True),
         (probes.broker_disk, BROKER(runtime={"commitLogDiskRatio": "0.7"}), False),
         (probes.broker_permission, BROKER(config={"brokerPermission": "0"}), True),
@@ -315,6 +317,23 @@ def test_what_no_cluster_here_can_show(
 ) -> None:
     facts = Facts(Asked(["x:1"], None, None, 1.0), [], [broker])
     assert bool(list(probe(facts))) is ill
+
+
+@pytest.mark.parametrize(
+    ("address", "config", "ill"),
+    [
+        ("10.1.2.3:9876", {"authenticationEnabled": "false", "bindAddress": "0.0.0.0"}, True),
+        ("10.1.2.3:9876", {"authenticationEnabled": "true", "bindAddress": "0.0.0.0"}, False),
+        ("127.0.0.1:9876", {"authenticationEnabled": "false", "bindAddress": "0.0.0.0"}, False),
+        ("10.1.2.3:9876", {"authenticationEnabled": "false", "bindAddress": "127.0.0.1"}, False),
+        # Apache's.
+        ("10.1.2.3:9876", {"bindAddress": "0.0.0.0"}, False),
+    ],
+)
+def test_an_open_name_server_is_found(address: str, config: dict[str, str], *, ill: bool) -> None:
+    server = NameServerFacts(address, Dialed("answered"), config=config)
+    facts = Facts(Asked([address], None, None, 1.0), [server], [])
+    assert bool(list(probes.open_name_server(facts))) is ill
 
 
 def test_every_text_can_be_filled_in_and_names_a_fix() -> None:

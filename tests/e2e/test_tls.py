@@ -548,11 +548,24 @@ def test_three_commands_make_and_use_a_secure_cluster(tmp_path: Path) -> None:
         server.terminate()
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 def test_an_open_server_on_an_address_of_the_network_warns(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, *, encrypted: bool
 ) -> None:
+    mode = "enforcing" if encrypted else "disabled"
+    options: dict[str, Any] = {
+        "listen_port": 0,
+        "tls_server_mode": mode,
+        "tls_test_mode_enable": encrypted,
+    }
     with caplog.at_level(logging.WARNING, "pyrmq"):
-        NameServer(listen_port=0, bind_address="127.0.0.1").start().stop(0)
-        assert "without users" not in caplog.text
-        NameServer(listen_port=0, bind_address="0.0.0.0").start().stop(0)
-    assert "everybody there may do everything" in caplog.text
+        NameServer(bind_address="127.0.0.1", **options).start().stop(0)
+        store: dict[str, Any] = {
+            "store_path_root_dir": tmp_path,
+            "mapped_file_size_commit_log": 64 << 20,
+        }
+        Broker(bind_address="127.0.0.1", **store, **options).start().stop(0)
+        assert "checks no users" not in caplog.text
+        NameServer(bind_address="0.0.0.0", **options).start().stop(0)
+        Broker(**store, **options).start().stop(0)
+    assert caplog.text.count("everybody there may do everything. Set authenticationEnabled") == 2

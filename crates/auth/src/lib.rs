@@ -6,7 +6,6 @@
 //! instead. Clients sign them with [`Credentials`].
 
 mod admin;
-mod cidr;
 mod error;
 mod guard;
 pub mod plain;

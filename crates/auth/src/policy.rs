@@ -1,9 +1,9 @@
 //! Policies of one subject, and what they decide (Apache `Acl`, `Policy`, `PolicyEntry`, `AclAuthorizationHandler`).
 
-use crate::cidr::Network;
 use crate::error::AuthError;
 use crate::resource::{Action, Pattern, Resource, ResourceType};
 use pyrmq_remoting::body::unserved::{AclInfo, PolicyEntryInfo, PolicyInfo};
+use pyrmq_remoting::net::Network;
 use std::cmp::Ordering;
 use std::net::IpAddr;
 

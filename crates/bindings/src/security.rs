@@ -7,7 +7,7 @@ use crate::tls::{ClientTls, ServerTls};
 use pyo3::prelude::*;
 use pyrmq_auth::plain::{self, Accounts};
 use pyrmq_auth::{Rules, Secret, Switches};
-use pyrmq_remoting::net::Security;
+use pyrmq_remoting::net::{Network, ProxySources, Security};
 use pyrmq_remoting::{Fields, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -210,24 +210,39 @@ impl ServerSecurity {
 
 #[pymethods]
 impl ServerSecurity {
+    /// `proxy_sources`: addresses and networks whose PROXY headers are believed.
     #[new]
-    #[pyo3(signature = (*, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None))]
+    #[pyo3(signature = (*, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None, proxy_sources=Vec::new()))]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn new(
+        py: Python<'_>,
         guard: Option<&Guard>,
         plain: Option<&PlainGuard>,
         credentials: Option<&Credentials>,
         server_tls: Option<&ServerTls>,
         client_tls: Option<&ClientTls>,
-    ) -> Self {
+        proxy_sources: Vec<String>,
+    ) -> PyResult<Self> {
+        let networks = networks(&proxy_sources).map_err(|error| error.into_py(py))?;
         let inner = Security {
             check: guard
                 .map(|guard| guard.inner.clone() as _)
                 .or_else(|| plain.map(|guard| guard.inner.clone() as _)),
             server_tls: server_tls.map(ServerTls::inner),
+            proxy_sources: ProxySources::new(networks).map(Arc::new),
             ..client_security(credentials, client_tls)
         };
-        Self { inner }
+        Ok(Self { inner })
     }
+}
+
+fn networks(texts: &[String]) -> Result<Vec<Network>, Error> {
+    let network = |text: &String| {
+        Network::parse(text).ok_or_else(|| Error::Config {
+            text: format!("{text:?} is no address like 10.0.0.1 and no network like 10.0.0.0/8"),
+        })
+    };
+    texts.iter().map(network).collect()
 }
 
 /// How a client protects its requests.

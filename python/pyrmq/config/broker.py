@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, option
-from pyrmq.config.tls import TlsOptions
+from pyrmq.config.protection import ProtectionOptions
 
 BROKER_PORT = 10911
 
@@ -16,7 +16,7 @@ BROKER_STATUS = 30_002
 """Request code of our own that Apache does not use: the broker's state as JSON."""
 
 
-class BrokerOptions(TlsOptions):
+class BrokerOptions(ProtectionOptions):
     """Options of the broker.
 
     Example:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyrmq.config.option import LONG_MAX, PORT_MAX, option
-from pyrmq.config.tls import TlsOptions
+from pyrmq.config.protection import ProtectionOptions
 
 NAME_SERVER_PORT = 9876
 NAME_SERVER_STATUS = 30_001
 """Request code by which `pyrmq nameserver status` asks; Apache uses none near it."""
 
 
-class NameServerOptions(TlsOptions):
+class NameServerOptions(ProtectionOptions):
     """Options of the name server (Apache `NamesrvConfig` and `NettyServerConfig`).
 
     Example:

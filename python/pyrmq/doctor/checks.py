@@ -196,9 +196,20 @@ CHECKS: Sequence[Check] = (
     Check(
         "open-broker",
         "warning",
-        "{title} takes connections from other machines, and neither checks users nor encrypts",
-        "set `bindAddress` to a private interface, or close the port to strangers in the firewall",
+        "{title} takes connections from other machines and checks no users: everybody there may do "
+        "everything",
+        "set `authenticationEnabled` and `authorizationEnabled` (`pyrmq secure init` makes the "
+        "files), or `bindAddress` to an address that strangers do not reach",
         probes.open_broker,
+    ),
+    Check(
+        "open-name-server",
+        "warning",
+        "name server {address} takes connections from other machines and checks no users: "
+        "everybody there may do everything",
+        "set `authenticationEnabled` and `authorizationEnabled` (`pyrmq secure init` makes the "
+        "files), or `bindAddress` to an address that strangers do not reach",
+        probes.open_name_server,
     ),
     Check(
         "topic-missing",

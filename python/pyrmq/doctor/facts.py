@@ -49,6 +49,7 @@ class NameServerFacts:
         brokers: Address by broker name and id.
         clusters: Broker names by cluster.
         status: What pyrmq's name server says of itself; empty for Apache's.
+        config: Its options by Apache's names (request 319).
         route: Answer about the topic, if one was asked about.
         clock_offset: Its clock minus ours in seconds, where it says its time.
     """
@@ -58,6 +59,7 @@ class NameServerFacts:
     brokers: Mapping[tuple[str, int], str] = field(default_factory=dict)
     clusters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
     route: _core.Command | None = None
     clock_offset: float | None = None
 
@@ -151,6 +153,7 @@ def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
     }
     began = time.time()
     status = _json(_try(client, address, NAME_SERVER_STATUS, asked).body)
+    clock_offset = _offset(status.get("time_ms"), began)
     route = None
     if asked.topic is not None:
         fields = {"topic": asked.topic, "acceptStandardJsonOnly": "true"}
@@ -161,8 +164,9 @@ def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
         brokers,
         {name: list(names) for name, names in (info.get("clusterAddrTable") or {}).items()},
         status,
+        _config(client, address, RequestCode.GET_NAMESRV_CONFIG, asked),
         route,
-        _offset(status.get("time_ms"), began),
+        clock_offset,
     )
 
 
@@ -180,9 +184,7 @@ def _broker(client: Client, asked: Asked, name: str, number: int, address: str) 
     runtime = {
         key: str(text) for key, text in (_json(dialed.answer.body).get("table") or {}).items()
     }
-    lines = (_try(client, address, RequestCode.GET_BROKER_CONFIG, asked).body or b"").decode()
-    pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
-    config = {key.strip(): text.strip() for key, _, text in pairs}
+    config = _config(client, address, RequestCode.GET_BROKER_CONFIG, asked)
     asked_at = time.time()
     status = _json(_try(client, address, BROKER_STATUS, asked).body)
     offset = _offset(status.get("time_ms"), asked_at)
@@ -198,6 +200,13 @@ def _dial(client: Client, address: str, code: int, asked: Asked) -> Dialed:
         return dialed
     signed = _try(client, address, code, asked)
     return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
+
+
+def _config(client: Client, address: str, code: int, asked: Asked) -> dict[str, str]:
+    """Ask a server for its options; none if it does not answer."""
+    lines = (_try(client, address, code, asked).body or b"").decode("utf-8", "replace")
+    pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
+    return {key.strip(): text.strip() for key, _, text in pairs}
 
 
 def _time_of(runtime: Mapping[str, str]) -> int | None:

@@ -36,6 +36,7 @@ __all__ = [
     "name_servers_disagree",
     "no_broker",
     "open_broker",
+    "open_name_server",
     "topic_missing",
     "topic_permission",
     "two_with_one_identity",
@@ -303,18 +304,30 @@ def broker_file_system(facts: Facts) -> Iterator[Values]:
 
 
 def open_broker(facts: Facts) -> Iterator[Values]:
-    """Brokers without users or TLS on addresses that other machines reach."""
+    """Brokers that check no users, on addresses that other machines reach."""
     for broker in facts.brokers:
-        if not broker.config or _is_loopback(broker.address):
-            continue
-        bound = broker.config.get("bindAddress", "")
-        checks = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
-        if any(broker.config.get(key) == "true" for key in checks):
-            continue
-        if broker.config.get("tls.server.need.client.auth") == "require":
-            continue
-        if not _is_loopback(f"{bound}:1"):
+        if _is_open(broker.address, broker.config):
             yield {"title": broker.title}
+
+
+def open_name_server(facts: Facts) -> Iterator[Values]:
+    """Name servers of pyrmq that check no users, on addresses that other machines reach."""
+    for server in facts.name_servers:
+        # Apache's name server has no users.
+        if "authenticationEnabled" in server.config and _is_open(server.address, server.config):
+            yield {"address": server.address}
+
+
+def _is_open(address: str, config: Mapping[str, str]) -> bool:
+    """Say whether everybody on another machine may do everything with a server."""
+    if not config or _is_loopback(address) or _is_loopback(f"{config.get('bindAddress', '')}:1"):
+        return False
+    checks = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
+    if any(config.get(key) == "true" for key in checks):
+        return False
+    needs_certificate = config.get("tls.server.need.client.auth") == "require"
+    # A broker of Apache's does not tell its mode.
+    return not (needs_certificate and config.get("tls.server.mode", "enforcing") == "enforcing")
 
 
 def topic_missing(facts: Facts) -> Iterator[Values]:

@@ -11,9 +11,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq.config.protection import PROTECTION_KEYS
 from pyrmq.config.tls import TLS_KEYS
 from pyrmq.errors import ConfigError
 from pyrmq.server.plain_acl import acl_files
+from pyrmq.server.protection import native_protection, warn_if_open
 from pyrmq.server.tls import server_tls
 from pyrmq.server.watched import Watched, read_private, version, write_private
 
@@ -27,6 +29,7 @@ PYTHON_ONLY = (
     "authConfigPath",
     "innerClientCredentialsPath",
     *TLS_KEYS,
+    *PROTECTION_KEYS,
 )
 """Apache's names of the options that the core of neither server reads."""
 
@@ -93,36 +96,6 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     return native_credentials(Credentials.from_file(_expanded(path)))
 
 
-def warn_if_open(role: str, options: Any, *, has_tls: bool) -> None:  # noqa: ANN401 - of either server
-    """Warn if everybody who reaches a server may do everything, from other machines, too.
-
-    Args:
-        role: What the server is.
-        options: Its options.
-        has_tls: Whether it takes TLS.
-
-    Example:
-        >>> from pyrmq.config import NameServerOptions
-        >>> warn_if_open("name server", NameServerOptions(bind_address="::1"), has_tls=False)
-    """
-    address = options.bind_address or ""
-    has_accounts = getattr(options, "acl_enable", False)
-    if options.authentication_enabled or has_accounts or has_tls or _is_loopback(address):
-        return
-    from pyrmq._client import log
-
-    log.get(f"pyrmq.{role.replace(' ', '')}").warning(
-        "this %s listens on %s, which other machines may reach, without users and without TLS: "
-        "everybody there may do everything; see docs/security.md, or `pyrmq secure init`",
-        role,
-        address or "every address",
-    )
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address in {"::1", "localhost"}
-
-
 def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - of either server
     """Read the file of a server's options; None if requests are not checked.
 
@@ -157,13 +130,14 @@ def protection(
     # A name server has no accounts of 4.x.
     acl = acl_files(options) if hasattr(options, "acl_enable") else None
     users, tls = user_file(options, cluster), server_tls(options)
-    warn_if_open(role, options, has_tls=tls.server is not None)
+    warn_if_open(role, options)
     native = _core.ServerSecurity(
         guard=None if users is None else users.guard,
         plain=None if acl is None else acl.guard,
         credentials=own_credentials(options),
         server_tls=tls.server,
         client_tls=tls.client,
+        **native_protection(options),
     )
     return users, acl, native
 

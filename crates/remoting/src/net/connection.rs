@@ -459,6 +459,7 @@ impl Connection {
         match reason {
             CloseReason::Tls
             | CloseReason::ProxyProtocol
+            | CloseReason::ProxyHeader(_)
             | CloseReason::PlainRefused
             | CloseReason::Handshake(_) => self.tally.refused += 1,
             CloseReason::Wire(_) | CloseReason::HalfFrame => self.tally.malformed += 1,

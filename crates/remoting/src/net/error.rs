@@ -45,9 +45,15 @@ pub enum CloseReason {
     /// The TLS handshake failed.
     #[error("the TLS handshake failed: {0}")]
     Handshake(Arc<str>),
-    /// The peer sent a PROXY protocol header, which this port does not read.
-    #[error("the peer sent a PROXY protocol header; this port does not read it")]
+    /// The peer sent a PROXY protocol header, which nobody at its address may send.
+    #[error(
+        "the peer sent a PROXY protocol header, and its address is not in `proxyProtocolSources`: add it there if it is \
+         your load balancer, or turn the header off in the balancer"
+    )]
     ProxyProtocol,
+    /// The peer may send a PROXY protocol header, and sent one that is wrong or not whole.
+    #[error("the PROXY protocol header is wrong: {0}")]
+    ProxyHeader(&'static str),
     /// The server stops, and the connection was idle.
     #[error("the server stops")]
     Drained,

@@ -1,7 +1,7 @@
 //! What happens to every request besides its row: a server checks it before the row serves it, a client signs it before
 //! it is queued (Apache `RPCHook`, `RequestPipeline`).
 
-use super::Peer;
+use super::{Peer, ProxySources};
 #[cfg(feature = "tls")]
 use super::tls::{ClientTls, ServerTls};
 use crate::command::Command;
@@ -33,6 +33,8 @@ pub struct Security {
     pub check: Option<Arc<dyn RequestCheck>>,
     /// Signs each request that is sent.
     pub signer: Option<Arc<dyn RequestSigner>>,
+    /// Who may tell a server a client's address in a PROXY protocol header; `None`: nobody.
+    pub proxy_sources: Option<Arc<ProxySources>>,
     /// How a server takes TLS; `None`: it closes connections that begin it.
     #[cfg(feature = "tls")]
     pub server_tls: Option<Arc<ServerTls>>,

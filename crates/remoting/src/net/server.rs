@@ -7,30 +7,23 @@ use super::connection::{Connection, Setting};
 use super::descriptors::{descriptor_limit, is_reserved};
 use super::hooks::Security;
 use super::large_frames::LargeFramePermits;
-#[cfg(feature = "tls")]
-use super::link::Park;
 use super::link::{Link, Phase};
 use super::memory_budget::MemoryBudget;
+use super::opening;
 use super::partial_frames::{Halves, UnfinishedFrames};
+use super::refusal_log::RefusalLog;
 use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
-use super::stream::Stream;
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
 use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::fmt;
-#[cfg(feature = "tls")]
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-#[cfg(feature = "tls")]
-use std::pin::pin;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-#[cfg(feature = "tls")]
-use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -49,7 +42,7 @@ pub(super) fn next_peer_id() -> u64 {
 
 /// Receives events of every connection, on the connection's own task: implementations must not block.
 pub trait Events: Send + Sync + 'static {
-    /// A peer has connected; nothing has been read yet.
+    /// A peer has connected; nothing has been read yet but a PROXY header.
     fn opened(&self, peer: &Peer) {
         let _ = peer;
     }
@@ -88,6 +81,7 @@ struct Shared {
     setting: Arc<Setting>,
     events: Arc<dyn Events>,
     opaque: Arc<AtomicI32>,
+    refusals: RefusalLog,
     // Guards the live connections: a stop must reach each of them.
     links: Mutex<HashMap<u64, Arc<Link>>>,
 }
@@ -126,6 +120,7 @@ impl Server {
                 }),
                 events,
                 opaque: Arc::default(),
+                refusals: RefusalLog::default(),
                 links: Mutex::default(),
             }),
             unfinished,
@@ -279,79 +274,69 @@ fn admit(
         None,
     ));
     let id = next_peer_id();
-    let peer = Peer::new(id, remote, local, link.clone());
     shared.links().insert(id, link.clone());
     setting.stats.connections.fetch_add(1, Ordering::Relaxed);
     setting.stats.opened.fetch_add(1, Ordering::Relaxed);
-    let presence = Presence {
-        peer: peer.clone(),
-        link: link.clone(),
+    let mut presence = Presence {
+        id,
+        peer: None,
+        link,
         shared: shared.clone(),
     };
     let security = security.clone();
     tracker.spawn(async move {
-        presence.shared.events.opened(&presence.peer);
-        let reason = match open(stream, &link, &security, setting.options.idle).await {
-            Ok(stream) => Connection::new(stream, link, peer, setting).run().await,
+        let reason = presence.serve(stream, (remote, local), &security).await;
+        let client = presence.peer.as_ref().map_or(remote, Peer::remote);
+        presence.shared.refusals.log(client, &reason);
+        tracing::debug!(peer = %client, %reason, "connection closed");
+        drop(presence);
+    });
+}
+
+/// A connection's entry in the server. On drop, however its task ends, the entry is removed and the end is reported.
+struct Presence {
+    id: u64,
+    /// `None` until it is known whose connection it is.
+    peer: Option<Peer>,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+}
+
+impl Presence {
+    /// Serves the connection until it ends.
+    async fn serve(
+        &mut self,
+        stream: TcpStream,
+        (remote, local): (SocketAddr, SocketAddr),
+        security: &Security,
+    ) -> CloseReason {
+        let setting = self.shared.setting.clone();
+        let idle = setting.options.idle;
+        let link = self.link.clone();
+        let opened = async {
+            let accepted = opening::accept(stream, remote, &link, security, idle).await?;
+            let peer = Peer::new(self.id, accepted.client, local, link.clone());
+            self.peer = Some(peer.clone());
+            self.shared.events.opened(&peer);
+            Ok((opening::open(accepted, &link, security, idle).await?, peer))
+        };
+        match opened.await {
+            Ok((stream, peer)) => Connection::new(stream, link, peer, setting).run().await,
             Err(reason) => {
                 link.end(&SendQueue::default(), &reason, None);
-                presence.shared.add(Snapshot {
+                self.shared.add(Snapshot {
                     refused: 1,
                     ..Snapshot::default()
                 });
                 reason
             }
-        };
-        tracing::debug!(peer = %presence.peer.remote(), %reason, "connection closed");
-        drop(presence);
-    });
-}
-
-/// Performs the TLS handshake if the server has TLS and the peer begins it. A stop ends it.
-#[cfg(feature = "tls")]
-async fn open(
-    stream: TcpStream,
-    link: &Link,
-    security: &Security,
-    idle: Duration,
-) -> Result<Stream, CloseReason> {
-    let Some(tls) = &security.server_tls else {
-        return Ok(Stream::plain(stream));
-    };
-    let remote = stream.peer_addr();
-    let mut opening = pin!(tls.accept(stream, idle));
-    let opened = poll_fn(|cx| {
-        if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
-            return Poll::Ready(opened);
         }
-        match link.park(cx.waker(), Phase::Open, true) {
-            Park::Asleep(_) => Poll::Pending,
-            Park::Awake => Poll::Ready(Err(link.reason().unwrap_or(CloseReason::Drained))),
-        }
-    });
-    let opened = opened.await;
-    if let (Ok(remote), Err(reason)) = (remote, &opened) {
-        tls.log_refusal(remote, reason);
     }
-    opened
-}
-
-#[cfg(not(feature = "tls"))]
-#[expect(clippy::unused_async, reason = "with TLS it waits for the handshake")]
-async fn open(stream: TcpStream, _: &Link, _: &Security, _: Duration) -> Result<Stream, CloseReason> {
-    Ok(Stream::plain(stream))
-}
-
-/// A connection's entry in the server. On drop, however its task ends, the entry is removed and the end is reported.
-struct Presence {
-    peer: Peer,
-    link: Arc<Link>,
-    shared: Arc<Shared>,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.shared.links().remove(&self.peer.id());
+        self.shared.links().remove(&self.id);
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
         self.link.end(&SendQueue::default(), &reason, None);
         self.shared
@@ -359,7 +344,9 @@ impl Drop for Presence {
             .stats
             .connections
             .fetch_sub(1, Ordering::Relaxed);
-        self.shared.events.closed(&self.peer, &reason);
+        if let Some(peer) = &self.peer {
+            self.shared.events.closed(peer, &reason);
+        }
     }
 }
 

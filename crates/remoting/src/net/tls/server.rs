@@ -4,13 +4,12 @@ use super::error::TlsError;
 use super::files::{Identity, Pem, authorities};
 use super::provider;
 use super::reload::Reload;
-use crate::net::CloseReason;
+use crate::net::opening::OPENING_TIMEOUT;
 use crate::net::stream::Stream;
-use crate::sync::lock;
+use crate::net::{CloseReason, proxy_protocol};
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -18,12 +17,6 @@ use tokio_rustls::TlsAcceptor;
 
 /// First byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
-/// Longest time for a handshake, from the accepted connection on. There is no further bound on handshakes: each holds
-/// some 40 KiB of one of the server's connections, whose number is bounded, and a line of waiting handshakes would let
-/// one host that begins many keep all others out.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between log lines about connections that were refused.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether clients must have a certificate. Apache `tls.server.need.client.auth`.
 #[derive(Debug, Clone)]
@@ -45,7 +38,7 @@ pub struct ServerTlsSettings {
     pub identity: Identity,
     /// Certificates of clients.
     pub client_auth: ClientAuth,
-    /// Longest time for a handshake; `None`: 10 s.
+    /// Longest time for a PROXY header and a handshake; `None`: 10 s.
     pub handshake_timeout: Option<Duration>,
 }
 
@@ -55,8 +48,6 @@ pub struct ServerTls {
     serves_plain: bool,
     handshake_timeout: Duration,
     config: Reload<ServerConfig>,
-    // Guards when a refused connection was last logged, and how many were refused since.
-    refusals: Mutex<(Option<Instant>, u64)>,
 }
 
 impl ServerTls {
@@ -69,20 +60,28 @@ impl ServerTls {
         }
         Ok(Self {
             serves_plain: settings.serves_plain,
-            handshake_timeout: settings.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),
-            refusals: Mutex::default(),
+            handshake_timeout: settings.handshake_timeout.unwrap_or(OPENING_TIMEOUT),
             config: Reload::new(files, Box::new(move || config(&settings).map(Arc::new)))?,
         })
     }
 
+    /// How long PROXY header and handshake may take, and whether plain connections are served, too.
+    pub(crate) fn limits(&self) -> (Duration, bool) {
+        (self.handshake_timeout, self.serves_plain)
+    }
+
     /// Looks at the first byte of a new connection, and performs the handshake if it begins one. A plain connection may
-    /// stay silent for `idle`.
-    pub(crate) async fn accept(&self, stream: TcpStream, idle: Duration) -> Result<Stream, CloseReason> {
-        let begun = Instant::now();
+    /// stay silent for `idle`. Of the handshake's time its PROXY header has `spent` some since the connection `begun`.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+        (begun, spent): (Instant, Duration),
+        idle: Duration,
+    ) -> Result<Stream, CloseReason> {
         let limit = if self.serves_plain {
             idle
         } else {
-            self.handshake_timeout
+            self.handshake_timeout.saturating_sub(begun.elapsed())
         };
         let mut first = [0; 1];
         match timeout(limit, stream.peek(&mut first)).await {
@@ -91,13 +90,10 @@ impl ServerTls {
             Ok(Ok(0)) => return Err(CloseReason::ByPeer),
             Ok(Ok(_)) if first == [HANDSHAKE] => {}
             Ok(Ok(_)) if self.serves_plain => return Ok(Stream::plain(stream)),
+            Ok(Ok(_)) if proxy_protocol::begins_header(first[0]) => return Err(CloseReason::ProxyProtocol),
             Ok(Ok(_)) => return Err(CloseReason::PlainRefused),
         }
-        let waited = if self.serves_plain {
-            Duration::ZERO
-        } else {
-            begun.elapsed()
-        };
+        let waited = if self.serves_plain { spent } else { begun.elapsed() };
         let handshake = TlsAcceptor::from(self.config.current()).accept(stream);
         match timeout(self.handshake_timeout.saturating_sub(waited), handshake).await {
             Ok(Ok(stream)) => Ok(Stream::tls(stream.into())),
@@ -106,22 +102,6 @@ impl ServerTls {
                 "the peer did not finish it in time".into(),
             )),
         }
-    }
-
-    /// Logs a refused connection, unless that was done shortly before.
-    pub(crate) fn log_refusal(&self, peer: SocketAddr, reason: &CloseReason) {
-        if !matches!(reason, CloseReason::PlainRefused | CloseReason::Handshake(_)) {
-            return;
-        }
-        let mut refusals = lock(&self.refusals);
-        if refusals.0.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
-            refusals.1 += 1;
-            return;
-        }
-        let more = std::mem::take(&mut refusals.1);
-        refusals.0 = Some(Instant::now());
-        drop(refusals);
-        tracing::warn!(%peer, %reason, not_logged = more, "refused a connection");
     }
 }
 

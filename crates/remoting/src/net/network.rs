@@ -1,17 +1,17 @@
-//! Source addresses of a policy: an address, or a network as `address/bits` (Apache `IPAddressUtils`).
+//! An address, or a network as `address/bits` (Apache `IPAddressUtils`): sources that policies and options name.
 
 use std::net::IpAddr;
 
 /// One address or network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Network {
+pub struct Network {
     address: IpAddr,
     bits: u8,
 }
 
 impl Network {
     /// Reads `10.0.0.1`, `10.0.0.0/8` or the IPv6 forms.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -26,7 +26,7 @@ impl Network {
     }
 
     /// Whether an address lies in it. An IPv4 address that came over an IPv6 socket counts as what it is.
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address.to_canonical(), address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let bits = u32::from(self.bits.min(32));

@@ -1,0 +1,79 @@
+"""Whom a server serves: what the options about it mean to the core, and when a start warns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyrmq.config.protection import ProtectionOptions
+
+__all__ = ["native_protection", "warn_if_open"]
+
+
+def native_protection(options: ProtectionOptions) -> dict[str, Any]:
+    """Return keywords of `_core.ServerSecurity`.
+
+    Raises:
+        ConfigError: An option is wrong, or two contradict each other.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> native_protection(NameServerOptions(proxy_protocol_sources="10.0.0.7; 10.1.0.0/16"))
+        {'proxy_sources': ['10.0.0.7', '10.1.0.0/16']}
+    """
+    return {"proxy_sources": _networks("proxyProtocolSources", options.proxy_protocol_sources)}
+
+
+def _networks(key: str, text: str) -> list[str]:
+    """Split a list of networks, and check each: an error names the option."""
+    networks = [part.strip() for part in text.split(";") if part.strip()]
+    if not networks:
+        return []
+    from ipaddress import ip_interface
+
+    for network in networks:
+        try:
+            ip_interface(network)
+        except ValueError as error:
+            raise ConfigError(
+                f"`{key}` names {network!r}: it must be an address like `10.0.0.7` or a network "
+                "like `10.1.0.0/16`; `;` separates them"
+            ) from error
+    return networks
+
+
+def warn_if_open(role: str, options: Any) -> None:  # noqa: ANN401 - of either server
+    """Warn if everybody who reaches a server from another machine may do everything.
+
+    TLS alone does not close a server: it says who the server is, unless clients need a certificate.
+
+    Args:
+        role: What the server is.
+        options: Its options.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> warn_if_open("name server", NameServerOptions(bind_address="::1"))
+    """
+    address = options.bind_address or ""
+    needs_certificate = (
+        options.tls_server_mode == "enforcing" and options.tls_server_need_client_auth == "require"
+    )
+    has_users = options.authentication_enabled or getattr(options, "acl_enable", False)
+    if has_users or needs_certificate or _is_loopback(address):
+        return
+    from pyrmq._client import log
+
+    log.get(f"pyrmq.{role.replace(' ', '')}").warning(
+        "this %s listens on %s, which other machines may reach, and checks no users: everybody "
+        "there may do everything. Set authenticationEnabled and authorizationEnabled (`pyrmq "
+        "secure init` makes the files, docs/security.md), or bindAddress=127.0.0.1",
+        role,
+        address or "every address",
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address in {"::1", "localhost"}
