@@ -38,8 +38,8 @@ PACKAGES: dict[str, list[str]] = {
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
     "auth": [
-        *("error", "secret", "resource", "signature", "policy", "requests", "rules"),
-        *("refusals", "guard", "admin", "plain"),
+        *("error", "secret", "shortened", "resource", "signature", "policy", "requests"),
+        *("audience", "audit", "rules", "guard", "admin", "plain"),
     ],
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),

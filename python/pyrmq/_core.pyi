@@ -901,6 +901,7 @@ class ServerSecurity:
     def __new__(
         cls,
         *,
+        cluster: str,
         guard: Guard | None = None,
         plain: PlainGuard | None = None,
         credentials: Credentials | None = None,

@@ -2,13 +2,13 @@
 //! `AuthorizationPipeline`).
 
 use crate::policy::Decision;
-use crate::refusals::{Lines, short};
 use crate::requests::required_rights;
 use crate::rules::{Rules, User, UserStatus, UserType};
+use crate::shortened::short;
 use crate::signature::{ACCESS_KEY, is_signed};
+use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::net::{Peer, RequestCheck};
-use pyrmq_remoting::{Command, clock};
+use pyrmq_remoting::net::{Peer, Refused, RequestCheck};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -28,7 +28,6 @@ pub struct Guard {
     // Guards which rules are in force; held only to clone the pointer.
     rules: RwLock<Arc<Rules>>,
     refused: AtomicU64,
-    lines: Lines,
 }
 
 impl Guard {
@@ -39,7 +38,6 @@ impl Guard {
             cluster: cluster.into(),
             rules: RwLock::new(Arc::new(rules)),
             refused: AtomicU64::new(0),
-            lines: Lines::default(),
         }
     }
 
@@ -69,6 +67,7 @@ impl Guard {
                     remark: "authentication failed: check the access key, the secret key and that the user is enabled"
                         .to_owned(),
                     why,
+                    is_failed_login: true,
                 });
             }
         };
@@ -76,6 +75,7 @@ impl Guard {
         Some(Refusal {
             why: remark.clone(),
             remark,
+            is_failed_login: false,
         })
     }
 
@@ -118,6 +118,8 @@ pub struct Refusal {
     pub remark: String,
     /// What the log says.
     pub why: String,
+    /// The sender is not the user that it claims to be, or no user at all.
+    pub is_failed_login: bool,
 }
 
 fn authenticate<'r>(rules: &'r Rules, request: &'r Command) -> Result<(&'r str, &'r User), String> {
@@ -137,14 +139,14 @@ fn authenticate<'r>(rules: &'r Rules, request: &'r Command) -> Result<(&'r str, 
 }
 
 impl RequestCheck for Guard {
-    fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
+    fn check(&self, request: &Command, peer: &Peer) -> Option<Refused> {
         let refusal = self.refusal(request, peer.remote().ip())?;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.lines.take(peer.remote().ip(), clock::now_ms()) {
-            let (peer, code, why) = (peer.remote(), request.code, refusal.why);
-            tracing::warn!(%peer, code, why, not_logged = left_out, "refused a request");
-        }
-        Some(Command::error(response::NO_PERMISSION, refusal.remark))
+        Some(Refused {
+            answer: Command::error(response::NO_PERMISSION, refusal.remark),
+            why: refusal.why,
+            is_failed_login: refusal.is_failed_login,
+        })
     }
 
     fn user<'r>(&self, request: &'r Command) -> &'r str {

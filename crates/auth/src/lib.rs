@@ -1,23 +1,27 @@
 //! Signatures, users, policies, and the decision whether a request may be served (Apache's module `auth`, ACL 2.0, and
 //! its module `acl`, ACL 1.0).
 //!
-//! Nothing here reads files or sockets: texts and requests in, decisions out. Only the log of refusals asks the time.
+//! Nothing here reads files, sockets or clocks: texts and requests in, decisions out.
 //! Name server and broker check requests through [`Guard`]; a broker may check them through [`plain::PlainGuard`]
 //! instead. Clients sign them with [`Credentials`].
 
 mod admin;
+mod audience;
+mod audit;
 mod error;
 mod guard;
 pub mod plain;
 mod policy;
-mod refusals;
 mod requests;
 mod resource;
 mod rules;
 mod secret;
+mod shortened;
 mod signature;
 
 pub use admin::{asked, changed};
+pub use audience::{Audience, administrative, audience};
+pub use audit::Audit;
 pub use error::AuthError;
 pub use guard::{Guard, Refusal, Switches};
 pub use policy::{Acl, Decision, Entry, PolicyType};

@@ -375,6 +375,14 @@ fn row(code: i32) -> Option<&'static Row> {
         .map(|(_, row)| row)
 }
 
+/// The actions that a code's row names; `None` for a code without a row.
+pub(crate) fn actions_of(code: i32) -> Option<&'static [Action]> {
+    row(code).map(|row| match row {
+        Row::On(actions, _) | Row::IfNamed(actions, _) => *actions,
+        Row::Heartbeat | Row::Locks => &[Sub],
+    })
+}
+
 /// Whether a request code has a row.
 pub fn knows(code: i32) -> bool {
     row(code).is_some()

@@ -6,8 +6,8 @@ use crate::errors::Error;
 use crate::tls::{ClientTls, ServerTls};
 use pyo3::prelude::*;
 use pyrmq_auth::plain::{self, Accounts};
-use pyrmq_auth::{Rules, Secret, Switches};
-use pyrmq_remoting::net::{Network, ProxySources, Security};
+use pyrmq_auth::{Audit, Rules, Secret, Switches};
+use pyrmq_remoting::net::{AuditLog, Network, ProxySources, Security};
 use pyrmq_remoting::{Fields, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -210,12 +210,14 @@ impl ServerSecurity {
 
 #[pymethods]
 impl ServerSecurity {
-    /// `proxy_sources`: addresses and networks whose PROXY headers are believed.
+    /// `cluster`: the server's, for the audit log. `proxy_sources`: addresses and networks whose PROXY headers are
+    /// believed.
     #[new]
-    #[pyo3(signature = (*, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None, proxy_sources=Vec::new()))]
+    #[pyo3(signature = (*, cluster, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None, proxy_sources=Vec::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn new(
         py: Python<'_>,
+        cluster: String,
         guard: Option<&Guard>,
         plain: Option<&PlainGuard>,
         credentials: Option<&Credentials>,
@@ -229,6 +231,10 @@ impl ServerSecurity {
                 .map(|guard| guard.inner.clone() as _)
                 .or_else(|| plain.map(|guard| guard.inner.clone() as _)),
             server_tls: server_tls.map(ServerTls::inner),
+            audit: Some(Arc::new(AuditLog::new(Arc::new(Audit::new(
+                cluster,
+                guard.is_some() || plain.is_some(),
+            ))))),
             proxy_sources: ProxySources::new(networks).map(Arc::new),
             ..client_security(credentials, client_tls)
         };

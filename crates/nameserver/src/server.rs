@@ -76,9 +76,7 @@ impl NameServer {
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
         let state = Arc::new(State::new(options, Notifier::new(handle, security)?));
         let mut table = rows::table(&state, python, python_codes);
-        if let Some(check) = &security.check {
-            table.checked_by(check.clone());
-        }
+        table.secured_by(security);
         let table = Arc::new(table);
         let server = Server::bind(address, transport, table, state.clone())?.secured(security);
         let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {

@@ -190,6 +190,8 @@ def get(name: str) -> logging.Logger:
 
 def _effective_level() -> int:
     if "logging" in sys.modules:
-        return get("pyrmq").getEffectiveLevel()
+        # The audit log may want more than the rest.
+        loggers = get("pyrmq"), get("pyrmq.audit")
+        return min(logger.getEffectiveLevel() for logger in loggers)
     # Nobody has set a level where nobody has imported it.
     return _LEVELS[_level or "WARNING"]

@@ -56,11 +56,6 @@ _OF_BROKERS = {
 }
 """Keys for protection that only brokers have."""
 
-_LONGEST_NAME = 100
-"""Characters of a name that a line repeats."""
-
-_PUTS_ENTRIES = (3006, 3007)
-_REPLACED = ", whose entries replaced all earlier ones for the same resources"
 
 
 def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
@@ -132,6 +127,7 @@ def protection(
     users, tls = user_file(options, cluster), server_tls(options)
     warn_if_open(role, options)
     native = _core.ServerSecurity(
+        cluster=cluster,
         guard=None if users is None else users.guard,
         plain=None if acl is None else acl.guard,
         credentials=own_credentials(options),
@@ -165,21 +161,12 @@ class UserFile(Watched):
             ConfigError: The request is wrong; nothing has changed.
             OSError: The file cannot be written; nothing has changed.
         """
-        from pyrmq._client import log
-
         with self.changing:
             self.reload()
             text = self.guard.changed(code, fields, body)
             write_private(self.path, text)
             self._seen = version(self.path)
             self.guard.replace(text)
-        log.get("pyrmq.audit").info(
-            "users and policies changed: request %d for %r by user %r%s",
-            code,
-            (fields.get("username") or fields.get("subject", ""))[:_LONGEST_NAME],
-            fields.get("AccessKey", "")[:_LONGEST_NAME],
-            _REPLACED if code in _PUTS_ENTRIES else "",
-        )
 
     def reload(self) -> str | None:
         """Read the file if it has changed."""

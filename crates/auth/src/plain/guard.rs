@@ -3,11 +3,11 @@
 
 use super::accounts::{Account, Accounts};
 use super::needs::{Need, Stop, each_need, is_trace};
-use crate::refusals::{Lines, short};
+use crate::shortened::short;
 use crate::signature::{ACCESS_KEY, is_signed};
+use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::net::{Peer, RequestCheck};
-use pyrmq_remoting::{Command, clock};
+use pyrmq_remoting::net::{Peer, Refused, RequestCheck};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +21,6 @@ pub struct PlainGuard {
     // Guards which accounts are in force; held only to clone the pointer.
     accounts: RwLock<Arc<Accounts>>,
     refused: AtomicU64,
-    lines: Lines,
 }
 
 impl PlainGuard {
@@ -30,7 +29,6 @@ impl PlainGuard {
         Self {
             accounts: RwLock::new(Arc::new(accounts)),
             refused: AtomicU64::new(0),
-            lines: Lines::default(),
         }
     }
 
@@ -54,24 +52,46 @@ impl PlainGuard {
 
     /// Why a request from this address may not be served, in Apache's words; `None`: it may.
     pub fn refusal(&self, request: &Command, source: IpAddr) -> Option<String> {
+        self.examine(request, source).err().map(|why| why.text)
+    }
+
+    fn examine(&self, request: &Command, source: IpAddr) -> Result<(), Why> {
         let accounts = self.accounts();
         if accounts.is_white(source) {
-            return None;
+            return Ok(());
         }
+        let failed_login = |text: String| Why {
+            text,
+            is_failed_login: true,
+        };
         let Some(name) = request.fields.get(ACCESS_KEY) else {
-            return Some("No accessKey is configured".to_owned());
+            return Err(failed_login("No accessKey is configured".to_owned()));
         };
         let Some(account) = accounts.account(name) else {
-            return Some(format!("No acl config for {}", short(name)));
+            return Err(failed_login(format!("No acl config for {}", short(name))));
         };
         if account.is_white(source) {
-            return None;
+            return Ok(());
         }
         if !is_signed(request, [&account.key]) {
-            return Some(format!("Check signature failed for accessKey={name}"));
+            return Err(failed_login(format!(
+                "Check signature failed for accessKey={name}"
+            )));
         }
-        lacking(account, name, request)
+        let lacking = lacking(account, name, request);
+        lacking.map_or(Ok(()), |text| {
+            Err(Why {
+                text,
+                is_failed_login: false,
+            })
+        })
     }
+}
+
+/// Why a request is not served.
+struct Why {
+    text: String,
+    is_failed_login: bool,
 }
 
 /// Which permission an account lacks for a request; `None`: none.
@@ -106,14 +126,14 @@ fn check(account: &Account, name: &str, code: i32, need: Need<'_>) -> Result<(),
 }
 
 impl RequestCheck for PlainGuard {
-    fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
-        let why = self.refusal(request, peer.remote().ip())?;
+    fn check(&self, request: &Command, peer: &Peer) -> Option<Refused> {
+        let why = self.examine(request, peer.remote().ip()).err()?;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.lines.take(peer.remote().ip(), clock::now_ms()) {
-            let (peer, code) = (peer.remote(), request.code);
-            tracing::warn!(%peer, code, why, not_logged = left_out, "refused a request");
-        }
-        Some(Command::error(response::SYSTEM_ERROR, [EXCEPTION, &why].concat()))
+        Some(Refused {
+            answer: Command::error(response::SYSTEM_ERROR, [EXCEPTION, &why.text].concat()),
+            why: why.text,
+            is_failed_login: why.is_failed_login,
+        })
     }
 
     fn user<'r>(&self, request: &'r Command) -> &'r str {

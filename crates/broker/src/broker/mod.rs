@@ -367,9 +367,7 @@ fn hook_up(
     }
     let table = |fast| {
         let mut table = processor::table(state, tasks, fast, python, python_codes);
-        if let Some(check) = &security.check {
-            table.checked_by(check.clone());
-        }
+        table.secured_by(security);
         Arc::new(table)
     };
     let (main_table, fast_table) = (table(false), table(true));

@@ -96,10 +96,13 @@ impl Connection {
             reply.send(Command::error(response::GO_AWAY, "the server is shutting down"));
             return;
         }
-        if let Some(refusal) = self.setting.table.check(&request, &self.peer) {
-            reply.send(refusal);
-            return;
-        }
+        let reply = match self.setting.table.admit(&request, &self.peer, reply) {
+            Ok(reply) => reply,
+            Err((reply, refused)) => {
+                reply.send(refused.answer);
+                return;
+            }
+        };
         let code = request.code;
         match self.setting.table.get(code) {
             Some(Row::Native(processor)) => {

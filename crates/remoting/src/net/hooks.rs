@@ -1,9 +1,9 @@
 //! What happens to every request besides its row: a server checks it before the row serves it, a client signs it before
 //! it is queued (Apache `RPCHook`, `RequestPipeline`).
 
-use super::{Peer, ProxySources};
 #[cfg(feature = "tls")]
 use super::tls::{ClientTls, ServerTls};
+use super::{AuditLog, Peer, ProxySources};
 use crate::command::Command;
 use std::fmt;
 use std::net::IpAddr;
@@ -11,13 +11,24 @@ use std::sync::Arc;
 
 /// Decides on a server whether a request may be served. It runs on the connection's task and must not block.
 pub trait RequestCheck: Send + Sync + fmt::Debug + 'static {
-    /// Returns the answer of a request that is refused; `None` lets its row serve it.
-    fn check(&self, request: &Command, peer: &Peer) -> Option<Command>;
+    /// Returns how a request is refused; `None` lets its row serve it.
+    fn check(&self, request: &Command, peer: &Peer) -> Option<Refused>;
     /// Returns the user that a request names. It is who sent the request only if `check` lets the request pass.
     fn user<'r>(&self, request: &'r Command) -> &'r str;
     /// Whether a user may do what a request says, which need not be signed. Rows ask it about things that a request
     /// touches without naming them.
     fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool;
+}
+
+/// How a request is refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// The answer.
+    pub answer: Command,
+    /// Why, for the log; the answer may say less.
+    pub why: String,
+    /// Its sender is not the user that it claims to be, or no user at all.
+    pub is_failed_login: bool,
 }
 
 /// Completes a client's requests. It runs in the thread that sends.
@@ -31,6 +42,8 @@ pub trait RequestSigner: Send + Sync + fmt::Debug + 'static {
 pub struct Security {
     /// Decides about each request that a server gets.
     pub check: Option<Arc<dyn RequestCheck>>,
+    /// Writes down changes and refusals of a server.
+    pub audit: Option<Arc<AuditLog>>,
     /// Signs each request that is sent.
     pub signer: Option<Arc<dyn RequestSigner>>,
     /// Who may tell a server a client's address in a PROXY protocol header; `None`: nobody.

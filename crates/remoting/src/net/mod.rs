@@ -10,8 +10,11 @@
 //!           then write all ready frames in one vectored write
 //! ```
 
+mod address_map;
+mod audit;
 mod call;
 mod client;
+mod code_set;
 mod connection;
 mod descriptors;
 mod dispatch;
@@ -45,12 +48,14 @@ pub mod table;
 #[cfg(feature = "tls")]
 mod tls;
 
+pub use audit::{AuditLog, RequestAudit};
 pub use call::Call;
 pub use client::{Client, WeakClient};
+pub use code_set::CodeSet;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, FaultyLink, Passage, Way};
-pub use hooks::{RequestCheck, RequestSigner, Security};
+pub use hooks::{Refused, RequestCheck, RequestSigner, Security};
 pub use network::Network;
 pub use options::{ClientOptions, ConnectionOptions, LargeFrames, ServerOptions};
 pub use partial_frames::UnfinishedFrames;

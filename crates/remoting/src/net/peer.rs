@@ -1,6 +1,7 @@
 //! A connection as a processor sees it, and the right to answer one request.
 
 use super::NetError;
+use super::audit::Change;
 use super::large_frames::Permit;
 use super::pending::Callback;
 use super::send_queue::HEAD_ROOM;
@@ -145,6 +146,8 @@ pub struct Reply {
     open: bool,
     // Released when the request is answered.
     permit: Option<Permit>,
+    // Written down with the answer.
+    change: Option<Box<Change>>,
 }
 
 impl Reply {
@@ -157,6 +160,19 @@ impl Reply {
             oneway: request.is_oneway(),
             open: true,
             permit: None,
+            change: None,
+        }
+    }
+
+    /// Writes down an administrative change when it is answered.
+    pub(super) fn noting(mut self, change: Option<Box<Change>>) -> Self {
+        self.change = change;
+        self
+    }
+
+    fn write_down(&mut self, answer: Option<i32>, remark: Option<&str>) {
+        if let Some(change) = self.change.take() {
+            change.answered(answer, remark);
         }
     }
 
@@ -190,6 +206,7 @@ impl Reply {
     /// Answers with a frame into which `write` writes the fields directly. Fills in opaque number, response bit and
     /// header form. An answer to a oneway request is dropped.
     pub fn send_written(mut self, code: i32, remark: Option<&str>, write: impl FnOnce(&mut HeadWriter<'_>)) {
+        self.write_down(Some(code), remark);
         if self.oneway {
             self.open = false;
             return;
@@ -216,6 +233,7 @@ impl Reply {
     /// Deliberately ends the request without an answer, where the protocol expects none.
     pub fn silence(mut self) {
         self.open = false;
+        self.write_down(None, None);
         if !self.oneway {
             self.peer.inner.outbox.silence();
         }
@@ -223,6 +241,7 @@ impl Reply {
 
     fn answer(&mut self, mut response: Command) {
         self.open = false;
+        self.write_down(Some(response.code), response.remark.as_deref());
         if self.oneway {
             return;
         }

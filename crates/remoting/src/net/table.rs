@@ -1,6 +1,6 @@
 //! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
-use super::{Peer, PythonRequest, Reply, RequestCheck, Requests};
+use super::{AuditLog, Peer, PythonRequest, Refused, Reply, RequestCheck, Requests, Security};
 use crate::codes::response;
 use crate::command::Command;
 use crate::hash::NameMap;
@@ -98,6 +98,7 @@ pub struct Table {
     filter: Option<Filter>,
     // Whether a request may be served at all.
     check: Option<Arc<dyn RequestCheck>>,
+    audit: Option<Arc<AuditLog>>,
 }
 
 impl fmt::Debug for Table {
@@ -157,15 +158,38 @@ impl Table {
         self
     }
 
-    /// Lets `check` decide about each request before its row serves it, or before it is refused for having none.
-    pub fn checked_by(&mut self, check: Arc<dyn RequestCheck>) -> &mut Self {
-        self.check = Some(check);
+    /// Checks each request before its row serves it, or before it is refused for having none, and writes down changes
+    /// and refusals.
+    pub fn secured_by(&mut self, security: &Security) -> &mut Self {
+        self.check.clone_from(&security.check);
+        self.audit.clone_from(&security.audit);
         self
     }
 
-    /// Returns the answer of a request that may not be served.
-    pub(super) fn check(&self, request: &Command, peer: &Peer) -> Option<Command> {
-        self.check.as_ref().and_then(|check| check.check(request, peer))
+    /// Returns the reply of a request that may be served, and otherwise how it is refused.
+    pub(super) fn admit(
+        &self,
+        request: &Command,
+        peer: &Peer,
+        reply: Reply,
+    ) -> Result<Reply, (Reply, Refused)> {
+        if let Some(check) = &self.check
+            && let Some(refused) = check.check(request, peer)
+        {
+            self.audit_refusal(request, peer, refused.answer.code, &refused.why);
+            return Err((reply, refused));
+        }
+        Ok(match &self.audit {
+            Some(audit) => reply.noting(audit.change(request, peer)),
+            None => reply,
+        })
+    }
+
+    /// Writes down that a request is refused.
+    pub(super) fn audit_refusal(&self, request: &Command, peer: &Peer, answer: i32, why: &str) {
+        if let Some(audit) = &self.audit {
+            audit.refused(request, peer, answer, why);
+        }
     }
 
     /// Whether a request is for the owner of this table.
@@ -175,10 +199,13 @@ impl Table {
 
     /// Passes a request to its row. Batched rows are for servers: here they are refused.
     pub(super) fn serve(&self, request: Command, peer: &Peer, reply: Reply) {
-        if let Some(refusal) = self.check(&request, peer) {
-            reply.send(refusal);
-            return;
-        }
+        let reply = match self.admit(&request, peer, reply) {
+            Ok(reply) => reply,
+            Err((reply, refused)) => {
+                reply.send(refused.answer);
+                return;
+            }
+        };
         let code = request.code;
         match self.get(code) {
             Some(Row::Native(processor)) => processor.process(request, peer, reply),
