@@ -908,6 +908,8 @@ class ServerSecurity:
         server_tls: ServerTls | None = None,
         client_tls: ClientTls | None = None,
         proxy_sources: list[str] = ...,
+        limits: Sequence[int] = ...,
+        admin: tuple[str, int] | None = None,
     ) -> Self: ...
 
 # tls.rs

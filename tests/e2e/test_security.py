@@ -88,6 +88,8 @@ class Secured:
             "authorization_enabled": True,
             "auth_config_path": str(self.files[at]),
             "inner_client_credentials_path": str(self.root_file),
+            # These tests fail to log in hundreds of times.
+            "failed_login_max_delay": 0,
         }
 
     def broker(self, at: int, store: Path) -> Broker:

@@ -63,11 +63,10 @@ impl RequestAudit for Audit {
                 .filter_map(|key| Some((key, request.fields.get(key)?)));
             names.extend(fields.map(|(key, value)| format!("{key}={value}")));
         }
-        let mut text = names.join(" ");
         if more > 0 {
-            text.push_str(&format!(" and {more} more"));
+            names.push(format!("and {more} more"));
         }
-        text
+        names.join(" ")
     }
 }
 
@@ -99,8 +98,8 @@ mod tests {
         assert_eq!(audit.resources(&user), "Cluster:main username=eve");
         let config = request(request::UPDATE_BROKER_CONFIG, &[], "brokerPermission=4");
         assert_eq!(audit.resources(&config), "Cluster:main");
-        let groups: String = (0..20).map(|at| format!(r#"{{"groupName":"g{at}"}},"#)).collect();
-        let body = format!(r#"{{"groupConfigList":[{}]}}"#, groups.trim_end_matches(','));
+        let groups: Vec<_> = (0..20).map(|at| format!(r#"{{"groupName":"g{at}"}}"#)).collect();
+        let body = format!(r#"{{"groupConfigList":[{}]}}"#, groups.join(","));
         let list = request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, &[], &body);
         assert!(audit.resources(&list).ends_with("Group:g7 and 12 more"));
         let broken = request(request::UPDATE_AND_CREATE_TOPIC_LIST, &[], "{");

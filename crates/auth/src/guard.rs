@@ -67,7 +67,7 @@ impl Guard {
                     remark: "authentication failed: check the access key, the secret key and that the user is enabled"
                         .to_owned(),
                     why,
-                    is_failed_login: true,
+                    is_failed_login: claims_user(request),
                 });
             }
         };
@@ -118,8 +118,13 @@ pub struct Refusal {
     pub remark: String,
     /// What the log says.
     pub why: String,
-    /// The sender is not the user that it claims to be, or no user at all.
+    /// The sender claims to be a user and is not.
     pub is_failed_login: bool,
+}
+
+fn claims_user(request: &Command) -> bool {
+    let name = request.fields.get(ACCESS_KEY);
+    name.is_some_and(|name| !name.is_empty())
 }
 
 fn authenticate<'r>(rules: &'r Rules, request: &'r Command) -> Result<(&'r str, &'r User), String> {
@@ -149,8 +154,8 @@ impl RequestCheck for Guard {
         })
     }
 
-    fn user<'r>(&self, request: &'r Command) -> &'r str {
-        request.fields.get(ACCESS_KEY).unwrap_or_default()
+    fn user<'r>(&self, request: &'r Command) -> Option<&'r str> {
+        request.fields.get(ACCESS_KEY)
     }
 
     fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool {

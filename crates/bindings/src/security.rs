@@ -7,10 +7,14 @@ use crate::tls::{ClientTls, ServerTls};
 use pyo3::prelude::*;
 use pyrmq_auth::plain::{self, Accounts};
 use pyrmq_auth::{Audit, Rules, Secret, Switches};
-use pyrmq_remoting::net::{AuditLog, Network, ProxySources, Security};
+use pyrmq_remoting::net::{
+    AdminPort, AuditLog, ClientLimits, Limits, Network, ProxySources, RateLimits, Security,
+};
 use pyrmq_remoting::{Fields, clock};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A user's name, and its secret key in a form that cannot be read back.
 #[pyclass(frozen, module = "pyrmq._core")]
@@ -211,10 +215,13 @@ impl ServerSecurity {
 #[pymethods]
 impl ServerSecurity {
     /// `cluster`: the server's, for the audit log. `proxy_sources`: addresses and networks whose PROXY headers are
-    /// believed.
+    /// believed. `limits`, each 0 for none: connections, requests and bytes a second of an address, requests and bytes
+    /// a second of a user, the longest wait after a failed login in ms. `admin`: where requests of administrators are
+    /// served, and nowhere else.
     #[new]
-    #[pyo3(signature = (*, cluster, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None, proxy_sources=Vec::new()))]
+    #[pyo3(signature = (*, cluster, guard=None, plain=None, credentials=None, server_tls=None, client_tls=None, proxy_sources=Vec::new(), limits=[0; 6], admin=None))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         cluster: String,
@@ -224,13 +231,19 @@ impl ServerSecurity {
         server_tls: Option<&ServerTls>,
         client_tls: Option<&ClientTls>,
         proxy_sources: Vec<String>,
+        limits: [u64; 6],
+        admin: Option<(String, u16)>,
     ) -> PyResult<Self> {
+        let admin = admin.map(admin_port).transpose();
+        let admin = admin.map_err(|error| error.into_py(py))?;
         let networks = networks(&proxy_sources).map_err(|error| error.into_py(py))?;
         let inner = Security {
             check: guard
                 .map(|guard| guard.inner.clone() as _)
                 .or_else(|| plain.map(|guard| guard.inner.clone() as _)),
             server_tls: server_tls.map(ServerTls::inner),
+            limits: Limits::new(client_limits(limits)),
+            admin: admin.map(Arc::new),
             audit: Some(Arc::new(AuditLog::new(Arc::new(Audit::new(
                 cluster,
                 guard.is_some() || plain.is_some(),
@@ -240,6 +253,28 @@ impl ServerSecurity {
         };
         Ok(Self { inner })
     }
+}
+
+fn client_limits(
+    [connections, requests, bytes, user_requests, user_bytes, login_ms]: [u64; 6],
+) -> ClientLimits {
+    let rates = |requests, bytes| RateLimits { requests, bytes };
+    ClientLimits {
+        connections_per_address: usize::try_from(connections).unwrap_or(usize::MAX),
+        address: rates(requests, bytes),
+        user: rates(user_requests, user_bytes),
+        failed_login_delay: Duration::from_millis(login_ms),
+    }
+}
+
+fn admin_port((host, port): (String, u16)) -> Result<AdminPort, Error> {
+    let address: IpAddr = host.parse().map_err(|_| Error::Config {
+        text: format!("`adminBindAddress` is {host:?}: it must be an address of this machine like 127.0.0.1"),
+    })?;
+    Ok(AdminPort {
+        address: SocketAddr::new(address, port),
+        codes: pyrmq_auth::administrative(),
+    })
 }
 
 fn networks(texts: &[String]) -> Result<Vec<Network>, Error> {

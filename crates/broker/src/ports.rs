@@ -3,6 +3,7 @@
 //! ```text
 //! listenPort      everything
 //! listenPort - 2  the fast port: everything but pulls
+//! adminListenPort everything; if it is there, the two others refuse requests of administrators
 //! ```
 
 use crate::error::BrokerError;
@@ -31,15 +32,7 @@ pub(crate) fn listen(
     (events, security): (&Arc<dyn Events>, &Security),
 ) -> Result<(Server, Option<Server>), NetError> {
     let ip = options.bind_ip();
-    let bind = |port: u16, table: &Arc<Table>| {
-        let options = ServerOptions {
-            drain: DRAIN,
-            unfinished_total_bytes: UNFINISHED,
-            ..ServerOptions::default()
-        };
-        let server = Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone());
-        server.map(|server| server.secured(security))
-    };
+    let bind = |port, table| bind(SocketAddr::new(ip, port), table, (events, security));
     let port = u16::try_from(options.listen_port).unwrap_or_default();
     if port != 0 {
         return Ok((bind(port, main)?, Some(bind(port - FAST_DISTANCE, fast)?)));
@@ -58,6 +51,21 @@ pub(crate) fn listen(
     }
     tracing::warn!("found no free port two below a free port: the broker has no fast port");
     Ok((found, None))
+}
+
+/// Opens one port.
+pub(crate) fn bind(
+    address: SocketAddr,
+    table: &Arc<Table>,
+    (events, security): (&Arc<dyn Events>, &Security),
+) -> Result<Server, NetError> {
+    let options = ServerOptions {
+        drain: DRAIN,
+        unfinished_total_bytes: UNFINISHED,
+        ..ServerOptions::default()
+    };
+    let server = Server::bind(address, options, table.clone(), events.clone());
+    server.map(|server| server.secured(security))
 }
 
 /// The address for clients: the configured one, or the one from which this machine would reach others. A host name is

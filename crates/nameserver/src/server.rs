@@ -76,9 +76,15 @@ impl NameServer {
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
         let state = Arc::new(State::new(options, Notifier::new(handle, security)?));
         let mut table = rows::table(&state, python, python_codes);
-        table.secured_by(security);
-        let table = Arc::new(table);
-        let server = Server::bind(address, transport, table, state.clone())?.secured(security);
+        table.secured_by(security).without_administration(security);
+        let server = Server::bind(address, transport, Arc::new(table), state.clone())?.secured(security);
+        let mut servers = Vec::new();
+        if let Some(admin) = &security.admin {
+            let mut table = rows::table(&state, python, python_codes);
+            table.secured_by(security);
+            let admin = Server::bind(admin.address, transport, Arc::new(table), state.clone())?;
+            servers.push(admin.secured(security));
+        }
         let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),
         })?;
@@ -93,12 +99,15 @@ impl NameServer {
             python: python.cloned(),
             state: state.clone(),
         });
-        let shutdown = name_server.shutdown.clone();
-        name_server.tasks.spawn(async move {
-            if let Err(error) = server.run(shutdown).await {
-                tracing::error!(%error, "the port of the name server has failed");
-            }
-        });
+        servers.push(server);
+        for server in servers {
+            let shutdown = name_server.shutdown.clone();
+            name_server.tasks.spawn(async move {
+                if let Err(error) = server.run(shutdown).await {
+                    tracing::error!(%error, "a port of the name server has failed");
+                }
+            });
+        }
         let shutdown = name_server.shutdown.clone();
         name_server.tasks.spawn(async move {
             while !shutdown.sleep_or_stop(scan).await {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrmq.config.option import option
+from pyrmq.config.option import LONG_MAX, PORT_MAX, option
 from pyrmq.config.tls import TLS_KEYS, TlsOptions
 
 
@@ -13,6 +13,50 @@ class ProtectionOptions(TlsOptions):
         default="",
         text="load balancers whose PROXY headers (version 1 and 2) are believed: addresses and "
         "networks (`10.0.0.7;10.1.0.0/16`); empty: a header closes the connection (pyrmq only)",
+    )
+    max_connections_per_address: int = option(
+        default=0,
+        text="connections that one client address may have; 0: no limit (pyrmq only)",
+        unit="connections",
+    )
+    max_requests_per_address: int = option(
+        default=0,
+        text="requests that one client address may send in a second; 0: no limit (pyrmq only)",
+        unit="requests",
+        maximum=1_000_000_000,
+    )
+    max_bytes_per_address: int = option(
+        default=0,
+        text="bytes that one client address may send and get in a second; 0: no limit (pyrmq only)",
+        unit="bytes",
+        maximum=LONG_MAX,
+    )
+    max_requests_per_user: int = option(
+        default=0,
+        text="requests that one user may send in a second; 0: no limit (pyrmq only)",
+        unit="requests",
+        maximum=1_000_000_000,
+    )
+    max_bytes_per_user: int = option(
+        default=0,
+        text="bytes that one user may send and get in a second; 0: no limit (pyrmq only)",
+        unit="bytes",
+        maximum=LONG_MAX,
+    )
+    failed_login_max_delay: int = option(
+        default=5000,
+        text="longest wait before a failed login is answered; waits begin at the fourth failure of "
+        "an address; 0: none (pyrmq only)",
+        unit="ms",
+        maximum=60_000,
+    )
+    admin_listen_port: int = option(
+        default=0,
+        text="port that alone serves requests of administrators; 0: every port does (pyrmq only)",
+        maximum=PORT_MAX,
+    )
+    admin_bind_address: str = option(
+        default="127.0.0.1", text="address that `adminListenPort` listens on (pyrmq only)"
     )
 
 

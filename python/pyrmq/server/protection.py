@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyrmq.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyrmq.config.protection import ProtectionOptions
 
 __all__ = ["native_protection", "warn_if_open"]
 
 
-def native_protection(options: ProtectionOptions) -> dict[str, Any]:
+def native_protection(options: Any) -> dict[str, Any]:  # noqa: ANN401 - of either server
     """Return keywords of `_core.ServerSecurity`.
 
     Raises:
@@ -21,9 +18,27 @@ def native_protection(options: ProtectionOptions) -> dict[str, Any]:
     Example:
         >>> from pyrmq.config import NameServerOptions
         >>> native_protection(NameServerOptions(proxy_protocol_sources="10.0.0.7; 10.1.0.0/16"))
-        {'proxy_sources': ['10.0.0.7', '10.1.0.0/16']}
+        {'proxy_sources': ['10.0.0.7', '10.1.0.0/16'], 'limits': (0, 0, 0, 0, 0, 0), 'admin': None}
     """
-    return {"proxy_sources": _networks("proxyProtocolSources", options.proxy_protocol_sources)}
+    checks_users = options.authentication_enabled
+    if not checks_users and (options.max_requests_per_user or options.max_bytes_per_user):
+        raise ConfigError(
+            "`maxRequestsPerUser` or `maxBytesPerUser` is set without `authenticationEnabled`: "
+            "anybody could name any user; limit addresses, or check users"
+        )
+    port = options.admin_listen_port
+    return {
+        "proxy_sources": _networks("proxyProtocolSources", options.proxy_protocol_sources),
+        "limits": (
+            options.max_connections_per_address,
+            options.max_requests_per_address,
+            options.max_bytes_per_address,
+            options.max_requests_per_user,
+            options.max_bytes_per_user,
+            options.failed_login_max_delay if checks_users else 0,
+        ),
+        "admin": (options.admin_bind_address, port) if port else None,
+    }
 
 
 def _networks(key: str, text: str) -> list[str]:
@@ -57,12 +72,15 @@ def warn_if_open(role: str, options: Any) -> None:  # noqa: ANN401 - of either s
         >>> from pyrmq.config import NameServerOptions
         >>> warn_if_open("name server", NameServerOptions(bind_address="::1"))
     """
-    address = options.bind_address or ""
+    addresses = [options.bind_address or ""]
+    if options.admin_listen_port:
+        addresses.append(options.admin_bind_address)
+    address = next((one for one in addresses if not _is_loopback(one)), None)
     needs_certificate = (
         options.tls_server_mode == "enforcing" and options.tls_server_need_client_auth == "require"
     )
     has_users = options.authentication_enabled or getattr(options, "acl_enable", False)
-    if has_users or needs_certificate or _is_loopback(address):
+    if address is None or has_users or needs_certificate:
         return
     from pyrmq._client import log
 

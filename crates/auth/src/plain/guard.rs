@@ -136,8 +136,8 @@ impl RequestCheck for PlainGuard {
         })
     }
 
-    fn user<'r>(&self, request: &'r Command) -> &'r str {
-        request.fields.get(ACCESS_KEY).unwrap_or_default()
+    fn user<'r>(&self, request: &'r Command) -> Option<&'r str> {
+        request.fields.get(ACCESS_KEY)
     }
 
     fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool {

@@ -119,7 +119,7 @@ impl Broker {
         processor::pop::advance_offsets(&state).inspect_err(|_| close_store(&state))?;
         let tasks = Tracker::new(handle.clone());
         let listener = hook_up(&state, &tasks, rows, security).inspect_err(|_| close_store(&state))?;
-        let (main, fast, client) = listener;
+        let (main, fast, admin, client) = listener;
         state.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
         let broker = Arc::new(Self {
@@ -131,7 +131,7 @@ impl Broker {
             tasks,
             listening,
             fast: fast_address,
-            ports: (std::iter::once(&main).chain(&fast))
+            ports: (std::iter::once(&main).chain(&fast).chain(&admin))
                 .map(|server| (server.stats(), server.unfinished_frames()))
                 .collect(),
             applied: Mutex::new(state.options.clone()),
@@ -139,7 +139,7 @@ impl Broker {
             stopped: AtomicBool::new(false),
             state,
         });
-        broker.run(main, fast, ready);
+        broker.run(std::iter::once(main).chain(fast).chain(admin), ready);
         broker.run_pops(ready_pops);
         tracing::info!(
             broker = broker.state.options.broker_name,
@@ -290,8 +290,8 @@ impl Broker {
         self.serving.stop_now();
     }
 
-    fn run(&self, main: Server, fast: Option<Server>, ready: UnboundedReceiver<Held>) {
-        for server in std::iter::once(main).chain(fast) {
+    fn run(&self, ports: impl Iterator<Item = Server>, ready: UnboundedReceiver<Held>) {
+        for server in ports {
             let shutdown = self.serving.clone();
             self.servers.spawn(async move {
                 if let Err(error) = server.run(shutdown).await {
@@ -343,7 +343,7 @@ fn hook_up(
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
-) -> Result<(Server, Option<Server>, Client), BrokerError> {
+) -> Result<(Server, Option<Server>, Option<Server>, Client), BrokerError> {
     let waiting = Arc::downgrade(state);
     state.store.on_arrival(Arc::new(move |arrival| {
         if let Some(state) = waiting.upgrade() {
@@ -365,20 +365,31 @@ fn hook_up(
     if let Some(check) = &security.check {
         state.check_rights(check);
     }
-    let table = |fast| {
+    let table = |fast, is_admin: bool| {
         let mut table = processor::table(state, tasks, fast, python, python_codes);
         table.secured_by(security);
+        if !is_admin {
+            table.without_administration(security);
+        }
         Arc::new(table)
     };
-    let (main_table, fast_table) = (table(false), table(true));
+    let (main_table, fast_table) = (table(false, false), table(true, false));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
     let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, (&events, security))?;
+    let admin = match &security.admin {
+        Some(admin) => Some(ports::bind(
+            admin.address,
+            &table(false, true),
+            (&events, security),
+        )?),
+        None => None,
+    };
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
     let lost = Arc::new(LostConnection(state.clone()));
     let way = (Arc::new(SystemResolver) as _, security.clone());
     let client = Client::secured(tasks.handle(), ClientOptions::default(), main_table, lost, way)?;
-    Ok((main, fast, client))
+    Ok((main, fast, admin, client))
 }
 
 /// Removes the client of a lost connection from its groups at once.

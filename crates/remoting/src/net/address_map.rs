@@ -39,7 +39,7 @@ impl<T: Default> AddressMap<T> {
 pub(super) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
-        four => four,
+        four @ IpAddr::V4(_) => four,
     }
 }
 

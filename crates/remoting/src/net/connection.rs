@@ -12,6 +12,7 @@
 //! it is no longer read, and `outgoing_close_bytes`, at which it is closed.
 
 use super::large_frames::{LargeFramePermits, PermitState};
+use super::limits::ClientUse;
 use super::link::{Link, Park, Phase};
 use super::memory_budget::{BudgetShare, MemoryBudget};
 use super::outgoing::Batch;
@@ -21,7 +22,7 @@ use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
 use super::stream::Stream;
 use super::table::RequestBatch;
-use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
+use super::{CloseReason, ConnectionOptions, Outbox, Peer, Reply, Table};
 use crate::codes::response;
 use crate::command::Command;
 use crate::frame;
@@ -83,6 +84,14 @@ impl Hang {
     }
 }
 
+/// The answer to a failed login. Until it leaves, the connection is not read.
+#[derive(Debug)]
+pub(super) struct HeldAnswer {
+    pub(super) until: Instant,
+    pub(super) reply: Reply,
+    pub(super) answer: Command,
+}
+
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -116,13 +125,16 @@ pub(super) struct Connection {
     blocked: bool,
     timer: Pin<Box<Sleep>>,
     armed: Instant,
-    now: Instant,
     last_active: Instant,
     write_hang: Hang,
     pub(super) read_hang: Hang,
     pub(super) responses: Vec<Command>,
     pub(super) answered: Vec<(Waiter, Command)>,
     pub(super) tally: Snapshot,
+    /// What its client uses; `None` without limits.
+    pub(super) used: Option<ClientUse>,
+    pub(super) held: Option<Box<HeldAnswer>>,
+    pub(super) now: Instant,
 }
 
 impl Connection {
@@ -160,7 +172,14 @@ impl Connection {
             responses: Vec::new(),
             answered: Vec::new(),
             tally: Snapshot::default(),
+            used: None,
+            held: None,
         }
+    }
+
+    /// Counts what the connection uses.
+    pub(super) fn limited(self, used: Option<ClientUse>) -> Self {
+        Self { used, ..self }
     }
 
     /// Serves the connection until it ends, then ends every wait on it.
@@ -225,7 +244,7 @@ impl Connection {
             return Err(self.link.reason().unwrap_or(CloseReason::Here));
         }
         let mut progress = false;
-        if phase < Phase::Closing && self.takes_more() {
+        if phase < Phase::Closing && !self.waits_for_login(phase) && self.takes_more() {
             if !self.unread && !self.ended && self.may_read(cx) {
                 progress |= self.read(cx, work)?;
             }
@@ -249,6 +268,18 @@ impl Connection {
             return Err(self.link.reason().unwrap_or(CloseReason::Here));
         }
         Ok(progress)
+    }
+
+    /// Returns true while the answer to a failed login is held back; a stop and the end of its time release it.
+    fn waits_for_login(&mut self, phase: Phase) -> bool {
+        let waits = |held: &HeldAnswer| phase == Phase::Open && self.now < held.until;
+        if self.held.as_deref().is_some_and(waits) {
+            return true;
+        }
+        if let Some(held) = self.held.take() {
+            held.reply.send(held.answer);
+        }
+        false
     }
 
     /// Returns true while this side should read: the bytes waiting for the peer are within its limit and within what
@@ -301,6 +332,9 @@ impl Connection {
         *work = work.saturating_sub(read / BYTES_PER_FRAME);
         self.tally.reads += 1;
         self.tally.bytes_in += read as u64;
+        if let Some(used) = &self.used {
+            used.pass(read, self.now);
+        }
         self.last_active = self.now;
         self.read_hang.moved(read);
         self.unread = true;
@@ -340,6 +374,9 @@ impl Connection {
             progress = true;
             self.tally.writes += 1;
             self.tally.bytes_out += written as u64;
+            if let Some(used) = &self.used {
+                used.pass(written, self.now);
+            }
             self.last_active = self.now;
             self.write_hang.moved(written);
             if self.batch.is_empty() {
@@ -386,7 +423,8 @@ impl Connection {
         let after_share = self.look_at_half()?;
         let is_in_line =
             self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(Half::is_waiting);
-        let partial = !self.input.is_empty() && self.takes_more() && !is_in_line;
+        let held = self.held.as_ref().map(|held| held.until);
+        let partial = !self.input.is_empty() && held.is_none() && self.takes_more() && !is_in_line;
         let options = &self.setting.options;
         let idle = self.last_active + options.idle;
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
@@ -404,7 +442,10 @@ impl Connection {
             self.link.expire(self.now, &mut self.ready);
             return Ok(false);
         }
-        let mut due = [stalled, partial, deadline, after_share]
+        if held.is_some_and(|until| self.now >= until) {
+            return Ok(false);
+        }
+        let mut due = [stalled, partial, deadline, after_share, held]
             .into_iter()
             .flatten()
             .fold(idle, Instant::min);
@@ -461,6 +502,7 @@ impl Connection {
             | CloseReason::ProxyProtocol
             | CloseReason::ProxyHeader(_)
             | CloseReason::PlainRefused
+            | CloseReason::TooManyConnections
             | CloseReason::Handshake(_) => self.tally.refused += 1,
             CloseReason::Wire(_) | CloseReason::HalfFrame => self.tally.malformed += 1,
             CloseReason::Stalled | CloseReason::Overflow { .. } => self.tally.stalled += 1,

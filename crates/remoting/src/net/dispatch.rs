@@ -1,15 +1,16 @@
 //! Dispatches a connection's incoming frames: responses to their handlers, requests to their row of the table.
 
-use super::connection::{Connection, Hang};
+use super::connection::{Connection, Hang, HeldAnswer};
 use super::large_frames::Permit;
 use super::link::Phase;
 use super::table::{busy, enqueue, unsupported};
-use super::{CloseReason, Reply, Row};
+use super::{CloseReason, Refused, Reply, Row};
 use crate::codes::response;
 use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
 const GO_AWAY_ABOVE: i32 = 475;
@@ -22,7 +23,7 @@ impl Connection {
     pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
         let before = *work;
         let result = loop {
-            if *work == 0 || !self.takes_more() {
+            if *work == 0 || self.held.is_some() || !self.takes_more() {
                 break Ok(());
             }
             match frame::decode(&mut self.input, &self.setting.options.limits) {
@@ -96,12 +97,8 @@ impl Connection {
             reply.send(Command::error(response::GO_AWAY, "the server is shutting down"));
             return;
         }
-        let reply = match self.setting.table.admit(&request, &self.peer, reply) {
-            Ok(reply) => reply,
-            Err((reply, refused)) => {
-                reply.send(refused.answer);
-                return;
-            }
+        let Some(reply) = self.admit(&request, reply) else {
+            return;
         };
         let code = request.code;
         match self.setting.table.get(code) {
@@ -139,6 +136,65 @@ impl Connection {
                 reply.send(unsupported(code, ""));
             }
         }
+    }
+
+    /// Returns the reply of a request that may be served, and refuses others.
+    fn admit(&mut self, request: &Command, reply: Reply) -> Option<Reply> {
+        if let Some(used) = &self.used
+            && let Err(why) = used.take(self.now)
+        {
+            self.refuse_busy(request, reply, &why);
+            return None;
+        }
+        let reply = match self.setting.table.admit(request, &self.peer, reply) {
+            Ok(reply) => reply,
+            Err(refused) => {
+                let (reply, refused) = *refused;
+                self.refuse(reply, refused);
+                return None;
+            }
+        };
+        if let Some(used) = &mut self.used
+            && used.limits_users()
+            && let Some(user) = self.setting.table.user(request)
+            && let Err(why) = used.take_of_user(user, self.now)
+        {
+            self.refuse_busy(request, reply, &why);
+            return None;
+        }
+        Some(reply)
+    }
+
+    fn refuse_busy(&mut self, request: &Command, reply: Reply, why: &str) {
+        self.tally.busy += 1;
+        let table = &self.setting.table;
+        table.audit_refusal(request, &self.peer, response::SYSTEM_BUSY, why);
+        reply.without_change().send(busy(why));
+    }
+
+    /// Answers a refused request, after a wait if its sender fails again and again to say who it is.
+    fn refuse(
+        &mut self,
+        reply: Reply,
+        Refused {
+            answer,
+            is_failed_login,
+            ..
+        }: Refused,
+    ) {
+        let wait = match &self.used {
+            Some(used) if is_failed_login => used.failed_login(self.peer.remote().ip(), self.now),
+            _ => Duration::ZERO,
+        };
+        if wait.is_zero() {
+            reply.send(answer);
+            return;
+        }
+        self.held = Some(Box::new(HeldAnswer {
+            until: self.now + wait,
+            reply,
+            answer,
+        }));
     }
 
     fn count_panic(&mut self, code: i32, panicked: bool) {

@@ -54,6 +54,9 @@ pub enum CloseReason {
     /// The peer may send a PROXY protocol header, and sent one that is wrong or not whole.
     #[error("the PROXY protocol header is wrong: {0}")]
     ProxyHeader(&'static str),
+    /// The client's address has as many connections as it may.
+    #[error("its address has as many connections as `maxConnectionsPerAddress` allows")]
+    TooManyConnections,
     /// The server stops, and the connection was idle.
     #[error("the server stops")]
     Drained,

@@ -3,10 +3,10 @@
 
 #[cfg(feature = "tls")]
 use super::tls::{ClientTls, ServerTls};
-use super::{AuditLog, Peer, ProxySources};
+use super::{AuditLog, CodeSet, Limits, Peer, ProxySources};
 use crate::command::Command;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Decides on a server whether a request may be served. It runs on the connection's task and must not block.
@@ -14,7 +14,7 @@ pub trait RequestCheck: Send + Sync + fmt::Debug + 'static {
     /// Returns how a request is refused; `None` lets its row serve it.
     fn check(&self, request: &Command, peer: &Peer) -> Option<Refused>;
     /// Returns the user that a request names. It is who sent the request only if `check` lets the request pass.
-    fn user<'r>(&self, request: &'r Command) -> &'r str;
+    fn user<'r>(&self, request: &'r Command) -> Option<&'r str>;
     /// Whether a user may do what a request says, which need not be signed. Rows ask it about things that a request
     /// touches without naming them.
     fn may(&self, user: &str, request: &Command, source: IpAddr) -> bool;
@@ -27,8 +27,17 @@ pub struct Refused {
     pub answer: Command,
     /// Why, for the log; the answer may say less.
     pub why: String,
-    /// Its sender is not the user that it claims to be, or no user at all.
+    /// Its sender claims to be a user and is not. A request that names no user guesses nothing.
     pub is_failed_login: bool,
+}
+
+/// A port of its own for requests of administrators.
+#[derive(Debug, Clone)]
+pub struct AdminPort {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The request codes that no other port serves.
+    pub codes: CodeSet,
 }
 
 /// Completes a client's requests. It runs in the thread that sends.
@@ -42,6 +51,10 @@ pub trait RequestSigner: Send + Sync + fmt::Debug + 'static {
 pub struct Security {
     /// Decides about each request that a server gets.
     pub check: Option<Arc<dyn RequestCheck>>,
+    /// How much a server lets one client use; `None`: there is no limit.
+    pub limits: Option<Arc<Limits>>,
+    /// The port that alone serves administrators; `None`: every port does.
+    pub admin: Option<Arc<AdminPort>>,
     /// Writes down changes and refusals of a server.
     pub audit: Option<Arc<AuditLog>>,
     /// Signs each request that is sent.

@@ -170,6 +170,12 @@ impl Reply {
         self
     }
 
+    /// Writes down no change: the request is refused.
+    pub(super) fn without_change(mut self) -> Self {
+        self.change = None;
+        self
+    }
+
     fn write_down(&mut self, answer: Option<i32>, remark: Option<&str>) {
         if let Some(change) = self.change.take() {
             change.answered(answer, remark);

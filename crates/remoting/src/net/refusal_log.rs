@@ -24,6 +24,7 @@ impl RefusalLog {
                 | CloseReason::Handshake(_)
                 | CloseReason::ProxyProtocol
                 | CloseReason::ProxyHeader(_)
+                | CloseReason::TooManyConnections
         );
         if !refused {
             return;

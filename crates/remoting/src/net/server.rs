@@ -315,13 +315,19 @@ impl Presence {
         let link = self.link.clone();
         let opened = async {
             let accepted = opening::accept(stream, remote, &link, security, idle).await?;
-            let peer = Peer::new(self.id, accepted.client, local, link.clone());
+            let client = accepted.client;
+            let used = match &security.limits {
+                Some(limits) => Some(limits.admit(client.ip()).ok_or(CloseReason::TooManyConnections)?),
+                None => None,
+            };
+            let peer = Peer::new(self.id, client, local, link.clone());
             self.peer = Some(peer.clone());
             self.shared.events.opened(&peer);
-            Ok((opening::open(accepted, &link, security, idle).await?, peer))
+            let stream = opening::open(accepted, &link, security, idle).await?;
+            Ok(Connection::new(stream, link.clone(), peer, setting).limited(used))
         };
         match opened.await {
-            Ok((stream, peer)) => Connection::new(stream, link, peer, setting).run().await,
+            Ok(connection) => connection.run().await,
             Err(reason) => {
                 link.end(&SendQueue::default(), &reason, None);
                 self.shared.add(Snapshot {

@@ -1,7 +1,7 @@
 //! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
-use super::{AuditLog, Peer, PythonRequest, Refused, Reply, RequestCheck, Requests, Security};
-use crate::codes::response;
+use super::{AdminPort, AuditLog, Peer, PythonRequest, Refused, Reply, RequestCheck, Requests, Security};
+use crate::codes::{request, response};
 use crate::command::Command;
 use crate::hash::NameMap;
 use std::fmt;
@@ -99,6 +99,8 @@ pub struct Table {
     // Whether a request may be served at all.
     check: Option<Arc<dyn RequestCheck>>,
     audit: Option<Arc<AuditLog>>,
+    // The port that serves administrators in its place.
+    admin: Option<Arc<AdminPort>>,
 }
 
 impl fmt::Debug for Table {
@@ -166,23 +168,42 @@ impl Table {
         self
     }
 
+    /// Refuses requests of administrators if another port serves them.
+    pub fn without_administration(&mut self, security: &Security) -> &mut Self {
+        self.admin.clone_from(&security.admin);
+        self
+    }
+
     /// Returns the reply of a request that may be served, and otherwise how it is refused.
     pub(super) fn admit(
         &self,
         request: &Command,
         peer: &Peer,
         reply: Reply,
-    ) -> Result<Reply, (Reply, Refused)> {
+    ) -> Result<Reply, Box<(Reply, Refused)>> {
         if let Some(check) = &self.check
             && let Some(refused) = check.check(request, peer)
         {
             self.audit_refusal(request, peer, refused.answer.code, &refused.why);
-            return Err((reply, refused));
+            return Err(Box::new((reply, refused)));
+        }
+        if let Some(admin) = &self.admin
+            && admin.codes.contains(request.code)
+        {
+            let refused = elsewhere(request.code, admin);
+            self.audit_refusal(request, peer, refused.answer.code, &refused.why);
+            return Err(Box::new((reply, refused)));
         }
         Ok(match &self.audit {
             Some(audit) => reply.noting(audit.change(request, peer)),
             None => reply,
         })
+    }
+
+    /// Returns the user of a request whose user has been checked.
+    pub(super) fn user<'r>(&self, request: &'r Command) -> Option<&'r str> {
+        let check = self.check.as_ref()?;
+        check.user(request)
     }
 
     /// Writes down that a request is refused.
@@ -201,7 +222,8 @@ impl Table {
     pub(super) fn serve(&self, request: Command, peer: &Peer, reply: Reply) {
         let reply = match self.admit(&request, peer, reply) {
             Ok(reply) => reply,
-            Err((reply, refused)) => {
+            Err(refused) => {
+                let (reply, refused) = *refused;
                 reply.send(refused.answer);
                 return;
             }
@@ -243,6 +265,19 @@ pub(super) fn enqueue(requests: &Requests, command: Command, peer: &Peer, reply:
             back.reply.send(busy("the queue of the control plane is full"));
             false
         }
+    }
+}
+
+fn elsewhere(code: i32, admin: &AdminPort) -> Refused {
+    let name = request::name(code).unwrap_or_default();
+    let why = format!(
+        "request code {code} ({name}) is served by the administration port {} alone (adminListenPort): send it there",
+        admin.address
+    );
+    Refused {
+        answer: Command::error(response::NO_PERMISSION, why.clone()),
+        why,
+        is_failed_login: false,
     }
 }
 

@@ -121,8 +121,19 @@ impl Running {
     pub(crate) fn start_secured(options: ServerOptions, security: &Security) -> Self {
         let seen = Arc::new(Seen::default());
         let requests = Arc::new(Requests::new(2));
-        let table = Arc::new(table(&seen, &requests));
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), options, table, seen.clone()).unwrap();
+        let table = table(&seen, &requests);
+        Self::start_with(options, security, table, seen, requests)
+    }
+
+    pub(crate) fn start_with(
+        options: ServerOptions,
+        security: &Security,
+        table: Table,
+        seen: Arc<Seen>,
+        requests: Arc<Requests>,
+    ) -> Self {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(any, options, Arc::new(table), seen.clone()).unwrap();
         let server = server.secured(security);
         let (address, stats) = (server.local_addr(), server.stats());
         let unfinished = server.unfinished_frames();

@@ -1,0 +1,226 @@
+"""Limits of clients, slow failed logins, and the port of administrators, on real servers."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.test_audit import lines
+from tests.e2e.test_security import bob, people, root, write_private
+from tests.e2e.wire import Connection, await_true
+
+from pyrmq import Broker, ConfigError, Credentials, NameServer, Producer, PullConsumer
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.config import BrokerOptions, NameServerOptions
+from pyrmq.remoting import Client
+from pyrmq.server.protection import native_protection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOPIC = {
+    "topic": "made",
+    "readQueueNums": "1",
+    "writeQueueNums": "1",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "defaultTopic": "TBW102",
+    "topicSysFlag": "0",
+    "order": "false",
+}
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Limited:
+    """A name server and two brokers with the same options of protection."""
+
+    def __init__(self, store: Path, **options: Any) -> None:  # noqa: ANN401 - of both servers
+        both: dict[str, Any] = {"listen_port": 0, "bind_address": "127.0.0.1", **options}
+        self.admin_ports = [free_port() for _ in range(3)]
+
+        def ports(at: int) -> dict[str, Any]:
+            return {**both, "admin_listen_port": self.admin_ports[at]}
+
+        self.name_server = NameServer(**ports(0)).start()
+        self.brokers = [
+            Broker(
+                broker_name=f"broker{at}",
+                broker_ip1="127.0.0.1",
+                namesrv_addr=self.name_server.address,
+                store_path_root_dir=str(store / f"store{at}"),
+                mapped_file_size_commit_log=64 << 20,
+                **ports(at),
+            )
+            for at in (1, 2)
+        ]
+        for broker in self.brokers:
+            broker.start().await_registration()
+        self.address = self.name_server.address
+
+    def stop(self) -> None:
+        """Stop all of them at once."""
+        for broker in self.brokers:
+            broker.stop(0)
+        self.name_server.stop(0)
+
+
+@pytest.fixture
+def administered(tmp_path: Path) -> Iterator[Limited]:
+    cluster = Limited(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+def test_only_the_port_of_administrators_serves_them(
+    administered: Limited, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client() as client:
+        for broker, port in zip(administered.brokers, administered.admin_ports[1:], strict=True):
+            refused = client.request(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert f"127.0.0.1:{port}" in (refused.remark or "")
+            assert client.request(broker.address, RequestCode.GET_BROKER_CONFIG).code == 16
+            there = f"127.0.0.1:{port}"
+            made = client.request(there, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+            assert made.code == 0
+            assert client.request(there, RequestCode.GET_BROKER_CONFIG).code == 0
+        here, there = administered.address, f"127.0.0.1:{administered.admin_ports[0]}"
+        pair = {"namespace": "a", "key": "b", "value": "c"}
+        assert client.request(here, RequestCode.PUT_KV_CONFIG, pair).code == 16
+        assert client.request(there, RequestCode.PUT_KV_CONFIG, pair).code == 0
+        assert client.request(here, RequestCode.GET_KV_CONFIG, pair).code == 0
+    await_true(lambda: bool(lines(caplog, "refused", "PUT_KV_CONFIG", "adminListenPort")))
+    # Producers and consumers need no such request; brokers register at the ordinary port.
+    with Producer(name_server=administered.address) as producer:
+        for _ in range(16):
+            producer.send("made", b"x")
+    with PullConsumer(name_server=administered.address, group="usual") as consumer:
+        consumer.subscribe("made")
+        found = 0
+        while found < 16:
+            found += len(consumer.poll(timeout=30))
+        consumer.commit()
+
+
+def test_the_port_of_administrators_listens_on_the_loopback_interface(
+    administered: Limited,
+) -> None:
+    for port in administered.admin_ports:
+        Connection(f"127.0.0.1:{port}").close()
+        with pytest.raises(ConnectionRefusedError):
+            Connection(f"127.0.0.2:{port}")
+
+
+def test_an_address_has_its_connections_and_requests(tmp_path: Path) -> None:
+    cluster = Limited(tmp_path, max_connections_per_address=12, max_requests_per_address=40)
+    try:
+        for broker in cluster.brokers:
+            with ExitStack() as stack:
+                for _ in range(40):
+                    one = Connection(broker.address)
+                    stack.callback(one.close)
+                one = Connection(broker.address)
+                stack.callback(one.close)
+                with pytest.raises(ConnectionError):
+                    one.ask(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+            await_true(lambda broker=broker: is_served(broker.address))
+            busy = Connection(broker.address)
+            answers = [
+                busy.ask(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+                for _ in range(200)
+            ]
+            busy.close()
+            refused = [one for one in answers if one.code == ResponseCode.SYSTEM_BUSY]
+            assert refused
+            assert "this address may use 40 requests a second" in (refused[0].remark or "")
+        # Producers take it as they take any busy broker.
+        with Producer(name_server=cluster.address) as producer:
+            for _ in range(30):
+                producer.send("TBW102", b"x", timeout=20)
+    finally:
+        cluster.stop()
+
+
+def is_served(address: str) -> bool:
+    """Whether a new connection to a server is answered."""
+    one = Connection(address)
+    try:
+        return one.ask(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"}).code == 0
+    except OSError:
+        return False
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("longest", [5000, 0])
+def test_failed_logins_are_slowed_and_right_ones_are_not(tmp_path: Path, longest: int) -> None:
+    file = write_private(tmp_path / "users.json", people())
+    server = NameServer(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        authentication_enabled=True,
+        auth_config_path=str(file),
+        failed_login_max_delay=longest,
+    ).start()
+    wrong = Credentials("bob", "a-wrong-secret")
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+    try:
+        with (
+            Client() as stranger,
+            Client(credentials=wrong) as guesser,
+            Client(credentials=root()) as owner,
+        ):
+            waits = []
+            for _ in range(6):
+                begin = monotonic()
+                assert guesser.request(server.address, code, timeout=10).code == 16
+                waits.append(monotonic() - begin)
+            slowed = [wait > least for wait, least in zip(waits[3:], (0.1, 0.2, 0.4), strict=True)]
+            assert slowed == [longest > 0] * 3, waits
+            begin = monotonic()
+            for _ in range(10):
+                assert owner.request(server.address, code).code == 0
+                # A request that names no user guesses nothing.
+                assert stranger.request(server.address, code).code == 16
+            assert monotonic() - begin < 0.4
+    finally:
+        server.stop(0)
+
+
+def test_a_user_has_a_rate(tmp_path: Path) -> None:
+    file = write_private(tmp_path / "users.json", people())
+    server = NameServer(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        authentication_enabled=True,
+        auth_config_path=str(file),
+        max_requests_per_user=10,
+    ).start()
+    try:
+        with Client(credentials=bob()) as client, Client(credentials=root()) as other:
+            code = RequestCode.GET_BROKER_CLUSTER_INFO
+            answers = [client.request(server.address, code) for _ in range(100)]
+            refused = [one for one in answers if one.code == ResponseCode.SYSTEM_BUSY]
+            assert "this user may use 10 requests a second" in (refused[0].remark or "")
+            assert answers[0].code == 0
+            assert other.request(server.address, code).code == 0
+    finally:
+        server.stop(0)
+
+
+@pytest.mark.parametrize("kind", [BrokerOptions, NameServerOptions])
+def test_users_that_nobody_checks_have_no_limits(kind: Any) -> None:  # noqa: ANN401 - either server
+    for option in ("max_requests_per_user", "max_bytes_per_user"):
+        with pytest.raises(ConfigError, match="without `authenticationEnabled`"):
+            native_protection(kind(**{option: 5}))
+    with pytest.raises(ConfigError, match='`adminBindAddress` is "nowhere"'):
+        NameServer(listen_port=0, admin_listen_port=1, admin_bind_address="nowhere").start()
