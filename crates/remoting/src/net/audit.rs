@@ -1,8 +1,8 @@
 //! The audit log: one line for each administrative change and for each refused request.
 //!
 //! Lines have user, address, request, resources, result and reason, and nothing else of a request: no other field, no
-//! body. What a peer chose is quoted, escaped and cut. A change is written when it is answered. Refusals are limited for
-//! each address and in sum, so that strangers cannot fill the disk.
+//! body. What a peer chose is quoted, escaped and cut. A change is written when it is answered. Refusals are limited
+//! for each address and in sum, so that strangers cannot fill the disk.
 
 use super::address_map::AddressMap;
 use super::{CodeSet, Peer};
