@@ -11,8 +11,8 @@ use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Peer, Processor, Reply, RequestCheck, RequestSigner, Security, SystemResolver,
-    Table,
+    Client, ClientOptions, Peer, Processor, Refused, Reply, RequestCheck, RequestSigner, Security,
+    SystemResolver, Table,
 };
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::RealFs;
@@ -41,13 +41,18 @@ impl Rights {
 }
 
 impl RequestCheck for Rights {
-    fn check(&self, request: &Command, _peer: &Peer) -> Option<Command> {
-        let is_known = self.topics.lock().unwrap().contains_key(self.user(request));
-        (!is_known).then(|| Command::error(response::NO_PERMISSION, "unknown user"))
+    fn check(&self, request: &Command, _peer: &Peer) -> Option<Refused> {
+        let user = self.user(request).unwrap_or_default();
+        let is_known = self.topics.lock().unwrap().contains_key(user);
+        (!is_known).then(|| Refused {
+            answer: Command::error(response::NO_PERMISSION, "unknown user"),
+            why: "unknown user".to_owned(),
+            is_failed_login: false,
+        })
     }
 
-    fn user<'r>(&self, request: &'r Command) -> &'r str {
-        request.fields.get("AccessKey").unwrap_or_default()
+    fn user<'r>(&self, request: &'r Command) -> Option<&'r str> {
+        request.fields.get("AccessKey")
     }
 
     fn may(&self, user: &str, request: &Command, _source: IpAddr) -> bool {

@@ -257,7 +257,9 @@ impl State {
 
     /// The user of a request that was let pass; `None` while rights are not checked.
     pub(crate) fn user_of(&self, request: &Command) -> Option<Arc<str>> {
-        self.check.get().map(|check| check.user(request).into())
+        self.check
+            .get()
+            .map(|check| check.user(request).unwrap_or_default().into())
     }
 
     /// Whether a user may send to a topic which the user's request does not name. True while rights are not checked.
@@ -272,7 +274,9 @@ impl State {
     /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
     /// refused.
     pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
-        self.check.get().and_then(|check| check.check(request, peer))
+        self.check
+            .get()
+            .and_then(|check| Some(check.check(request, peer)?.answer))
     }
 
     pub(crate) fn set_address(&self, host: SocketAddr, text: String) {
