@@ -10,9 +10,10 @@ import shutil
 import tarfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
+from tests.e2e.snapshots import KIB, OPTIONS, SEGMENT, last_object, stored
 from tests.e2e.wire import await_true
 
 from pyrmq import Admin, Producer, PullConsumer
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores"
-KIB = 1024
-SEGMENT = 256 * KIB
-OPTIONS: dict[str, object] = {
-    "mapped_file_size_commit_log": SEGMENT,
-    "max_message_size": 64 * KIB,
-}
 
 
 class Load:
@@ -73,32 +68,6 @@ class Load:
 def running() -> Iterator[Cluster]:
     with cluster(**OPTIONS) as found:  # type: ignore[arg-type]
         yield found
-
-
-def last_object(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return tree
-
-
-def stored(running: Cluster, topic: str = "orders") -> dict[str, int]:
-    """All messages of a topic with their positions in the log."""
-    found: dict[str, int] = {}
-    with (
-        Admin(name_server=running.name_server) as admin,
-        PullConsumer(
-            name_server=running.name_server, group="reader", start="first", auto_commit=None
-        ) as consumer,
-    ):
-        total = sum(one.last - one.first for one in admin.topic_stats(topic).values())
-        consumer.assign(dict.fromkeys(consumer.queues(topic), 0))
-
-        def is_all() -> bool:
-            for message in consumer.poll(1024, 0.5):
-                found[bytes(message.body).decode()] = message.commit_log_offset
-            return len(found) >= total
-
-        await_true(is_all, 20)
-    return found
 
 
 def test_a_snapshot_under_load_has_exactly_the_messages_up_to_its_position(

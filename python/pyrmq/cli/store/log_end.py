@@ -34,8 +34,13 @@ def check_gaps(used: list[Segment]) -> None:
             )
 
 
-def end_of(last: Segment, marks: bytes) -> int:
+def end_of(last: Segment, marks: bytes, known: int = 0) -> int:
     """Position after the newest whole record, which the last used file has.
+
+    Args:
+        last: The file.
+        marks: The checkpoint's.
+        known: Where it ended before.
 
     Raises:
         ConfigError: There is something behind it that is no record.
@@ -43,9 +48,9 @@ def end_of(last: Segment, marks: bytes) -> int:
     at = last.base
     # What the checkpoint covers is whole: begin behind it.
     if len(marks) == MARKS.stop - MARKS.start and marks.startswith(b"PYRMQ-C1"):
-        marked = int.from_bytes(marks[32:40], "big")
-        if last.base < marked <= last.end:
-            at = marked
+        known = max(known, int.from_bytes(marks[32:40], "big"))
+    if last.base < known <= last.end:
+        at = known
     descriptor = os.open(last.path, os.O_RDONLY)
     try:
         return _scanned(descriptor, last, at)

@@ -17,7 +17,6 @@ import json
 import shutil
 import tempfile
 import time
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 from pyrmq.cli.log.directory import StoreDirectory
 from pyrmq.cli.output import print_json
 from pyrmq.cli.store.files import sync
+from pyrmq.cli.store.hold import hold
 from pyrmq.cli.store.taking import FORMAT, NOTE, Snapshot, Taking
 from pyrmq.errors import ConfigError
 
@@ -97,18 +97,16 @@ def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = 
         leave_out: Files of the root that are not copied.
 
     Raises:
-        ConfigError: A broker began to run on a store that none ran on, or the log is damaged.
+        ConfigError: Another tool has the store locked, or the log is damaged.
         OSError: Something cannot be read or written. Nothing is left behind.
     """
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    # A stopped store must stay stopped; a snapshot has no lock file, and nobody runs on it.
-    is_still = not directory.is_live() and (directory.root / "lock").exists()
-    with directory.locked() if is_still else nullcontext():
+    with hold(directory) as held:
         for _ in range(_TRIES):
             part = Path(tempfile.mkdtemp(prefix=f".{target.name}.part-", dir=parent))
             try:
-                made = Taking(directory, part, frozenset(leave_out)).run()
+                made = Taking(directory, part, held, frozenset(leave_out)).run()
                 if made is not None:
                     part.chmod(0o755)
                     part.rename(target)
@@ -118,7 +116,10 @@ def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = 
                 raise _explained(error, parent) from error
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-    raise OSError(f"the broker on {directory.root} moves its checkpoint too often: try again")
+    raise OSError(
+        f"the broker on {directory.root} moved its checkpoint or deleted a topic during each of "
+        f"{_TRIES} tries: try again"
+    )
 
 
 def _explained(error: OSError, parent: Path) -> OSError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.log.progress import Progress
-from pyrmq.cli.store.files import copy, sync, sync_tree
+from pyrmq.cli.store.files import copy, sync_tree
 from pyrmq.cli.store.log_end import MARKS, check_gaps, end_of
 from pyrmq.errors import ConfigError
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyrmq.cli.log.directory import Segment, StoreDirectory
+    from pyrmq.cli.store.hold import Hold
 
 NOTE = "snapshot.json"
 FORMAT = 1
 
-# Of the root, in this order, before the log. The abort file says how the last stop was.
-_BEFORE = ("abort", "checkpoint", "deletedTopics", "queueEnds", "nulRecords")
+# Of the root, in this order, before the log.
+_BEFORE = ("checkpoint", "deletedTopics", "queueEnds", "nulRecords")
+_SYSTEM = b"system "
+"""Begins the line of `abort` that names the file itself; a start on a copy must not believe it."""
 # Below config/, after the log: a message needs its topic, a group its settings.
 _AFTER = frozenset(
     name + end
@@ -33,6 +36,9 @@ _AFTER = frozenset(
     for end in ("", ".bak")
 )
 _QUEUES = ("consumequeue", "consumequeue_ext")
+_LEVELS = "config/delayProgress"
+_LOOKS = 10
+"""How often the log's end is looked for until no delayed message was delivered meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +67,24 @@ class Snapshot:
 class Taking:
     """One try."""
 
-    def __init__(self, directory: StoreDirectory, part: Path, leave_out: frozenset[str]) -> None:
+    def __init__(
+        self, directory: StoreDirectory, part: Path, held: Hold, leave_out: frozenset[str]
+    ) -> None:
         self._directory = directory
         self._root = directory.root
         self._part = part
+        self._held = held
         self._leave_out = leave_out
         self._linked = self._copied = 0
 
     def run(self) -> Snapshot | None:
-        """Copy everything; None if the broker moved its checkpoint past what was copied."""
+        """Copy everything; None if a change of the broker's meanwhile does not fit the copy.
+
+        These are: it moved its checkpoint past what was copied, or it deleted a topic, whose
+        messages and offsets may be the old ones and whose queues the new ones.
+        """
+        abort = self._read("abort")
+        deleted = self._directory.deleted()
         for name in _BEFORE:
             self._copy_if_there(self._root / name, self._part / name)
         self._copy_config(lambda name: name not in _AFTER)
@@ -81,8 +96,10 @@ class Taking:
             self._copy_tree(name)
         start, end = self._copy_log()
         self._copy_config(lambda name: name in _AFTER)
-        if not self._has_all_nul_records():
+        is_same = all(deleted.get(topic) == at for topic, at in self._directory.deleted().items())
+        if not is_same or not self._has_all_nul_records():
             return None
+        self._write_abort(abort)
         made = Snapshot(
             start,
             end,
@@ -92,26 +109,68 @@ class Taking:
             self._copied,
         )
         if NOTE not in self._leave_out:
-            note = self._part / NOTE
-            note.write_text(json.dumps(asdict(made)), encoding="utf-8")
-            sync(note)
+            note = json.dumps(asdict(made))
+            (self._part / NOTE).write_text(note, encoding="utf-8")
         sync_tree(self._part)
         return made
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _write_abort(self, before: bytes | None) -> None:
+        """Tell a start on the copy to recover it, unless it was copied after a clean stop.
+
+        A broker may have been started and stopped since the copy began.
+
+        Args:
+            before: The file as it was then.
+        """
+        text = before if before is not None else self._read("abort")
+        if text is None:
+            if self._held.is_held():
+                return
+            text = b"%d\n" % os.getpid()
+        lines = text.splitlines(keepends=True)
+        kept = b"".join(line for line in lines if not line.startswith(_SYSTEM))
+        (self._part / "abort").write_bytes(kept)
+
+    def _find_end(self) -> tuple[list[Segment], int]:
+        """The files of the log with records, and where it ends.
+
+        The progress of delay levels counts only if the log has the copy that was delivered last. So
+        it is taken as it was just before the end was found, and not as it was before the queues.
+        """
+        used: list[Segment] = []
+        end = 0
+        for _ in range(_LOOKS):
+            levels = self._read(_LEVELS)
+            used = [segment for segment in self._directory.segments() if segment.is_used()]
+            if not used:
+                break
+            check_gaps(used)
+            end = end_of(used[-1], self._marks(), end)
+            if levels is not None:
+                (self._part / "config").mkdir(exist_ok=True)
+                (self._part / _LEVELS).write_bytes(levels)
+            if self._read(_LEVELS) == levels:
+                break
+        return used, end
 
     def _copy_log(self) -> tuple[int, int]:
         """Link the full files of the log and copy the rest up to its end; where it begins, ends."""
         target = self._part / "commitlog"
         target.mkdir()
-        segments = self._directory.segments()
-        used = [segment for segment in segments if segment.is_used()]
+        used, end = self._find_end()
         if not used:
             # No message yet, or all are gone: the positions go on all the same.
+            segments = self._directory.segments()
             for segment in segments[:1]:
                 copy(segment.path, target / segment.path.name, 0)
             start = segments[0].base if segments else 0
             return start, start
-        check_gaps(used)
-        end = end_of(used[-1], self._marks())
         self._check_space(used, end)
         start = used[0].base
         total = sum(segment.size for segment in used)
@@ -145,7 +204,6 @@ class Taking:
             if error.errno in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 return False
             raise
-        sync(place)
         self._linked += segment.size
         return True
 
