@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyrmq import _core
+from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ def check_gaps(used: list[Segment]) -> None:
             )
 
 
-def end_of(last: Segment, marks: bytes, known: int = 0) -> int:
+def end_of(last: Segment, marks: bytes, known: int = 0, *, may_be_torn: bool = False) -> int:
     """Position after the newest whole record, which the last used file has.
 
     Args:
         last: The file.
         marks: The checkpoint's.
         known: Where it ended before.
+        may_be_torn: Whether a crash may have cut off its last write: then the log ends before a
+            record that is not whole, if nothing good is behind it. Nobody writes to it now.
 
     Raises:
         ConfigError: There is something behind it that is no record.
@@ -53,12 +56,12 @@ def end_of(last: Segment, marks: bytes, known: int = 0) -> int:
         at = known
     descriptor = os.open(last.path, os.O_RDONLY)
     try:
-        return _scanned(descriptor, last, at)
+        return _scanned(descriptor, last, at, may_be_torn=may_be_torn)
     finally:
         os.close(descriptor)
 
 
-def _scanned(descriptor: int, last: Segment, at: int) -> int:
+def _scanned(descriptor: int, last: Segment, at: int, *, may_be_torn: bool) -> int:
     piece, patience = _PIECE, 0.0
     while at < last.end:
         data = os.pread(descriptor, piece, at - last.base)
@@ -76,13 +79,22 @@ def _scanned(descriptor: int, last: Segment, at: int) -> int:
         if why == "more" and len(data) < size <= last.end - at:
             piece = size
             continue
+        if may_be_torn and _is_last(last, at):
+            return at
         # A running broker may be writing it.
         now = time.monotonic()
         patience = patience or now
-        if now - patience > _WRITTEN_SECONDS:
+        if may_be_torn or now - patience > _WRITTEN_SECONDS:
             raise ConfigError(
                 f"{last.path} is damaged at position {at}: {reason or 'no record begins there'}. "
                 "Fix: `pyrmq log verify` and `pyrmq log repair`"
             )
         time.sleep(0.02)
     return last.end
+
+
+def _is_last(last: Segment, at: int) -> bool:
+    """Whether the log's first damage is at a position, and nothing good behind it."""
+    damages = (piece for piece in walk([last], check=True) if isinstance(piece, Damage))
+    first = next(damages, None)
+    return first is not None and first.position == at and first.until is None

@@ -30,7 +30,7 @@ from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _TRIES = 5
 
@@ -51,21 +51,21 @@ def run_restore(given: argparse.Namespace) -> int:
     began = time.monotonic()
     source, target = Path(given.directory), Path(given.target)
     note = read_note(source)
-    if target.is_dir() and not any(target.iterdir()):
-        target.rmdir()
-    if target.exists() or target.is_symlink():
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if (target.exists() or target.is_symlink()) and not is_empty:
         raise ConfigError(
             f"{target} exists already and is not empty: move it away, or restore to another "
             "directory"
         )
-    made = take(StoreDirectory(str(source)), target, leave_out=(NOTE,))
-    if made.position != note.position:
-        shutil.rmtree(target)
-        raise ConfigError(
-            f"{source} ends at position {made.position}, its note says {note.position}: it was "
-            "changed. Fix: `pyrmq log verify` shows what is wrong with it"
-        )
-    (target / NOTE).unlink(missing_ok=True)
+
+    def check(made: Snapshot) -> None:
+        if made.position != note.position:
+            raise ConfigError(
+                f"{source} ends at position {made.position}, its note says {note.position}: it was "
+                "changed. Fix: `pyrmq log verify` shows what is wrong with it"
+            )
+
+    made = take(StoreDirectory(str(source)), target, leave_out=(NOTE,), check=check)
     _say(given, made, f"restored {target}", began)
     return 0
 
@@ -88,19 +88,29 @@ def read_note(snapshot: Path) -> Snapshot:
         ) from error
 
 
-def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = ()) -> Snapshot:
+def take(
+    directory: StoreDirectory,
+    target: Path,
+    *,
+    leave_out: Iterable[str] = (),
+    check: Callable[[Snapshot], object] = lambda _: None,
+) -> Snapshot:
     """Make a snapshot of a store.
 
     Args:
         directory: The store.
-        target: The snapshot; it must not exist.
+        target: The snapshot. It must not exist, or be an empty directory, which stays and may be a
+            mount.
         leave_out: Files of the root that are not copied.
+        check: Called with the snapshot before it gets its place; an error refuses it.
 
     Raises:
-        ConfigError: Another tool has the store locked, or the log is damaged.
+        ConfigError: Another tool has the store locked, the log is damaged, or the target is in it.
         OSError: Something cannot be read or written. Nothing is left behind.
     """
-    parent = target.absolute().parent
+    _check_place(directory, target)
+    is_there = target.is_dir()
+    parent = target.absolute() if is_there else target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     with hold(directory) as held:
         for _ in range(_TRIES):
@@ -108,8 +118,12 @@ def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = 
             try:
                 made = Taking(directory, part, held, frozenset(leave_out)).run()
                 if made is not None:
-                    part.chmod(0o755)
-                    part.rename(target)
+                    check(made)
+                    if is_there:
+                        _move_into(part, target)
+                    else:
+                        part.chmod(0o755)
+                        part.rename(target)
                     sync(parent)
                     return made
             except OSError as error:
@@ -120,6 +134,27 @@ def take(directory: StoreDirectory, target: Path, *, leave_out: Iterable[str] = 
         f"the broker on {directory.root} moved its checkpoint or deleted a topic during each of "
         f"{_TRIES} tries: try again"
     )
+
+
+def _check_place(directory: StoreDirectory, target: Path) -> None:
+    """Refuse a target inside the store: it would be copied into itself."""
+    place = target.resolve()
+    for inside in (directory.root, directory.commit_log):
+        if place.is_relative_to(inside.resolve()):
+            raise ConfigError(f"{target} is inside {inside}: name a directory outside of the store")
+
+
+def _move_into(part: Path, target: Path) -> None:
+    """Move everything into an empty directory, the log last: without it there is no store."""
+    paths = sorted(part.iterdir(), key=lambda path: path.name == "commitlog")
+    try:
+        for path in paths:
+            path.rename(target / path.name)
+    except OSError:
+        for path in paths:
+            if not path.exists():
+                (target / path.name).rename(path)
+        raise
 
 
 def _explained(error: OSError, parent: Path) -> OSError:

@@ -94,7 +94,7 @@ class Taking:
         # Behind the log the replay fills them; ahead of it, more of the log would be read.
         for name in _QUEUES:
             self._copy_tree(name)
-        start, end = self._copy_log()
+        start, end = self._copy_log(may_be_torn=abort is not None and self._held.is_held())
         self._copy_config(lambda name: name in _AFTER)
         is_same = all(deleted.get(topic) == at for topic, at in self._directory.deleted().items())
         if not is_same or not self._has_all_nul_records():
@@ -137,7 +137,7 @@ class Taking:
         kept = b"".join(line for line in lines if not line.startswith(_SYSTEM))
         (self._part / "abort").write_bytes(kept)
 
-    def _find_end(self) -> tuple[list[Segment], int]:
+    def _find_end(self, *, may_be_torn: bool) -> tuple[list[Segment], int]:
         """The files of the log with records, and where it ends.
 
         The progress of delay levels counts only if the log has the copy that was delivered last. So
@@ -151,7 +151,7 @@ class Taking:
             if not used:
                 break
             check_gaps(used)
-            end = end_of(used[-1], self._marks(), end)
+            end = end_of(used[-1], self._marks(), end, may_be_torn=may_be_torn)
             if levels is not None:
                 (self._part / "config").mkdir(exist_ok=True)
                 (self._part / _LEVELS).write_bytes(levels)
@@ -159,11 +159,11 @@ class Taking:
                 break
         return used, end
 
-    def _copy_log(self) -> tuple[int, int]:
+    def _copy_log(self, *, may_be_torn: bool) -> tuple[int, int]:
         """Link the full files of the log and copy the rest up to its end; where it begins, ends."""
         target = self._part / "commitlog"
         target.mkdir()
-        used, end = self._find_end()
+        used, end = self._find_end(may_be_torn=may_be_torn)
         if not used:
             # No message yet, or all are gone: the positions go on all the same.
             segments = self._directory.segments()
@@ -171,7 +171,8 @@ class Taking:
                 copy(segment.path, target / segment.path.name, 0)
             start = segments[0].base if segments else 0
             return start, start
-        self._check_space(used, end)
+        has_links = used[0].end <= end and self._has_links(used[0], target)
+        self._check_space(used, end, has_links=has_links)
         start = used[0].base
         total = sum(segment.size for segment in used)
         with Progress(total) as progress:
@@ -207,12 +208,23 @@ class Taking:
         self._linked += segment.size
         return True
 
-    def _check_space(self, used: list[Segment], end: int) -> None:
-        is_near = self._part.stat().st_dev == used[-1].path.stat().st_dev
+    def _has_links(self, segment: Segment, target: Path) -> bool:
+        """Whether links work; some directories of one file system refuse them, and some users."""
+        probe = target / "link"
+        try:
+            is_linked = self._link(segment, probe)
+        except FileNotFoundError:
+            return True
+        if is_linked:
+            probe.unlink()
+            self._linked = 0
+        return is_linked
+
+    def _check_space(self, used: list[Segment], end: int, *, has_links: bool) -> None:
         needed = sum(
             min(end, segment.end) - segment.base
             for segment in used
-            if not is_near or segment.end > end
+            if not has_links or segment.end > end
         )
         free = shutil.disk_usage(self._part).free
         if needed > free:
