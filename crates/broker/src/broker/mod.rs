@@ -116,7 +116,9 @@ impl Broker {
             (long_polling, held),
             name_servers.len(),
         )?);
-        processor::pop::advance_offsets(&state).inspect_err(|_| close_store(&state))?;
+        processor::pop::advance_offsets(&state)
+            .and_then(|()| state.persist_moved_back())
+            .inspect_err(|_| close_store(&state))?;
         let tasks = Tracker::new(handle.clone());
         let listener = hook_up(&state, &tasks, rows, security).inspect_err(|_| close_store(&state))?;
         let (main, fast, admin, client) = listener;

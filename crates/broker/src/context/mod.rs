@@ -1,6 +1,7 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
 mod admit;
+mod move_back;
 
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
@@ -92,6 +93,8 @@ pub struct State {
     // Guards the file, so that an older version never overwrites a newer one.
     offsets_file: Mutex<ConfigFile>,
     unknown_offset_fields: ConsumerOffsetSerializeWrapper,
+    /// Whether the start found progress that was ahead of the log.
+    has_moved_back: bool,
 }
 
 /// What this broker adds to each message and each response to a send, encoded once.
@@ -179,6 +182,7 @@ impl State {
         let store = Store::open(store_options, fs.clone())?;
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
+        let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays);
         let timers = Timers::open(&store, fs)?;
         let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;
@@ -205,6 +209,7 @@ impl State {
             next_queue: AtomicU32::new(0),
             offsets_file: Mutex::new(tables.offsets_file),
             unknown_offset_fields: tables.unknown_offset_fields,
+            has_moved_back,
             live: LiveOptions::new(&options),
             options,
             store,

@@ -13,6 +13,7 @@ use crate::message::delay_levels::DelayLevels;
 use crate::message::pending::PendingMessage;
 use crate::message::properties;
 use crate::tables::config_file::ConfigFile;
+use crate::tables::offsets::Move;
 use pyrmq_remoting::body::DelayOffsetSerializeWrapper;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
@@ -87,6 +88,24 @@ impl Delays {
             file: Mutex::new(file),
             wakeup: Wakeup::default(),
         })
+    }
+
+    /// Moves levels back that are ahead of their queues (Apache `correctDelayOffset`). Returns what moved.
+    pub(crate) fn lower(&self, store: &Store) -> Vec<Move> {
+        let mut moves = Vec::new();
+        let mut progress = self.progress();
+        for (level, offset) in &mut progress.body.offset_table {
+            if let Some(to) = store
+                .queue_end(SCHEDULE_TOPIC, level - 1)
+                .filter(|end| end < offset)
+            {
+                let whose = format!("delay level {level}");
+                let from = std::mem::replace(offset, to);
+                moves.push(Move { whose, from, to });
+            }
+        }
+        progress.changed |= !moves.is_empty();
+        moves
     }
 
     /// The levels.

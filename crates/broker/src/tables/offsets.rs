@@ -9,6 +9,7 @@
 
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +20,21 @@ type Table = HashMap<String, HashMap<String, Queues>>;
 
 /// How long a change of offsets is remembered. Check points are read from a second before the file was written.
 const REMEMBERED: Duration = Duration::from_mins(1);
+
+/// An offset that was ahead of its queue and was moved back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Move {
+    /// `topic@group` and the queue, or a delay level.
+    pub(crate) whose: String,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} from {} to {}", self.whose, self.from, self.to)
+    }
+}
 
 /// The offsets of every group.
 #[derive(Debug, Default)]
@@ -149,6 +165,30 @@ impl Offsets {
                 self.note_change(group, topic, position);
             }
         }
+    }
+
+    /// Lowers each offset that is above the largest one that `most` allows for its group, topic and queue, and forgets it
+    /// where that is negative; `None` allows any. Returns what moved, sorted.
+    pub(crate) fn lower(&self, most: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        let mut table = lock(&self.table);
+        for (group, topics) in &mut *table {
+            for (topic, queues) in topics {
+                queues.retain(|queue, offset| {
+                    let Some(to) = most(group, topic, *queue).filter(|most| most < offset) else {
+                        return true;
+                    };
+                    let whose = format!("{topic}@{group} queue {queue}");
+                    let from = std::mem::replace(offset, to);
+                    moves.push(Move { whose, from, to });
+                    to >= 0
+                });
+            }
+        }
+        drop(table);
+        self.changed.fetch_or(!moves.is_empty(), Ordering::AcqRel);
+        moves.sort_unstable();
+        moves
     }
 
     /// Forgets a group.

@@ -49,11 +49,13 @@ impl Store {
 
     /// Index after the newest readable message of a queue; 0 when there is no such queue.
     pub fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        self.engine
-            .shared
-            .queues
-            .range_of(topic, queue_id)
-            .map_or(0, |(_, end)| end)
+        self.queue_end(topic, queue_id).unwrap_or(0)
+    }
+
+    /// Index after the newest readable message of a queue; `None` without such a queue.
+    pub fn queue_end(&self, topic: &str, queue_id: i32) -> Option<i64> {
+        let range = self.engine.shared.queues.range_of(topic, queue_id);
+        range.map(|(_, end)| end)
     }
 
     /// The entries of a consume queue from an index on, fewer than `count` at its end; `None` without such a queue.

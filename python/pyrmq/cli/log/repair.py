@@ -9,6 +9,7 @@ import os
 import struct
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.log.nul_records import NulRecords
@@ -19,7 +20,6 @@ from pyrmq.cli.store.files import own, sync
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from pyrmq.cli.log.directory import Segment, StoreDirectory
     from pyrmq.cli.log.walk import Row
@@ -28,6 +28,8 @@ _HEADERS = ("choice", "at", "what is done", "good records lost", "bytes lost")
 _BLANK = struct.Struct(">iI")
 _BLANK_MAGIC = 0xCBD43194
 _PIECE = 4 * 1024 * 1024
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Names the system's boot, as `abort` does."""
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
@@ -104,6 +106,7 @@ def _first_damage(
 
 
 def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, choice: str) -> Path:
+    _mark_unclean(directory.root)
     kept = directory.root / time.strftime("repair-%Y%m%d-%H%M%S")
     kept.mkdir()
     segment = damage.segment
@@ -125,14 +128,34 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    # As after a crash: the broker checks the whole log, and makes queues and index fit it.
-    (directory.root / "abort").write_text(str(os.getpid()))
+    # As after a crash: the broker checks the whole log, and makes queues, index and offsets fit it.
+    abort = directory.root / "abort"
+    abort.write_text(str(os.getpid()))
+    sync(abort)
     # Neither of these fits the log any more: both are built again from it.
     for name in ("checkpoint", "queueEnds"):
         (directory.root / name).unlink(missing_ok=True)
     for changed in (kept, directory.commit_log, directory.root):
         sync(changed)
     return kept
+
+
+def _mark_unclean(root: Path) -> None:
+    """Let the store look as after a kill before anything changes.
+
+    A start after a repair that was killed in between then makes queues and offsets fit the log. A
+    kill explains no damage, so a start before the log was cut still changes nothing.
+    """
+    abort = root / "abort"
+    if abort.exists():
+        return
+    abort.touch()
+    data = abort.stat()
+    boot = _BOOT.read_text().strip().replace("-", "") if _BOOT.exists() else ""
+    system = f"system {boot} {data.st_dev} {data.st_ino}\n" if boot else ""
+    abort.write_text(f"{os.getpid()}\n{system}")
+    for changed in (abort, root):
+        sync(changed)
 
 
 def _keep(segment: Segment, position: int, copy: Path) -> None:
