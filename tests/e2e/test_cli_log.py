@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from tests.e2e.wire import ask
 from pyrmq import Admin, Producer, PullConsumer, TransactionProducer, TransactionState
 from pyrmq.cli import main
 from pyrmq.cli.log import repair
+from pyrmq.cli.log.directory import StoreDirectory
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ServerError
 from pyrmq.testing import cluster
@@ -203,6 +205,36 @@ def test_a_lost_queue_entry_is_found(pyrmq: Callable[..., list[str]], home: Path
     queue.write_bytes(bytes(data))
     (row,) = [json.loads(line) for line in pyrmq("verify", home / "store", "--json", status=1)]
     assert (row["kind"], row["what"]) == ("entry", "no entry in the queue")
+
+
+def test_entries_that_the_next_start_writes_are_no_problem(
+    pyrmq: Callable[..., list[str]], home: Path
+) -> None:
+    store = home / "store"
+    killed(home)
+    queue = next((store / "consumequeue" / "log-a").glob("*/*"))
+    data = bytearray(queue.read_bytes())
+    end = len(data.rstrip(b"\0"))
+    data[end - end % 20 - 40 : end + 20] = bytes(60 + end % 20)
+    queue.write_bytes(bytes(data))
+    (line,) = pyrmq("verify", store)
+    assert line.startswith(f"{COUNT} records")
+    assert line.endswith("all well")
+    # After a clean stop, the same is a loss.
+    (store / "abort").unlink()
+    assert "no entry in the queue" in "".join(pyrmq("verify", store, status=1))
+
+
+def test_entries_that_the_checkpoint_covers_must_be_there_after_a_crash(
+    pyrmq: Callable[..., list[str]], home: Path
+) -> None:
+    store = home / "store"
+    (store / "abort").write_text("1\n")
+    queue = next((store / "consumequeue" / "log-a").glob("*/*"))
+    data = bytearray(queue.read_bytes())
+    data[20:40] = bytes(20)
+    queue.write_bytes(bytes(data))
+    assert "no entry in the queue" in "".join(pyrmq("verify", store, status=1))
 
 
 @pytest.mark.parametrize("choice", ["cut", "skip"])
@@ -418,6 +450,33 @@ def test_looking_at_a_store_in_its_own_broker_s_process_leaves_it_locked(
         assert main(["log", "repair", str(store), "--choice", "cut"]) == 2
         assert not opens_elsewhere(store)
     assert opens_elsewhere(store)
+
+
+@pytest.mark.parametrize("when", ["before the cut", "after the cut"])
+def test_a_repair_that_is_killed_leaves_a_store_that_looks_killed(
+    pyrmq: Callable[..., list[str]], home: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    file = files(home)[1]
+    number = number_in(file, 0.5)
+    damage(file, number)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if when == "before the cut":
+            patch.setattr(repair, "own", die)
+        else:
+            patch.setattr(Path, "unlink", die)
+        with pytest.raises(KeyboardInterrupt):
+            repair.run(StoreDirectory(str(home / "store")), Namespace(choice="cut"))
+    assert (home / "store" / "abort").exists()
+    if when == "before the cut":
+        is_refused(home, "damaged")
+        (begun,) = (home / "store").glob("repair-*")
+        begun.rename(home / "begun")
+        pyrmq("repair", home / "store", "--choice", "cut")
+    assert read(home) == {body(n) for n in range(number)}
 
 
 def test_no_broker_gets_in_while_a_store_is_repaired(

@@ -92,6 +92,7 @@ def test_a_snapshot_under_load_has_exactly_the_messages_up_to_its_position(
             assert at is not None
         assert "after the restore" in stored(restored)
     assert main(["log", "verify", str(again / "store")]) == 0
+    assert main(["log", "verify", str(snapshot)]) == 0
 
 
 def test_full_segments_are_links_that_no_broker_writes(

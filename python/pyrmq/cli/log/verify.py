@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyrmq.cli.log.covered import Covered
 from pyrmq.cli.log.directory import Units
 from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
@@ -55,6 +56,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     segments = directory.segments()
     late: list[Row] = []
     deleted = directory.deleted()
+    covered = Covered(directory)
     with (
         Units(directory) as units,
         Progress(sum(segment.size for segment in segments)) as progress,
@@ -68,7 +70,15 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
             for row in piece:
                 found.records += 1
                 is_gone = row.position < deleted.get(row.topic, 0)
-                _check(found, units, row, late if live else None, is_gone=is_gone)
+                is_needed = live or covered.has(row)
+                _check(
+                    found,
+                    units,
+                    row,
+                    late if live else None,
+                    is_gone=is_gone,
+                    is_needed=is_needed,
+                )
         missing = set(_await(directory, units, late))
         for row in late:
             if row in missing:
@@ -112,7 +122,15 @@ def _tell_damage(found: _Found, damage: Damage) -> None:
     found.tell("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 
 
-def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_gone: bool) -> None:
+def _check(
+    found: _Found,
+    units: Units,
+    row: Row,
+    late: list[Row] | None,
+    *,
+    is_gone: bool,
+    is_needed: bool = True,
+) -> None:
     if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY or row.sys_flag & _INNER_BATCH:
         return
     unit = units.at(row.topic, row.queue_id, row.queue_offset)
@@ -121,6 +139,9 @@ def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_
         # A deleted topic has no queue, or a new one.
         return
     if unit is None:
+        if not is_needed:
+            # The next start writes it.
+            return
         if late is not None and len(late) < _LATE:
             late.append(row)
         else:
