@@ -3,7 +3,8 @@
 //! Old segments are deleted at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`. A segment is old
 //! `fileReservedTime` after its last write; above `diskSpaceCleanForciblyRatio` age does not count, unless
 //! `diskSpaceEnoughBytes` are free. A round deletes at most ten segments, never the last one. Queues and index follow
-//! the log's start. Above `storeMaxBytes` (ours) the oldest segments are deleted at any hour and age.
+//! the log's start. Above `storeMaxBytes` (ours) the oldest segments are deleted at any hour and age. A segment that
+//! goes only to make space stays while it has another name, such as a snapshot's, since its bytes would stay as well.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -12,11 +13,12 @@ use crate::format::parse_file_name;
 use crate::fs::{Context, Fs};
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
+use crate::log::segment::Segment;
 use crate::queue::registry::Queues;
 use crate::state::StoreState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Maximum number of segments that one round deletes.
@@ -34,6 +36,17 @@ pub(crate) struct Retention {
     /// Held by the thread that deletes old files; up to where queues and index have followed the log's start.
     pub(crate) followed: Mutex<i64>,
     pub(crate) deleted_files: AtomicU64,
+    /// Position of the segment of which it was said last that it stays because of another name; -1 for none.
+    shared: AtomicI64,
+}
+
+/// Why segments may be deleted, apart from `storeMaxBytes`.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    /// Segments that were not written for that time; `None` at an hour without deletion.
+    keep_ms: Option<i64>,
+    /// Also younger ones, since the disk is nearly full.
+    forcibly: bool,
 }
 
 impl Retention {
@@ -52,6 +65,7 @@ impl Retention {
             indexing: Arc::clone(indexing),
             followed: Mutex::new(shared.log.start()),
             deleted_files: AtomicU64::new(0),
+            shared: AtomicI64::new(-1),
         }
     }
 
@@ -75,12 +89,12 @@ impl Retention {
             || self.live.deletes_at(crate::fs::local_hour(now_ms));
         let mut deleted = 0;
         let result = if is_time || self.is_above_limit(self.log.start()) {
-            let keep_ms = match (is_time, forcibly) {
-                (false, _) => None,
-                (true, false) => Some(i64::from(self.live.file_reserved_hours()) * 3_600_000),
-                (true, true) => Some(0),
+            let keep_ms = i64::from(self.live.file_reserved_hours()) * 3_600_000;
+            let due = Due {
+                keep_ms: is_time.then_some(keep_ms),
+                forcibly,
             };
-            self.delete_segments(now_ms, keep_ms, &mut deleted)
+            self.delete_segments(now_ms, due, &mut deleted)
         } else {
             Ok(())
         };
@@ -113,9 +127,9 @@ impl Retention {
         (limit > 0).then(|| (keeps_from + segment - 1).div_euclid(segment) * segment)
     }
 
-    /// Deletes segments above the limit and, if `keep_ms` is given, those that were not written for that time. Counts
-    /// them in `gone`; an error concerns the next segment, which was not deleted.
-    fn delete_segments(&self, now_ms: i64, keep_ms: Option<i64>, gone: &mut u64) -> Result<(), StoreError> {
+    /// Deletes segments above the limit and those that are due. Counts them in `gone`; an error concerns the next
+    /// segment, which was not deleted.
+    fn delete_segments(&self, now_ms: i64, due: Due, gone: &mut u64) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
         // Not the log's flushed position: with SYNC_FLUSH that moves a moment before its units reach their queues.
@@ -131,8 +145,9 @@ impl Retention {
                 .iter()
                 .find(|file| is_it(&file.name))
                 .map_or(now_ms, |file| file.modified_ms);
-            let is_old = keep_ms.is_some_and(|keep_ms| keep_ms == 0 || modified + keep_ms <= now_ms);
-            if !is_old && !self.is_above_limit(segment.base) {
+            let is_old = (due.keep_ms).is_some_and(|keep_ms| keep_ms == 0 || modified + keep_ms <= now_ms);
+            let is_due = is_old || self.is_above_limit(segment.base);
+            if !(is_due || due.forcibly && self.frees_space(segment)?) {
                 break;
             }
             // A segment that is not fsynced does not count as old.
@@ -146,5 +161,20 @@ impl Retention {
             *gone += 1;
         }
         Ok(())
+    }
+    /// Whether the disk gets the space of a segment back when it is deleted.
+    fn frees_space(&self, segment: &Segment) -> Result<bool, StoreError> {
+        let path = &segment.path;
+        if self.fs.links(path).at("look at", path)? < 2 {
+            return Ok(true);
+        }
+        if self.shared.swap(segment.base, Ordering::Relaxed) != segment.base {
+            tracing::warn!(
+                file = %path.display(),
+                "the disk is nearly full, but the oldest segment has another name, such as a snapshot's: deleting it \
+                 would lose messages and free nothing. Move or delete the snapshot"
+            );
+        }
+        Ok(false)
     }
 }

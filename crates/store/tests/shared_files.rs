@@ -8,12 +8,15 @@
 
 mod common;
 
-use common::{bodies, open, put, small};
-use pyrmq_testkit::TempDir;
+use common::{bodies, open, put, real, small};
+use pyrmq_store::fs::Space;
+use pyrmq_store::{MaintenanceTask, Store};
+use pyrmq_testkit::{FaultyDisk, TempDir};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn segments(directory: &Path) -> BTreeMap<String, PathBuf> {
     fs::read_dir(directory)
@@ -101,4 +104,60 @@ fn a_damaged_segment_is_cut_in_a_copy() {
     put(&store, "T", 0, b"one more");
     store.close().unwrap();
     assert_unchanged(outside.path(), &kept);
+}
+
+#[test]
+fn a_full_disk_takes_no_young_segment_that_frees_nothing() {
+    const GIB: u64 = 1 << 30;
+    let (dir, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let kept = shared(dir.path(), outside.path(), 250);
+    let disk = Arc::new(FaultyDisk::new(real()));
+    disk.set_space(Some(Space {
+        total: 100 * GIB,
+        free: 10 * GIB,
+    }));
+    let mut options = small(dir.path());
+    options.delete_when = Vec::new();
+    let start_after_a_round = |options: &pyrmq_store::Options| {
+        let store = Store::open_without_threads(options.clone(), disk.clone()).unwrap();
+        for task in [
+            MaintenanceTask::Flush,
+            MaintenanceTask::SyncQueues,
+            MaintenanceTask::Clean,
+        ] {
+            store.run(task).unwrap();
+        }
+        let start = store.health().min_physical_offset;
+        store.close().unwrap();
+        start
+    };
+    assert_eq!(start_after_a_round(&options), 0);
+    // The oldest has no other name any more; the next one has.
+    let (oldest, _) = kept.first_key_value().unwrap();
+    fs::remove_file(outside.path().join(oldest)).unwrap();
+    assert_eq!(start_after_a_round(&options), 65536);
+    // What is old goes, whoever shares it.
+    options.file_reserved_hours = 0;
+    assert!(start_after_a_round(&options) > 65536);
+}
+
+#[test]
+fn copies_that_did_not_replace_their_segments_go_at_a_start() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    put(&store, "T", 0, b"one");
+    store.close().unwrap();
+    let log = dir.path().join("commitlog");
+    let (name, _) = segments(&log).pop_first().unwrap();
+    let unknown = [format!("{name}.kept"), "notes.own".to_owned()];
+    for name in unknown.iter().chain([&format!("{name}.own")]) {
+        fs::write(log.join(name), "x").unwrap();
+    }
+    let store = open(small(dir.path()));
+    assert_eq!(bodies(&store, "T", 0), [b"one"]);
+    store.close().unwrap();
+    assert!(!log.join(format!("{name}.own")).exists());
+    for name in unknown {
+        assert!(log.join(&name).exists(), "{name} is none of ours");
+    }
 }

@@ -7,10 +7,12 @@ pub mod peer;
 pub mod random;
 pub mod schedule;
 pub mod sim;
+pub mod temp_dir;
 pub mod wait;
 
-pub use disk::{FaultyDisk, TempDir};
+pub use disk::FaultyDisk;
 pub use peer::{RawPeer, ScriptedServer};
 pub use random::Random;
 pub use sim::SimDisk;
+pub use temp_dir::TempDir;
 pub use wait::{eventually, soon};

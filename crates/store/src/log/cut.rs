@@ -4,7 +4,7 @@
 //! A file with several names is never written: a snapshot may share it. It first gets a copy of its own.
 
 use crate::error::StoreError;
-use crate::format::{to_u64, to_usize};
+use crate::format::{parse_file_name, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, with_suffix};
 use crate::log::commit_log::CommitLog;
 use crate::log::segment::Segment;
@@ -12,9 +12,21 @@ use crate::sync::write;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Ends the name of a copy that is about to replace a segment; `pyrmq log repair` makes such copies, too.
+const OWN: &str = ".own";
+
 impl CommitLog {
-    /// Removes a last file without any byte, as Apache does.
+    /// Removes what a kill may leave in the log's directory: a last file without any byte, as Apache does, and copies
+    /// that did not replace their segments.
     pub(crate) fn mend(&self) -> Result<(), StoreError> {
+        let entries = self.fs.list(&self.directory).at("list", &self.directory)?;
+        for entry in entries {
+            let segment = entry.name.strip_suffix(OWN).and_then(parse_file_name);
+            if segment.is_some() && !entry.is_directory {
+                let path = self.directory.join(&entry.name);
+                self.fs.remove(&path).at("remove", &path)?;
+            }
+        }
         match &self.half_made {
             Some(path) => self.fs.remove(path).at("remove", path),
             None => Ok(()),
@@ -97,7 +109,7 @@ impl CommitLog {
         if self.fs.links(path).at("look at", path)? < 2 {
             return self.file(segment);
         }
-        let copy = with_suffix(path, ".own");
+        let copy = with_suffix(path, OWN);
         copy_data(self.file(segment)?.as_ref(), self.fs.as_ref(), &copy)?;
         self.fs.rename(&copy, path).at("rename", &copy)?;
         self.fs
