@@ -10,10 +10,11 @@ mod common;
 
 use common::pops::{bodies, pop, pop_until, popped, quick};
 use common::{Site, TempDir, create, eventually, options, properties, pull, records};
-use pyrmq_broker::Options;
+use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use std::path::PathBuf;
+use tokio::runtime::Handle;
 
 const HALVES: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 const CHECKER: &str = "CID_RMQ_SYS_TRANS";
@@ -123,6 +124,35 @@ async fn offsets_ahead_of_a_cut_log_move_back_to_its_end() {
     })
     .await;
     site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_leaves_it_to_the_next_one() {
+    let dir = TempDir::new();
+    let site = Site::start(small(&dir));
+    site.send_ok("T", b"kept", "").await;
+    let end = site.broker.state().store.health().max_physical_offset;
+    site.send_ok("T", b"lost", "").await;
+    site.ask_ok(commit("G", "T", 2)).await;
+    site.stop().await;
+    cut(&dir, end);
+    let config = root(&dir).join("config");
+    for name in ["topics.json", "consumerOrderInfo.json"] {
+        let whole = std::fs::read(config.join(name)).ok();
+        let backup = config.join(format!("{name}.bak"));
+        drop(std::fs::remove_file(backup));
+        std::fs::write(config.join(name), "{").unwrap();
+        let started = Broker::start(small(&dir), &Handle::current(), None, &[]);
+        assert!(started.is_err(), "{name} is damaged");
+        match whole {
+            Some(bytes) => std::fs::write(config.join(name), bytes).unwrap(),
+            None => std::fs::remove_file(config.join(name)).unwrap(),
+        }
+    }
+    let site = Site::start(small(&dir));
+    assert_eq!(site.broker.state().offsets.get("G", "T", 0), Some(1));
+    site.stop().await;
+    assert!(!root(&dir).join("abort").exists(), "it stopped cleanly");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,7 @@ use crate::sync::{lock, try_lock};
 use pyrmq_remoting::meter::Latency;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// A store's parts.
 pub(crate) struct Engine {
@@ -43,6 +43,8 @@ pub(crate) struct Engine {
     pub(crate) reader: Reader,
     pub(crate) maintenance_wakeup: Wakeup,
     pub(crate) recovered_from_crash: bool,
+    /// Whether the next start must find a crash, however this store is closed.
+    pub(crate) stays_unclean: AtomicBool,
     /// Bytes that were not yet readable or indexed when last read.
     pub(crate) behind: AtomicI64,
 }
@@ -191,6 +193,9 @@ impl Engine {
             // An unclean stop: the checkpoint shows the next start that no queue is durable.
             self.shared.checkpoint.update(Times::distrust_queues);
             return self.shared.checkpoint.save();
+        }
+        if self.stays_unclean.load(Ordering::Acquire) {
+            return Ok(());
         }
         mark_closed(self.shared.fs.as_ref(), &self.shared.options.root)
     }

@@ -180,6 +180,8 @@ impl State {
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
+        // A start that fails before it has moved offsets back must leave that to the next one.
+        store.set_unclean(store.health().recovered_from_crash);
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays);

@@ -45,10 +45,11 @@ impl State {
     /// Writes the progress that the start moved back. Before the ports open: once new messages have filled the gap, no
     /// later start could tell that it was ahead. After the offsets of pops, which go by the time of the last write.
     pub(crate) fn persist_moved_back(&self) -> Result<(), StoreError> {
-        if !self.has_moved_back {
-            return Ok(());
+        if self.has_moved_back {
+            self.persist_offsets()?;
+            self.delays.persist(&self.store)?;
         }
-        self.persist_offsets()?;
-        self.delays.persist(&self.store)
+        self.store.set_unclean(false);
+        Ok(())
     }
 }

@@ -27,7 +27,7 @@ use crate::state::shared::Shared;
 use crate::sync::wakeup::Wakeup;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 
 /// Opens the store in a directory and locks the directory. No thread runs yet.
@@ -154,6 +154,7 @@ fn assemble(found: Found, recovered: &Recovered) -> Result<Engine, StoreError> {
         shared,
         maintenance_wakeup: Wakeup::default(),
         recovered_from_crash,
+        stays_unclean: AtomicBool::new(false),
         behind: AtomicI64::new(0),
     })
 }

@@ -16,6 +16,7 @@ use crate::recovery::open::open;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
 use pyrmq_remoting::meter::Latency;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -164,6 +165,12 @@ impl Store {
     /// Position in the commit log after the last record.
     pub fn end_position(&self) -> i64 {
         self.engine.end_position()
+    }
+
+    /// Whether the next start finds a crash, however this store is closed: as long as the caller has not done what a
+    /// crash requires of its own files.
+    pub fn set_unclean(&self, is_unclean: bool) {
+        self.engine.stays_unclean.store(is_unclean, Ordering::Release);
     }
 
     /// Flushes everything and marks the stop as clean. Further calls do nothing. After a failed write the stop is
