@@ -26,7 +26,7 @@ import asyncio
 import io
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -39,7 +39,7 @@ from pyrmq._client.identities import note_member
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.signals import stop_signals
-from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function
+from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function, log_error
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
@@ -362,8 +362,8 @@ class PushConsumer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            text = "group %s: outcomes of a listener's calls not taken"
-            _log.error(text, self._group, exc_info=task.exception())
+            text = "group %s: an error of the consumer; the messages concerned come again"
+            log_error(text, self._group, error=task.exception())
         self._take()
         if not self._tasks:
             self._idle.set()
@@ -378,13 +378,18 @@ class PushConsumer:
         except asyncio.CancelledError:
             self._finish(work, len(messages), _untouched(messages))
             raise
-        except (KeyboardInterrupt, SystemExit):
-            # These end the loop, but their message has been tried.
-            later = [(place, *LATER) for place in range(len(messages))]
-            self._finish(work, len(messages), later)
+        except BaseException:
+            # Of the consumer, or what ends the loop: their message has been tried.
+            self._finish(work, len(messages), _later(range(len(messages))))
             raise
-        self._done += len(messages) - len(failed)
-        self._finish(work, len(messages), failed)
+        try:
+            self._finish(work, len(messages), failed)
+        except BaseException:
+            failed = _later(place for place, *_ in failed)
+            self._finish(work, len(messages), failed)
+            raise
+        finally:
+            self._done += len(messages) - len(failed)
 
     def _finish(self, work: _core.Work, count: int, failed: Failed) -> None:
         self._core.finish(work, 0, count, failed)
@@ -538,6 +543,10 @@ def _weak(method: Callable[..., _Result], without: _Result) -> Callable[..., _Re
         return without if found is None else found(*arguments)
 
     return call
+
+
+def _later(places: Iterable[int]) -> Failed:
+    return [(place, *LATER) for place in places]
 
 
 def _untouched(messages: Sequence[ReceivedMessage]) -> Failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyrmq.consumer.decode import Decoder
     from pyrmq.message import ReceivedMessage
 
-__all__ = ["Call", "Failed", "failure_of", "is_coroutine_function"]
+__all__ = ["Call", "Failed", "failure_of", "is_coroutine_function", "log_error"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
@@ -56,14 +57,23 @@ class Call:
             raise DeadLetter(text) from error
 
 
+def log_error(text: str, *arguments: object, error: BaseException | None = None) -> None:
+    """Log for the application. A handler of its that raises must not end who calls listeners."""
+    try:
+        _log.error(text, *arguments, exc_info=error)
+    except Exception:  # noqa: BLE001 - it goes where `logging` itself tells of its handlers' errors
+        if logging.raiseExceptions:
+            traceback.print_exc()
+
+
 def failure_of(group: str, message: ReceivedMessage, error: BaseException) -> Failure:
     """Log what a listener raised, and return what becomes of the message."""
     cause = cause_of(error)
     if isinstance(cause, DeadLetter):
-        _log.error("group %s: dead letter %r: %s", group, message, cause)
+        log_error("group %s: dead letter %r: %s", group, message, cause)
     elif not isinstance(cause, ReconsumeLater):
         text = "group %s: a listener failed for %r; the message comes again"
-        _log.error(text, group, message, exc_info=error)
+        log_error(text, group, message, error=error)
     return failure_of_error(error)
 
 

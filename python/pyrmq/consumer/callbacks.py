@@ -12,6 +12,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pyrmq.consumer.call import log_error
 from pyrmq.errors import ClosedError, ForkError
 from pyrmq.message import QueueId
 
@@ -85,8 +86,8 @@ class CallbackThread:
                     self._answer(*callback)
             except (ClosedError, ForkError):
                 return
-            except Exception:  # noqa: BLE001 - the application's code; the thread goes on
-                _log.exception("group %s: a callback failed", self._group)
+            except Exception as error:  # noqa: BLE001 - the application's code; the thread goes on
+                log_error("group %s: a callback failed", self._group, error=error)
             self._call_due()
 
     def _wait_ms(self) -> int:
@@ -100,8 +101,9 @@ class CallbackThread:
             self._due[place] = monotonic() + seconds
             try:
                 function()
-            except Exception:  # noqa: BLE001 - the next turn tries again
-                _log.exception("group %s: %s failed", self._group, function.__qualname__)
+            except Exception as error:  # noqa: BLE001 - the next turn tries again
+                name = function.__qualname__
+                log_error("group %s: %s failed", self._group, name, error=error)
 
     def _answer(
         self,

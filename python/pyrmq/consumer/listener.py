@@ -19,9 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pyrmq._client.values import milliseconds
-from pyrmq.consumer.call import Failed, failure_of
-from pyrmq.consumer.outcome import failure_of_error, failure_of_result, hand_back_time
-from pyrmq.errors import ClosedError, ForkError, RmqError
+from pyrmq.consumer.call import Failed, failure_of, log_error
+from pyrmq.consumer.outcome import LATER, failure_of_error, failure_of_result, hand_back_time
+from pyrmq.errors import ClosedError, ForkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +46,8 @@ _IDLE_S = 0.25
 _MOST = 1024
 """Messages of one batch at most."""
 _WAIT_MS = 1000
+_MEND_S = 0.1
+"""Pause of a thread after an error of its own, which may come again at once."""
 
 
 class Counts:
@@ -209,8 +211,9 @@ class Pool:
         me = threading.current_thread()
         take, at_once = self.core.take, self._options.consume_batch
         size = at_once
-        try:
-            while not self._is_over:
+        while not self._is_over:
+            batch: Batch | None = None
+            try:
                 taken = take(size, _WAIT_MS)
                 if taken is None:
                     continue
@@ -218,17 +221,19 @@ class Pool:
                 self._batches[me] = batch
                 self._handle(batch)
                 seconds = monotonic() - batch.began
-                if batch.is_abandoned and not self._rejoin(me):
-                    return
-                self._batches[me] = None
                 size = max(at_once, _next_size(size, len(batch.messages), seconds))
-        except (ClosedError, ForkError):
-            return
-        except Exception:  # noqa: BLE001 - it is logged, and no message is lost
-            _log.exception("group %s: a listener's thread ended", self._group)
-        finally:
-            if me in self._batches:
-                self._batches[me] = None
+            except (ClosedError, ForkError):
+                return
+            except BaseException as error:  # noqa: BLE001 - no error may end this thread
+                text = "group %s: an error of the consumer; the messages concerned come again"
+                log_error(text, self._group, error=error)
+                self._is_ended.wait(_MEND_S)
+            finally:
+                is_mine = batch is None or not batch.is_abandoned or self._rejoin(me)
+                if is_mine and me in self._batches:
+                    self._batches[me] = None
+            if not is_mine:
+                return
 
     def _rejoin(self, me: threading.Thread) -> bool:
         """Go on after a call that took too long, unless another thread has taken the place."""
@@ -243,50 +248,80 @@ class Pool:
         """Call listeners for the messages of a batch, and say what became of them."""
         keeps_queue = self._options.order == "queue"
         call = self._call_one if batch.at_once == 1 else self._call_list
-        end = 0
-        for index in batch.claims:
-            if index != end:
-                # The watch has claimed what lies between: what came before is said on its own.
-                self._say(batch, end)
-                batch.said = index
-            may_go_on = not (self._is_over if batch.is_last else self._is_ending)
-            if keeps_queue and may_go_on:
-                may_go_on = self.core.holds(batch.work)
-            if not may_go_on:
-                self._give_back(batch, index)
-                return
-            batch.index = index
-            end = batch.after(index)
-            failed = call(batch.messages, index, end)
-            if failed:
-                batch.failed += failed
-                if keeps_queue:
-                    # What follows waits until these are done.
-                    self._say(batch, end, [*batch.rest()])
+        index = end = 0
+        try:
+            for index in batch.claims:
+                if index != end:
+                    # The watch has claimed what lies between: what came before is said on its own.
+                    self._say(batch, end)
+                    batch.said = index
+                may_go_on = not (self._is_over if batch.is_last else self._is_ending)
+                if keeps_queue and may_go_on:
+                    may_go_on = self.core.holds(batch.work)
+                if not may_go_on:
+                    self._give_back(batch, index)
                     return
+                batch.index = index
+                failed = call(batch.messages, index, batch.after(index))
+                end = batch.after(index)
+                if failed:
+                    batch.failed += failed
+                    if keeps_queue:
+                        # What follows waits until these are done.
+                        self._say(batch, end, [*batch.rest()])
+                        return
+                if batch.is_abandoned:
+                    return
+            self._say(batch, end)
+        except BaseException:
+            self._mend(batch, index, end)
+            raise
+
+    def _mend(self, batch: Batch, index: int, end: int) -> None:
+        """Say of all that a thread has, after an error of its own, that it comes again.
+
+        Args:
+            batch: The batch.
+            index: The first message of what the thread has claimed last.
+            end: The calls of the messages before this one have returned.
+        """
+        ranges = batch.rest()
+        with batch.lock:
             if batch.is_abandoned:
                 return
-        self._say(batch, end)
+            first, batch.said = batch.said, len(batch.messages)
+            ranges = [(first, end), (max(index, end), batch.after(index)), *ranges]
+            if self._options.order == "queue":
+                # In one step: nothing may be handed out before what comes first.
+                ranges = [(first, len(batch.messages))]
+            later = {at for at, *_ in batch.failed} | {*range(end, batch.after(index))}
+            for first, until in ranges:
+                failed = [(at, *LATER) for at in range(first, until) if at in later]
+                untouched = range(max(first, batch.after(index)), until)
+                given = [(at, "untouched", 0) for at in untouched]
+                self.core.finish(batch.work, first, max(first, until), [*failed, *given])
+                self.counts.add(max(0, until - first) - len(failed) - len(given))
 
     def _say(self, batch: Batch, end: int, untouched: Sequence[tuple[int, int]] = ()) -> None:
         """Say what became of the messages up to `end`; those in `untouched` go to others."""
         with batch.lock:
             if batch.is_abandoned:
                 return
-            first, batch.said = batch.said, max(end, batch.said)
+            first = batch.said
             failed = batch.failed_in(first, end)
             given = [(at, "untouched", 0) for a, b in untouched for at in range(a, b)]
             until = untouched[-1][1] if untouched else end
             if until > first:
                 self.core.finish(batch.work, first, until, [*failed, *given])
+            batch.said = max(end, first)
             self.counts.add(max(0, end - first) - len(failed))
 
     def _give_back(self, batch: Batch, index: int) -> None:
         """Give what a thread has claimed, and what is left, to others."""
+        self._say(batch, index)
         ranges = [(index, batch.after(index)), *batch.rest()]
         if ranges[0][1] == (ranges[1][0] if len(ranges) > 1 else -1):
             ranges[:2] = [(ranges[0][0], ranges[1][1])]
-        self._say(batch, index)
         with batch.lock:
             if not batch.is_abandoned:
                 self._finish_untouched(batch, ranges)
@@ -367,8 +402,9 @@ class Pool:
                     seen[thread] = (batch, batch.index, now)
                 try:
                     self._check(thread, batch, now, since)
-                except RmqError:
-                    _log.exception("group %s: messages of a slow call not given on", self._group)
+                except Exception as error:  # noqa: BLE001 - the watch is over all other calls, too
+                    text = "group %s: messages of a slow call not given on"
+                    log_error(text, self._group, error=error)
 
     def _check(self, thread: threading.Thread, batch: Batch, now: float, since: float) -> None:
         """Do what the time that a batch and its call have taken asks for."""
@@ -410,11 +446,11 @@ class Pool:
         self._report(thread, batch.messages[index])
         if not may_add:
             text = "group %s: %d calls of listeners hang; no thread is started until one returns"
-            _log.error(text, self._group, len(self._stuck))
+            log_error(text, self._group, len(self._stuck))
 
     def _report(self, thread: threading.Thread, message: ReceivedMessage) -> None:
         frame = sys._current_frames().get(thread.ident or 0)
-        _log.error(
+        log_error(
             "group %s: a listener has not returned within %g s for %r; the message comes again, "
             "and what the call still does is ignored. It is here:\n%s",
             self._group,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from operator import index
 
 from pyrmq.errors import ConfigError
 
@@ -51,7 +52,7 @@ class ReconsumeLater(Exception):
             know of such tries.
 
     Raises:
-        ConfigError: The level is not 0 to 18, or the pause is negative.
+        ConfigError: The level is not a whole number from 0 to 18, or the pause is negative.
 
     Example:
         >>> ReconsumeLater(delay_level=3).failure
@@ -61,6 +62,11 @@ class ReconsumeLater(Exception):
     failure: Failure = LATER
 
     def __init__(self, delay_level: int = 0, *, pause: float | None = None) -> None:
+        try:
+            delay_level = index(delay_level)
+        except TypeError as error:
+            text = f"`delay_level` is {delay_level!r}, it must be a whole number from 0 to 18"
+            raise ConfigError(text) from error
         if not 0 <= delay_level <= 18:
             raise ConfigError(f"`delay_level` is {delay_level}, it must be 0 to 18")
         if pause is not None and not 0 <= pause <= _LONGEST_PAUSE_S:
@@ -110,9 +116,18 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def failure_of_error(error: BaseException) -> Failure:
-    """Read what a listener raised: everything but its own words means later."""
+    """Read what a listener raised: everything but its own words means later.
+
+    Raises:
+        TypeError: A subclass has changed the outcome to one that the native consumer refuses.
+    """
     cause = cause_of(error)
-    return cause.failure if isinstance(cause, ReconsumeLater | DeadLetter) else LATER
+    if not isinstance(cause, ReconsumeLater | DeadLetter):
+        return LATER
+    what, value = cause.failure
+    if what not in {"later", "again", "dead"}:
+        raise TypeError(f"{cause!r} has an outcome that is none: {cause.failure!r}")
+    return what, index(value)
 
 
 def hand_back_time(left: float) -> float:
