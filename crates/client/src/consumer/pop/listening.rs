@@ -76,7 +76,7 @@ impl PopListener {
                 tracker: Tracker::new(handle.clone()),
             },
         ));
-        shared.state().standing = Some(Standing::new(options.invisible, options.suspend));
+        shared.state().standing = Some(Standing::new(options.invisible, options.suspend, options.threads));
         shared.tracker.spawn(shared.clone().keep_waiting_renewed());
         Ok(Self {
             shared,
@@ -118,6 +118,13 @@ impl PopListener {
     /// Up to `max` messages of one queue.
     pub(crate) fn take(&self, max: usize) -> Vec<HandedOut> {
         if !self.is_ready() {
+            if self.shared.has_few_asked.swap(false, Ordering::AcqRel) {
+                // A listener is free now.
+                if let Some(standing) = self.shared.state().standing.as_mut() {
+                    standing.ask(max);
+                }
+                self.shared.send_pops();
+            }
             return Vec::new();
         }
         let taken = {
@@ -178,7 +185,7 @@ impl PopListener {
             let was_in_hand = {
                 let mut state = self.shared.state();
                 let standing = state.standing.as_mut();
-                standing.is_some_and(|standing| standing.finish(one.number))
+                standing.is_some_and(|standing| standing.finish(one.number, Instant::now()))
             };
             if !was_in_hand {
                 continue;

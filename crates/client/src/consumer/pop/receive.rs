@@ -13,6 +13,7 @@ use pyrmq_remoting::header::pop::{PopMessageRequestHeader, PopMessageResponseHea
 use pyrmq_remoting::net::NetError;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const WHAT: &str = "a pop";
@@ -39,7 +40,11 @@ impl Shared {
                     }
                 }
             }
-            state.plan(Instant::now())
+            let pops = state.plan(Instant::now());
+            if pops.is_empty() && state.standing.is_some() {
+                self.has_few_asked.store(true, Ordering::Release);
+            }
+            pops
         };
         for pop in pops {
             self.send(pop);

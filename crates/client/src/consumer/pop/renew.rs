@@ -7,6 +7,7 @@ use crate::consumer::process_queue::QueueKey;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -81,15 +82,21 @@ impl Shared {
         }
     }
 
-    /// Renews what waits for listeners, and what they are at work with, before its time is over.
+    /// Renews what waits for listeners, and what they are at work with, before its time is over. Gives back what has
+    /// waited too long, so that nothing is renewed without end that no listener has begun.
     pub(crate) async fn keep_waiting_renewed(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(RENEWAL_CHECK).await {
             let mut asked = JoinSet::new();
-            let (receipts, invisible) = {
-                let state = self.state();
+            let (late, receipts, invisible) = {
+                let mut state = self.state();
+                let late = state.take_waiting(Instant::now());
+                self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
+                self.has_few_asked.fetch_or(!late.is_empty(), Ordering::AcqRel);
                 let invisible = state.standing.as_ref().map(Standing::invisible);
-                (state.to_renew(Instant::now()), invisible.unwrap_or_default())
+                let receipts = state.to_renew(Instant::now());
+                (late, receipts, invisible.unwrap_or_default())
             };
+            self.give_back_later(late);
             for receipt in receipts {
                 let shared = self.clone();
                 asked.spawn(async move {

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
     pub(crate) has_ready: AtomicBool,
+    /// Fewer messages were asked for than a free listener could take: the next that is free asks for more.
+    pub(crate) has_few_asked: AtomicBool,
     max_tries: AtomicI32,
     attempts: AtomicU64,
 }
@@ -307,6 +309,7 @@ impl Shared {
             state: Mutex::new(State::new(options.is_ordered)),
             changed: Condvar::new(),
             has_ready: AtomicBool::new(false),
+            has_few_asked: AtomicBool::new(false),
             heartbeat,
             client,
             routes,

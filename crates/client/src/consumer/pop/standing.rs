@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! target -> pop, held by the broker -> ready -> taken by a listener -> acknowledged, or hidden until its next delivery
-//!                                        |______ renewed while they wait and while they are at work
+//!                                  |     |______ renewed while they wait and while they are at work
+//!                                  |____________ given back when no listener was free in time
 //! ```
-//! Messages wait here only as far as listeners take them within a second: other members have those that wait longer.
+//! A member asks for as many messages as it has free listeners, and for more if calls are quick. What waits longer than
+//! expected goes back, for other members: a listener that hangs must not hide messages that nobody has begun.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::receipt::Receipt;
@@ -15,8 +17,10 @@ use std::time::{Duration, Instant};
 
 /// Messages that wait at most, however quick listeners are.
 const MOST_READY: usize = 1024;
-/// The time for which messages may wait.
+/// The time for which messages may wait, or half of their invisible time.
 const READY_TIME: Duration = Duration::from_secs(1);
+/// The part of a second's quick messages that may wait: half, so that they are taken in time.
+const READY_PART: usize = 2;
 
 /// A message that a listener has.
 #[derive(Debug, Clone)]
@@ -25,29 +29,51 @@ pub(crate) struct HandedOut {
     pub(crate) message: Popped,
 }
 
+/// A message that a listener has not finished.
+#[derive(Debug)]
+struct InHand {
+    receipt: Arc<Receipt>,
+    /// What it was handed out with, to one listener.
+    work: u64,
+    since: Instant,
+}
+
 /// The pops that are sent without a call of `receive`.
 #[derive(Debug)]
 pub(crate) struct Standing {
     invisible: Duration,
     hold: Duration,
+    /// Listeners that can be called at the same time.
+    listeners: usize,
     /// Messages that listeners have, by number.
-    in_hand: BTreeMap<u64, Arc<Receipt>>,
+    in_hand: BTreeMap<u64, InHand>,
+    /// How many of them each listener has.
+    works: BTreeMap<u64, usize>,
     next: u64,
+    /// Messages that a listener asked for last.
+    asked: usize,
+    /// Messages were given back since a listener has asked: none is free.
+    is_stuck: bool,
     counted_from: Option<Instant>,
-    taken: usize,
-    taken_before: usize,
+    /// Messages of this second and of the one before whose calls were quick: as many may wait for the next ones.
+    quick: usize,
+    quick_before: usize,
 }
 
 impl Standing {
-    pub(crate) fn new(invisible: Duration, hold: Duration) -> Self {
+    pub(crate) fn new(invisible: Duration, hold: Duration, listeners: usize) -> Self {
         Self {
             invisible,
             hold,
+            listeners: listeners.max(1),
             in_hand: BTreeMap::new(),
+            works: BTreeMap::new(),
             next: 0,
+            asked: 1,
+            is_stuck: false,
             counted_from: None,
-            taken: 0,
-            taken_before: 0,
+            quick: 0,
+            quick_before: 0,
         }
     }
 
@@ -55,22 +81,47 @@ impl Standing {
         self.invisible
     }
 
-    /// How many messages may wait: as many as listeners took in the last second.
+    /// How many messages may wait: those for free listeners, and those that quick calls will have taken in time.
     fn most_ready(&mut self, now: Instant) -> usize {
+        if self.is_stuck {
+            return 0;
+        }
+        self.count_until(now);
+        let quick = self.quick.max(self.quick_before) / READY_PART;
+        let free = self.listeners.saturating_sub(self.works.len());
+        quick.max(free * self.asked).min(MOST_READY)
+    }
+
+    fn count_until(&mut self, now: Instant) {
         let from = *self.counted_from.get_or_insert(now);
         let passed = now.saturating_duration_since(from);
         if passed >= READY_TIME {
-            self.taken_before = if passed < READY_TIME * 2 { self.taken } else { 0 };
-            self.taken = 0;
+            self.quick_before = if passed < READY_TIME * 2 { self.quick } else { 0 };
+            self.quick = 0;
             self.counted_from = Some(now);
         }
-        self.taken.max(self.taken_before).clamp(MAX_MESSAGES, MOST_READY)
     }
 
-    fn hand_out(&mut self, message: Popped) -> HandedOut {
+    /// A listener is free, and asks for up to `max` messages.
+    pub(crate) fn ask(&mut self, max: usize) {
+        self.is_stuck = false;
+        self.asked = max.clamp(1, MAX_MESSAGES);
+    }
+
+    /// The time for which messages may wait.
+    fn ready_time(&self) -> Duration {
+        READY_TIME.min(self.invisible / 2)
+    }
+
+    fn hand_out(&mut self, message: Popped, work: u64, now: Instant) -> HandedOut {
         self.next += 1;
-        self.taken += 1;
-        self.in_hand.insert(self.next, message.receipt.clone());
+        *self.works.entry(work).or_default() += 1;
+        let in_hand = InHand {
+            receipt: message.receipt.clone(),
+            work,
+            since: now,
+        };
+        self.in_hand.insert(self.next, in_hand);
         HandedOut {
             number: self.next,
             message,
@@ -78,13 +129,26 @@ impl Standing {
     }
 
     /// A listener has finished a message. False: it had finished it before.
-    pub(crate) fn finish(&mut self, number: u64) -> bool {
-        self.in_hand.remove(&number).is_some()
+    pub(crate) fn finish(&mut self, number: u64, now: Instant) -> bool {
+        let Some(finished) = self.in_hand.remove(&number) else {
+            return false;
+        };
+        if let Some(left) = self.works.get_mut(&finished.work) {
+            *left -= 1;
+            if *left == 0 {
+                self.works.remove(&finished.work);
+            }
+        }
+        if now.saturating_duration_since(finished.since) < READY_TIME {
+            self.count_until(now);
+            self.quick += 1;
+        }
+        true
     }
 
     /// Messages that listeners have of a broker's topic.
     pub(crate) fn count_of(&self, topic: &str, broker: &str) -> usize {
-        let receipts = self.in_hand.values();
+        let receipts = self.in_hand.values().map(|one| &one.receipt);
         receipts
             .filter(|receipt| &*receipt.topic == topic && &*receipt.broker == broker)
             .count()
@@ -100,14 +164,17 @@ impl State {
             return pops;
         };
         let (invisible, hold) = (standing.invisible, standing.hold);
-        if ready >= standing.most_ready(now) {
+        let wanted = standing.most_ready(now).saturating_sub(ready);
+        if wanted == 0 {
             return pops;
         }
+        // Each may have as many as are wanted of all.
+        let max = wanted.div_ceil(self.targets.len().max(1)).min(MAX_MESSAGES);
         while let Some(target) = self.next_idle() {
             let attempt = self.begin(&target, now, hold);
             pops.push(Pop {
                 target,
-                max: MAX_MESSAGES,
+                max,
                 invisible,
                 hold,
                 probe_of: None,
@@ -123,6 +190,8 @@ impl State {
         let Some(standing) = self.standing.as_mut().filter(|_| !self.is_closed) else {
             return taken;
         };
+        standing.ask(max);
+        let work = standing.next + 1;
         while taken.len() < max
             && let Some(batch) = self.ready.front_mut()
         {
@@ -139,12 +208,30 @@ impl State {
                 batch.messages.push_front(message);
                 break;
             }
-            taken.push(standing.hand_out(message));
+            taken.push(standing.hand_out(message, work, now));
         }
         if self.ready.front().is_some_and(|batch| batch.messages.is_empty()) {
             self.ready.pop_front();
         }
         taken
+    }
+
+    /// Takes the messages for which no listener was free in time.
+    pub(crate) fn take_waiting(&mut self, now: Instant) -> Vec<Popped> {
+        let Some(standing) = &mut self.standing else {
+            return Vec::new();
+        };
+        let limit = standing.ready_time();
+        let mut late = Vec::new();
+        self.ready.retain_mut(|batch| {
+            let is_kept = now.saturating_duration_since(batch.arrived) < limit;
+            if !is_kept {
+                late.extend(batch.messages.drain(..));
+            }
+            is_kept
+        });
+        standing.is_stuck |= !late.is_empty();
+        late
     }
 
     /// The receipts of messages that wait or are at work, and whose time is half over.
@@ -155,7 +242,7 @@ impl State {
         let waiting = self.ready.iter().flat_map(|batch| &batch.messages);
         let all = waiting
             .map(|message| &message.receipt)
-            .chain(standing.in_hand.values());
+            .chain(standing.in_hand.values().map(|one| &one.receipt));
         let half = standing.invisible / 2;
         all.filter(|receipt| (now..now + half).contains(&receipt.until()))
             .cloned()
