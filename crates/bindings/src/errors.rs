@@ -198,10 +198,10 @@ fn class_of(cause: &ClientError) -> &'static str {
         ClientError::TooManyInFlight(_) => "QueueFull",
         ClientError::Answered { .. } => "ProtocolError",
         ClientError::Closed { .. } => "ClosedError",
-        // These variants are never the cause of another error.
+        // NotConfirmed and NotCommitted are never the cause of another error.
         ClientError::NotConfirmed { .. } => "SendTimeout",
-        ClientError::NotCommitted { .. } => "CommitError",
-        ClientError::Answer { .. } | ClientError::Net { .. } => "RmqError",
+        ClientError::NotCommitted { .. } | ClientError::QueueGone { .. } => "CommitError",
+        ClientError::Answer { .. } | ClientError::Net { .. } | ClientError::Aborted { .. } => "RmqError",
     }
 }
 

@@ -423,13 +423,16 @@ class PullConsumer(ConfiguredConsumer):
     def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
         """Commit everything that was returned, at all brokers at the same time.
 
+        Without an error brokers have it, also what was committed before: they are asked.
+
         Args:
             offsets: Commit these offsets instead, each the one of its queue's next message.
 
         Raises:
             ConfigError: An offset is not a whole number from 0 to 2**63 - 1; nothing is committed.
-            CommitError: Some brokers refused or did not answer within 3 s. It lists their queues;
-                all other queues are committed.
+            CommitError: Some brokers refused or did not answer within 3 s, or queues have gone to
+                another member with messages that were returned and not committed. It lists these
+                queues; all others are committed.
 
         Example:
             >>> consumer.commit()  # doctest: +SKIP

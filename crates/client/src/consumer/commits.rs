@@ -3,11 +3,13 @@
 //! `LocalFileOffsetStore`).
 
 use crate::consumer::offsets::WhichOffset;
+use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::error::{ClientError, Uncommitted};
+use pyrmq_remoting::names::RETRY_PREFIX;
 use pyrmq_remoting::sync::lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -15,24 +17,59 @@ use tokio::task::JoinSet;
 /// How often all commits are looked at again.
 const VERIFY_INTERVAL: Duration = Duration::from_mins(1);
 
+/// How often commits in doubt are looked at where the application commits.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why a position is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// The time has come. A position that was committed before is not sent.
+    Interval,
+    /// The application asks. It is told that the broker has the position, so a broker is asked for one that was
+    /// committed before.
+    Asked,
+    /// The application names the offset.
+    Named,
+    /// The broker has lost it. It is sent unless it was replaced meanwhile.
+    Lost,
+    /// The queue has gone back with this position.
+    Last,
+}
+
 /// What is to be committed of a queue.
-struct Position {
+pub(crate) struct Position {
     key: Arc<QueueKey>,
     offset: i64,
     committing: Arc<tokio::sync::Mutex<()>>,
-    /// It counts only while the queue is assigned: one that goes back takes its last position along.
-    is_of_assigned: bool,
+    reason: Reason,
 }
 
 impl Position {
-    fn of(queue: &ProcessQueue) -> Self {
+    fn of(queue: &ProcessQueue, reason: Reason) -> Self {
         Self {
             key: queue.key.clone(),
             offset: queue.done,
             committing: queue.committing.clone(),
-            is_of_assigned: false,
+            reason,
         }
     }
+
+    /// What this member has committed last.
+    pub(crate) fn lost(queue: &ProcessQueue) -> Self {
+        Self {
+            offset: queue.committed,
+            ..Self::of(queue, Reason::Lost)
+        }
+    }
+}
+
+/// What to do with a position when its turn has come.
+struct DueCommit {
+    offset: i64,
+    /// What this member has committed of the queue last; -1: nothing.
+    committed: i64,
+    /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
+    is_asked: bool,
 }
 
 impl Shared {
@@ -47,8 +84,10 @@ impl Shared {
         let mut locked = Vec::new();
         for queue in lost {
             let is_mine = !needs_lock || queue.listeners.is_locked();
-            if self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine {
-                positions.push(Position::of(&queue));
+            let is_due = self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine;
+            self.note_uncommitted(&queue, is_due);
+            if is_due {
+                positions.push(Position::of(&queue, Reason::Last));
             }
             if needs_lock && queue.listeners.is_locked() {
                 locked.push(queue.key);
@@ -59,14 +98,12 @@ impl Shared {
         committed
     }
 
-    /// Commits what is done, each interval.
+    /// Commits what is done, each interval, and looks whether brokers have lost it.
     pub(crate) async fn keep_positions(self: Arc<Self>) {
-        let Some(interval) = self.options.commit_interval else {
-            return;
-        };
         if self.options.is_broadcasting {
             return;
         }
+        let interval = self.options.commit_interval.unwrap_or(DOUBT_INTERVAL);
         let mut verified = Instant::now();
         while !self.shutdown.sleep_or_stop(interval).await {
             self.commit_each().await;
@@ -77,104 +114,90 @@ impl Shared {
             // A broker that does not answer must not delay the commits of others.
             let shared = self.clone();
             self.tracker.spawn(async move {
-                if shared.verify_commits(all).await {
-                    shared.commit_each().await;
+                let lost = shared.verify_commits(all).await;
+                if let Err(error) = shared.commit_positions(lost).await {
+                    tracing::warn!(%error, "positions not committed again");
                 }
             });
         }
     }
 
-    /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
-    /// since: one that was killed begins with what it had written. True when some must be committed again. Those of a
-    /// member that has gone on with the queue meanwhile are higher, and stay.
-    pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> bool {
-        let mut asked = JoinSet::new();
-        {
-            let mut state = self.state();
-            for queue in state.queues.values_mut() {
-                let is_doubtful = all || queue.is_commit_in_doubt;
-                if self.options.is_broadcasting
-                    || !is_doubtful
-                    || queue.done < 0
-                    || queue.done != queue.committed
-                {
-                    continue;
-                }
-                queue.is_commit_in_doubt = false;
-                let (shared, key, offset) = (self.clone(), queue.key.clone(), queue.committed);
-                asked.spawn(async move {
-                    let found = shared.offsets.committed(&key).await;
-                    (key, offset, found)
-                });
-            }
-        }
-        let mut is_any_lost = false;
-        while let Some(outcome) = asked.join_next().await {
-            let Ok((key, offset, found)) = outcome else {
-                continue;
-            };
-            let mut state = self.state();
-            let Some(queue) = state.queues.get_mut(&key) else {
-                continue;
-            };
-            match found {
-                Ok(found) if found.is_none_or(|found| found < offset) && queue.committed == offset => {
-                    tracing::warn!(%key, ?found, offset, "the broker has lost a commit: it is committed again");
-                    queue.committed = -1;
-                    is_any_lost = true;
-                }
-                Ok(_) => {}
-                Err(_) => queue.is_commit_in_doubt = true,
-            }
-        }
-        is_any_lost
-    }
-
     /// Commits what is done, unless only the application commits. What fails is logged.
     pub(crate) async fn commit_each(self: &Arc<Self>) {
         if self.options.commit_interval.is_some()
-            && let Err(error) = self.commit_done().await
+            && let Err(error) = self.commit_changed().await
         {
             tracing::warn!(%error, "positions not committed");
         }
     }
 
     /// Commits positions that have changed.
-    pub(crate) async fn commit_done(self: &Arc<Self>) -> Result<(), ClientError> {
-        if self.options.is_broadcasting {
-            return Ok(());
-        }
-        let changed: Vec<Position> = {
-            let state = self.state();
-            let queues = state.queues.values();
-            let changed = queues.filter(|queue| {
-                let is_mine = !self.needs_locks() || queue.listeners.is_locked();
-                queue.done >= 0 && queue.done != queue.committed && is_mine
-            });
-            let positions = changed.map(|queue| Position {
-                is_of_assigned: true,
-                ..Position::of(queue)
-            });
-            positions.collect()
-        };
+    pub(crate) async fn commit_changed(self: &Arc<Self>) -> Result<(), ClientError> {
+        let changed = self.positions_of(Reason::Interval, |queue| queue.done != queue.committed);
         self.commit_positions(changed).await
+    }
+
+    /// Commits all positions for the application: without an error brokers have them.
+    pub(crate) async fn commit_asked(self: &Arc<Self>) -> Result<(), ClientError> {
+        let positions = self.positions_of(Reason::Asked, |_| true);
+        // Asked for at the end: a queue may go while this waits.
+        self.commit_with(positions, || self.take_uncommitted(|_| true))
+            .await
+    }
+
+    fn positions_of(&self, reason: Reason, is_due: impl Fn(&ProcessQueue) -> bool) -> Vec<Position> {
+        if self.options.is_broadcasting {
+            return Vec::new();
+        }
+        let state = self.state();
+        let due = state.queues.values().filter(|queue| {
+            let is_mine = !self.needs_locks() || queue.listeners.is_locked();
+            queue.done >= 0 && is_mine && is_due(queue)
+        });
+        due.map(|queue| Position::of(queue, reason)).collect()
     }
 
     /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
     /// nobody else's. The error lists the queues that are not committed.
-    async fn commit_positions(self: &Arc<Self>, positions: Vec<Position>) -> Result<(), ClientError> {
+    pub(crate) async fn commit_positions(
+        self: &Arc<Self>,
+        positions: Vec<Position>,
+    ) -> Result<(), ClientError> {
+        self.commit_with(positions, Vec::new).await
+    }
+
+    /// As [`Self::commit_positions`]; `gone` are queues that cannot be committed.
+    async fn commit_with(
+        self: &Arc<Self>,
+        positions: Vec<Position>,
+        gone: impl FnOnce() -> Vec<Uncommitted> + Send,
+    ) -> Result<(), ClientError> {
         let asked = positions.len();
         let mut commits = JoinSet::new();
-        for position in positions {
-            let shared = self.clone();
-            commits.spawn(async move { shared.commit_one(position).await });
-        }
+        let mut places = HashMap::new();
         let mut failed = Vec::new();
-        while let Some(outcome) = commits.join_next().await {
-            if let Ok(Err(uncommitted)) = outcome {
-                failed.push(uncommitted);
+        for position in positions {
+            let (shared, place) = (self.clone(), (position.key.clone(), position.offset));
+            let task = commits.spawn(async move { shared.commit_one(position).await });
+            places.insert(task.id(), place);
+        }
+        while let Some(outcome) = commits.join_next_with_id().await {
+            match outcome {
+                Ok((_, Ok(()))) => {}
+                Ok((_, Err(uncommitted))) => failed.push(uncommitted),
+                Err(error) => {
+                    // The task has panicked, or the runtime ends: nobody knows what the broker has.
+                    tracing::error!(%error, "a commit was not carried out");
+                    if let Some((key, offset)) = places.get(&error.id()) {
+                        let cause = ClientError::Aborted { what: "a commit" };
+                        failed.push(self.uncommitted(key, *offset, cause));
+                    }
+                }
             }
         }
+        let gone = gone();
+        let asked = asked + gone.len();
+        failed.extend(gone);
         if failed.is_empty() {
             return Ok(());
         }
@@ -188,39 +211,72 @@ impl Shared {
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
     async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
         let due = Instant::now() + self.options.client.request_timeout;
-        let Position {
-            key,
-            committing,
-            mut offset,
-            is_of_assigned,
-        } = position;
-        let _alone = committing.lock().await;
-        match self.state().queues.get(&key) {
-            // What was done while this waited, or was committed meanwhile.
-            Some(queue) if queue.done >= 0 => {
-                offset = queue.done;
-                if offset == queue.committed {
-                    return Ok(());
+        let left = || due.saturating_duration_since(Instant::now());
+        let _alone = position.committing.lock().await;
+        let Some(due_commit) = self.due_commit(&position) else {
+            return Ok(());
+        };
+        let (key, offset) = (&position.key, due_commit.offset);
+        let outcome = if due_commit.is_asked {
+            match self.offsets.committed_within(key, left()).await {
+                Ok(Some(found)) if found >= offset && is_left_out(position.reason, found, &due_commit) => {
+                    Ok(())
                 }
+                Ok(_) => self.offsets.commit(key, offset, left()).await,
+                Err(error) => Err(error),
             }
-            // It went back while this waited: this position would take the group back.
-            None if is_of_assigned => return Ok(()),
-            _ => {}
+        } else {
+            self.offsets.commit(key, offset, left()).await
+        };
+        match outcome {
+            Ok(()) => {
+                if let Some(queue) = self.state().queues.get_mut(key) {
+                    queue.committed = offset;
+                }
+                Ok(())
+            }
+            Err(cause) if self.is_needless(key, offset) => {
+                tracing::warn!(%key, offset, error = %cause, "where the consumer began is not committed");
+                Ok(())
+            }
+            Err(cause) => Err(self.uncommitted(key, offset, cause)),
         }
-        let left = due.saturating_duration_since(Instant::now());
-        let outcome = self.offsets.commit(&key, offset, left).await;
-        if outcome.is_ok()
-            && let Some(queue) = self.state().queues.get_mut(&key)
-        {
-            queue.committed = offset;
-        }
-        outcome.map_err(|cause| Uncommitted {
-            topic: self.options.client.unwrap_name(&key.topic),
-            broker: key.broker.clone(),
-            queue_id: key.queue_id,
+    }
+
+    /// What to send for a position now; `None`: nothing.
+    fn due_commit(&self, position: &Position) -> Option<DueCommit> {
+        let state = self.state();
+        let Some(queue) = state.queues.get(&position.key) else {
+            // It went back while this waited: a position of this member would take the group back.
+            let counts = matches!(position.reason, Reason::Named | Reason::Last);
+            return counts.then_some(DueCommit {
+                offset: position.offset,
+                committed: -1,
+                is_asked: false,
+            });
+        };
+        let (offset, is_due) = match position.reason {
+            // What was done while this waited, too.
+            Reason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
+            Reason::Asked => (queue.done, queue.done >= 0),
+            Reason::Lost => (position.offset, queue.committed == position.offset),
+            Reason::Named | Reason::Last => (position.offset, true),
+        };
+        let is_repeated = position.reason == Reason::Asked && offset == queue.committed;
+        is_due.then_some(DueCommit {
             offset,
-            cause,
+            committed: queue.committed,
+            is_asked: queue.phase.is_going() || is_repeated,
         })
+    }
+
+    /// Whether nobody loses a message if this position is not committed: the group begins there without it, too.
+    fn is_needless(&self, key: &QueueKey, offset: i64) -> bool {
+        let begins_there = self.options.is_listening
+            && (matches!(self.start, Start::First) || key.topic.starts_with(RETRY_PREFIX));
+        let state = self.state();
+        let queue = state.queues.get(key);
+        begins_there && queue.is_some_and(|queue| queue.began == offset && queue.committed < 0)
     }
 
     /// Commits these offsets, whatever was handed out. A queue that this consumer has takes its offset over, so that
@@ -239,6 +295,16 @@ impl Shared {
             self.local_offsets().extend(offsets);
             return Ok(());
         }
+        // Another member reads on there: an offset of this one could take it back.
+        let gone = self.take_uncommitted(|key| offsets.iter().any(|(named, _)| named == key));
+        let is_gone = |key: &QueueKey| {
+            let mut gone = gone.iter();
+            gone.any(|one| {
+                let topic = self.options.client.unwrap_name(&key.topic);
+                (topic, &key.broker, key.queue_id) == (one.topic.clone(), &one.broker, one.queue_id)
+            })
+        };
+        let offsets: Vec<_> = offsets.into_iter().filter(|(key, _)| !is_gone(key)).collect();
         let mut positions = Vec::with_capacity(offsets.len());
         for (key, offset) in offsets {
             let key = Arc::new(key);
@@ -253,10 +319,10 @@ impl Shared {
                 key,
                 offset,
                 committing: committing.unwrap_or_default(),
-                is_of_assigned: false,
+                reason: Reason::Named,
             });
         }
-        self.commit_positions(positions).await
+        self.commit_with(positions, || gone).await
     }
 
     fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {
@@ -318,4 +384,9 @@ impl Shared {
             WhichOffset::Committed => Ok(self.offsets.committed(key).await?.unwrap_or(-1)),
         }
     }
+}
+
+/// Whether the committed offset that was found stays: this member has committed it, or another that has gone further.
+fn is_left_out(reason: Reason, found: i64, due_commit: &DueCommit) -> bool {
+    reason != Reason::Named || found > due_commit.committed
 }

@@ -82,6 +82,15 @@ impl Offsets {
 
     /// How far the group has come; `None` when it has not begun.
     pub async fn committed(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
+        self.committed_within(key, self.timeout).await
+    }
+
+    /// As [`Self::committed`], within this time.
+    pub(crate) async fn committed_within(
+        &self,
+        key: &QueueKey,
+        timeout: Duration,
+    ) -> Result<Option<i64>, ClientError> {
         const WHAT: &str = "a group's offset";
         let header = QueryConsumerOffsetRequestHeader {
             consumer_group: &self.group,
@@ -90,7 +99,7 @@ impl Offsets {
             set_zero_if_not_found: Some(false),
         };
         let command = Command::request(request::QUERY_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask(WHAT, key, command).await?;
+        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => offset_of(WHAT, &address, &answer).map(Some),
             response::QUERY_NOT_FOUND => Ok(None),

@@ -208,7 +208,11 @@ pub(crate) struct ProcessQueue {
     /// Offset of the next pull; `None` until the start is known.
     pub(crate) next_pull: Option<i64>,
     pub(crate) pulling: bool,
+    /// Where this assignment began, or went on after a seek.
+    pub(crate) began: i64,
     pub(crate) delivered: i64,
+    /// Behind the last message that was handed out; -1 without any.
+    pub(crate) returned: i64,
     pub(crate) done: i64,
     pub(crate) committed: i64,
     /// The broker was away since: one that was killed has lost what it had not written.
@@ -247,7 +251,9 @@ impl ProcessQueue {
             generation,
             next_pull: None,
             pulling: false,
+            began: -1,
             delivered: -1,
+            returned: -1,
             done: -1,
             committed: -1,
             is_commit_in_doubt: false,
@@ -271,7 +277,8 @@ impl ProcessQueue {
     pub(crate) fn restart(&mut self, offset: i64, generation: u64) {
         self.generation = generation;
         self.next_pull = Some(offset);
-        (self.delivered, self.done) = (offset, offset);
+        (self.began, self.delivered, self.done) = (offset, offset, offset);
+        self.returned = -1;
         self.pulling = false;
         self.is_gone = false;
         self.failures = 0;
@@ -356,6 +363,7 @@ impl ProcessQueue {
         let first = *at;
         let end = chunk.len().min(first.saturating_add(max));
         *at = end;
+        self.returned = chunk.offset(end - 1).map_or(self.returned, |last| last + 1);
         let messages = Messages {
             chunk: chunk.clone(),
             first,

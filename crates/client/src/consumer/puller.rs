@@ -356,30 +356,33 @@ impl Puller {
         self.shared.state().waker = Some(waker);
     }
 
-    /// Tells the brokers how far the group has come: everything handed out is done.
+    /// Tells the brokers how far the group has come: everything handed out is done. Without an error they know, also of
+    /// what was committed before.
     pub async fn commit(&self) -> Result<(), ClientError> {
+        self.finish_delivered();
+        self.shared.commit_asked().await
+    }
+
+    fn finish_delivered(&self) {
         if !self.shared.options.is_listening {
             for queue in self.shared.state().queues.values_mut() {
                 queue.done = queue.delivered;
             }
         }
-        self.shared.commit_done().await
     }
 
     /// Commits what is done, and again what a broker has lost meanwhile: this consumer will not be there to see it.
     async fn commit_at_end(&self, all: bool) -> Result<(), ClientError> {
-        let commit = async {
-            if all {
-                self.commit().await
-            } else {
-                self.shared.commit_done().await
-            }
-        };
-        let (committed, is_any_lost) = tokio::join!(commit, self.shared.verify_commits(true));
-        if is_any_lost {
-            return committed.and(self.shared.commit_done().await);
+        let repeat = self.shared.repeat_lost_commits();
+        if self.shared.options.commit_interval.is_none() {
+            // Only what the application has committed.
+            return repeat.await;
         }
-        committed
+        if all {
+            self.finish_delivered();
+        }
+        let (committed, repeated) = tokio::join!(self.shared.commit_changed(), repeat);
+        committed.and(repeated)
     }
 
     /// Ends pulls and connections and says goodbye. With a commit interval positions are committed: with `all`
@@ -389,10 +392,7 @@ impl Puller {
             return Ok(());
         }
         self.shared.shutdown.stop();
-        let committed = match self.shared.options.commit_interval {
-            None => Ok(()),
-            Some(_) => self.commit_at_end(all).await,
-        };
+        let committed = self.commit_at_end(all).await;
         if let Err(error) = &committed {
             tracing::warn!(%error, "positions not committed at the end");
         }

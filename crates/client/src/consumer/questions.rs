@@ -89,7 +89,7 @@ impl Shared {
         }
         let shared = self.clone();
         self.tracker.spawn(async move {
-            if let Err(error) = shared.commit_done().await {
+            if let Err(error) = shared.commit_changed().await {
                 tracing::warn!(%error, "reset positions not committed");
             }
         });

@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) lost: Vec<Arc<QueueKey>>,
     /// Topics that were left, of which brokers have not heard.
     pub(crate) retired: BTreeSet<Box<str>>,
+    /// Queues that have gone to other members with messages that were returned and not committed: behind the last one.
+    pub(crate) uncommitted: BTreeMap<Arc<QueueKey>, i64>,
     /// No more queues are taken.
     pub(crate) is_ending: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,

@@ -203,6 +203,27 @@ pub enum ClientError {
         /// The queue.
         queue_id: i32,
     },
+    /// An error of this client ended it.
+    #[error(
+        "an error of the client ended {what}: nobody knows whether it was carried out; the log has the error"
+    )]
+    Aborted {
+        /// What was ended.
+        what: &'static str,
+    },
+    /// A queue that another member has now.
+    #[error(
+        "queue {queue_id} of topic `{topic}` on broker `{broker}` has gone to another member, which begins where the \
+         group has committed: what was returned of it since comes again there"
+    )]
+    QueueGone {
+        /// The topic.
+        topic: String,
+        /// The broker's name.
+        broker: String,
+        /// The queue.
+        queue_id: i32,
+    },
     /// A position that its broker does not have.
     #[error(
         "offset {offset} of queue {queue_id} of topic `{topic}` on broker `{broker}` is out of range: it has messages \

@@ -1,0 +1,57 @@
+//! Commits that a broker has lost: one that is killed begins with what it had written.
+
+use crate::consumer::commits::Position;
+use crate::consumer::shared::Shared;
+use crate::error::ClientError;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+impl Shared {
+    /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
+    /// since: one that was killed begins with what it had written. Returns those that must be committed again. Those of
+    /// a member that has gone on with the queue meanwhile are higher, and stay.
+    pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> Vec<Position> {
+        let mut asked = JoinSet::new();
+        {
+            let mut state = self.state();
+            for queue in state.queues.values_mut() {
+                let is_doubtful = all || queue.is_commit_in_doubt;
+                let is_mine = !self.needs_locks() || queue.listeners.is_locked();
+                if self.options.is_broadcasting || !is_doubtful || queue.committed < 0 || !is_mine {
+                    continue;
+                }
+                queue.is_commit_in_doubt = false;
+                let (shared, key, offset) = (self.clone(), queue.key.clone(), queue.committed);
+                asked.spawn(async move {
+                    let found = shared.offsets.committed(&key).await;
+                    (key, offset, found)
+                });
+            }
+        }
+        let mut lost = Vec::new();
+        while let Some(outcome) = asked.join_next().await {
+            let Ok((key, offset, found)) = outcome else {
+                continue;
+            };
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(&key) else {
+                continue;
+            };
+            match found {
+                Ok(found) if found.is_none_or(|found| found < offset) && queue.committed == offset => {
+                    tracing::warn!(%key, ?found, offset, "the broker has lost a commit: it is committed again");
+                    lost.push(Position::lost(queue));
+                }
+                Ok(_) => {}
+                Err(_) => queue.is_commit_in_doubt = true,
+            }
+        }
+        lost
+    }
+
+    /// Looks at all commits, and repeats those that brokers have lost.
+    pub(crate) async fn repeat_lost_commits(self: &Arc<Self>) -> Result<(), ClientError> {
+        let lost = self.verify_commits(true).await;
+        self.commit_positions(lost).await
+    }
+}
