@@ -8,6 +8,8 @@ use crate::runtime;
 use pyo3::prelude::*;
 use std::future::Future;
 use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// How long a thread waits before it checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -33,7 +35,42 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// Drives a future on this thread, with the runtime's timers and sockets. A signal drops the future where it is.
+/// A task of the runtime that ends with the wait for it.
+struct Awaited<T>(JoinHandle<T>);
+
+impl<T> Drop for Awaited<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Drives a future on this thread for a slice, then on the runtime, and waits for its outcome. So a quick call costs no
+/// change of threads, and a slow one goes on while the handler of a signal runs in this thread. The handler may call
+/// the object whose locks the future holds; an exception of it ends the future.
+pub(crate) fn run<T: Send + 'static, E: Into<Error> + Send + 'static>(
+    py: Python<'_>,
+    future: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> PyResult<T> {
+    let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+    let mut future = Box::pin(future);
+    let quick = py.detach(|| runtime.block_on(async { timeout(SLICE, future.as_mut()).await.ok() }));
+    if let Some(outcome) = quick {
+        return outcome.map_err(|error| error.into().into_py(py));
+    }
+    let mut task = Awaited(runtime.spawn(future));
+    py.check_signals()?;
+    let ended = wait(py, |slice| {
+        runtime.block_on(async { timeout(slice, &mut task.0).await.ok() })
+    })?;
+    match ended {
+        Ok(outcome) => outcome.map_err(|error| error.into().into_py(py)),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(Error::Closed { what: "the runtime" }.into_py(py)),
+    }
+}
+
+/// Drives a future on this thread, with the runtime's timers and sockets. A signal drops the future where it is. While
+/// the handler of a signal runs, the future does not go on: it must hold no lock across an await (see [`run`]).
 pub(crate) fn block_on<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send,
@@ -41,7 +78,7 @@ pub(crate) fn block_on<T: Send, E: Into<Error> + Send>(
     let runtime = runtime::current().map_err(|error| error.into_py(py))?;
     let mut future = std::pin::pin!(future);
     wait(py, |slice| {
-        runtime.block_on(async { tokio::time::timeout(slice, future.as_mut()).await.ok() })
+        runtime.block_on(async { timeout(slice, future.as_mut()).await.ok() })
     })?
     .map_err(|error| error.into().into_py(py))
 }

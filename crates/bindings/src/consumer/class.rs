@@ -91,7 +91,11 @@ impl PyConsumer {
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
         self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
+        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
+        enter::run(
+            py,
+            async move { puller.subscribe(&topic, &expression, is_sql).await },
+        )
     }
 
     /// Takes exactly these queues.
@@ -101,13 +105,15 @@ impl PyConsumer {
             .into_iter()
             .map(|(place, start)| (key_of(&self.puller, place), start))
             .collect();
-        enter::block_on(py, self.puller.assign(queues, expression))
+        let (puller, expression) = (self.puller.clone(), expression.to_owned());
+        enter::run(py, async move { puller.assign(queues, &expression).await })
     }
 
     /// The queues of a topic that can be read.
     fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<QueueRef>> {
         self.owner.check_in(py)?;
-        enter::block_on(py, queues_of(&self.puller, topic))
+        let (puller, topic) = (self.puller.clone(), topic.to_owned());
+        enter::run(py, async move { queues_of(&puller, &topic).await })
     }
 
     /// The assigned queues with their positions.
@@ -164,7 +170,8 @@ impl PyConsumer {
     /// Everything handed out is done: tells the brokers.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check_in(py)?;
-        enter::block_on(py, self.puller.commit())
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.commit().await })
     }
 
     /// Ends everything; `all`: what was handed out is done. Commits only with a commit interval. In a forked child
@@ -173,7 +180,8 @@ impl PyConsumer {
         if !self.owner.is_here() {
             return Ok(());
         }
-        enter::block_on(py, self.puller.shut(all))
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.shut(all).await })
     }
 
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.

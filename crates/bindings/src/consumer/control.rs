@@ -77,7 +77,8 @@ impl PyControl {
     fn unsubscribe(&self, py: Python<'_>, topic: &str, is_lost: bool) -> PyResult<bool> {
         self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.unsubscribe(&topic, is_lost))
+        let (puller, topic) = (self.puller.clone(), topic.into_owned());
+        enter::run(py, async move { puller.unsubscribe(&topic, is_lost).await })
     }
 
     /// Stops queues, or lets them go on.
@@ -100,7 +101,8 @@ impl PyControl {
     fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
         self.owner.check_in(py)?;
         let offsets = offsets_of(&self.puller, offsets);
-        enter::block_on(py, self.puller.commit_offsets(offsets))
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.commit_offsets(offsets).await })
     }
 
     /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time.
@@ -113,7 +115,11 @@ impl PyControl {
     ) -> PyResult<Vec<i64>> {
         self.owner.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
-        enter::block_on(py, self.puller.offsets_of(keys, which, timestamp_ms))
+        let (puller, which) = (self.puller.clone(), which.to_owned());
+        enter::run(
+            py,
+            async move { puller.offsets_of(keys, &which, timestamp_ms).await },
+        )
     }
 
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.

@@ -75,7 +75,11 @@ impl PyListeningConsumer {
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
         self.owner.check_in(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
+        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
+        enter::run(
+            py,
+            async move { puller.subscribe(&topic, &expression, is_sql).await },
+        )
     }
 
     /// A descriptor that is readable when there may be something to take: for event loops.
@@ -179,13 +183,15 @@ impl PyListeningConsumer {
             return Ok(true);
         }
         let time = Duration::from_millis(timeout_ms);
-        enter::block_on(py, async { Ok::<_, ClientError>(self.puller.drain(time).await) })
+        let puller = self.puller.clone();
+        enter::run(py, async move { Ok::<_, ClientError>(puller.drain(time).await) })
     }
 
     /// Everything that listeners have finished is done: tells the brokers.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check_in(py)?;
-        enter::block_on(py, self.puller.commit())
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.commit().await })
     }
 
     /// Commits what listeners have finished and ends everything. In a forked child nothing is done: it is the parent's.
@@ -193,7 +199,8 @@ impl PyListeningConsumer {
         if !self.owner.is_here() {
             return Ok(());
         }
-        enter::block_on(py, self.puller.shut(all))
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.shut(all).await })
     }
 
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.

@@ -57,11 +57,14 @@ impl PyRebalanceEvents {
     }
 
     /// The callback of an event has ended.
-    fn end(&self, py: Python<'_>, kind: &str, queues: Vec<QueueRef>, is_committed: bool) -> PyResult<()> {
+    fn end(&self, py: Python<'_>, kind: &str, queues: Vec<QueueRef>, has_returned: bool) -> PyResult<()> {
         self.owner.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let kind = kind_of(kind)?;
-        enter::block_on(py, self.puller.end_rebalance_event(kind, &keys, is_committed))
+        let puller = self.puller.clone();
+        enter::run(py, async move {
+            puller.end_rebalance_event(kind, &keys, has_returned).await
+        })
     }
 
     /// As `end`, for event loops: the outcome comes to `outcomes` under `token`.
@@ -72,14 +75,14 @@ impl PyRebalanceEvents {
         token: u64,
         kind: &str,
         queues: Vec<QueueRef>,
-        is_committed: bool,
+        has_returned: bool,
     ) -> PyResult<()> {
         self.owner.check_in(py)?;
         let kind = kind_of(kind)?;
         let puller = self.puller.clone();
         let keys = keys_of(&puller, queues);
         outcomes.run(py, token, async move {
-            puller.end_rebalance_event(kind, &keys, is_committed).await?;
+            puller.end_rebalance_event(kind, &keys, has_returned).await?;
             Ok(Value::Done)
         })
     }

@@ -104,14 +104,19 @@ impl PySimpleConsumer {
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
         self.owner.check_in(py)?;
         let topic = self.consumer.options().client.wrap(topic);
-        enter::block_on(py, self.consumer.subscribe(&topic, expression, is_sql))
+        let (consumer, topic, expression) =
+            (self.consumer.clone(), topic.into_owned(), expression.to_owned());
+        enter::run(py, async move {
+            consumer.subscribe(&topic, &expression, is_sql).await
+        })
     }
 
     /// Leaves the group for a topic. False: it was not subscribed to.
     fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
         self.owner.check_in(py)?;
         let topic = self.consumer.options().client.wrap(topic);
-        enter::block_on(py, self.consumer.unsubscribe(&topic))
+        let (consumer, topic) = (self.consumer.clone(), topic.into_owned());
+        enter::run(py, async move { consumer.unsubscribe(&topic).await })
     }
 
     /// Up to `max` messages, hidden from others for `invisible_ms`; waits up to `wait_ms` for the first.
@@ -151,10 +156,11 @@ impl PySimpleConsumer {
         messages: Vec<MessageOrReceipt<'py>>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.owner.check_in(py)?;
-        let receipts = receipts_of(messages);
-        let outcomes = enter::block_on(py, async {
-            Ok::<_, ClientError>(self.consumer.ack(&receipts).await)
-        })?;
+        let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
+        let outcomes = enter::run(
+            py,
+            async move { Ok::<_, ClientError>(consumer.ack(&receipts).await) },
+        )?;
         errors_of(py, outcomes)
     }
 
@@ -166,8 +172,10 @@ impl PySimpleConsumer {
         invisible_ms: u64,
     ) -> PyResult<()> {
         self.owner.check_in(py)?;
-        let receipt = message.into_receipt();
-        enter::block_on(py, self.consumer.change_invisible(&receipt, millis(invisible_ms)))
+        let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
+        enter::run(py, async move {
+            consumer.change_invisible(&receipt, millis(invisible_ms)).await
+        })
     }
 
     /// Renews messages until the result is ended, for `limit_ms` at the most.
@@ -210,7 +218,8 @@ impl PySimpleConsumer {
         if !self.owner.is_here() {
             return Ok(());
         }
-        enter::block_on(py, self.consumer.close())
+        let consumer = self.consumer.clone();
+        enter::run(py, async move { consumer.close().await })
     }
 
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.

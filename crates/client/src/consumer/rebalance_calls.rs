@@ -16,21 +16,22 @@ impl Puller {
         self.shared.state().next_event(all_done)
     }
 
-    /// The callback for an event has ended. Queues that were revoked go back now, after a commit of what is done if
-    /// `is_committed`; those that were assigned hand out their messages.
+    /// The callback for an event has ended; `has_returned`: without an error. Then queues that were revoked go back after
+    /// a commit of what is done, and those that were assigned hand out their messages. After an error those that were
+    /// revoked go back without a commit, and those that were assigned are announced again.
     pub async fn end_rebalance_event(
         &self,
         kind: RebalanceKind,
         queues: &[QueueKey],
-        is_committed: bool,
+        has_returned: bool,
     ) -> Result<(), ClientError> {
         match kind {
             RebalanceKind::Lost => Ok(()),
             RebalanceKind::Assigned => {
-                self.shared.hold(queues);
+                self.shared.hold(queues, has_returned);
                 Ok(())
             }
-            RebalanceKind::Revoked => self.shared.give_back_revoked(queues, is_committed).await,
+            RebalanceKind::Revoked => self.shared.give_back_revoked(queues, has_returned).await,
         }
     }
 

@@ -133,16 +133,24 @@ impl Shared {
         }
     }
 
-    pub(crate) fn hold(self: &Arc<Self>, queues: &[QueueKey]) {
+    /// The callback for queues that were assigned has ended. If it failed, the next poll calls it again: what the
+    /// application has to do before messages of the queues come, such as a seek, may be missing.
+    pub(crate) fn hold(self: &Arc<Self>, queues: &[QueueKey], has_returned: bool) {
         let mut state = self.state();
         for key in queues {
             let Some(queue) = state.queues.get_mut(key) else {
                 continue;
             };
-            if queue.phase == Phase::Assigning {
+            if queue.phase != Phase::Assigning {
+                continue;
+            }
+            if has_returned {
                 queue.phase = Phase::Held;
                 let key = queue.key.clone();
                 state.make_ready(&key);
+            } else {
+                queue.phase = Phase::New;
+                state.has_events = true;
             }
         }
         self.wake(&state);
@@ -151,7 +159,7 @@ impl Shared {
     pub(crate) async fn give_back_revoked(
         self: &Arc<Self>,
         keys: &[QueueKey],
-        is_committed: bool,
+        has_returned: bool,
     ) -> Result<(), ClientError> {
         let _taking = self.taking.lock().await;
         let mut gone = {
@@ -170,7 +178,7 @@ impl Shared {
         };
         for queue in &mut gone {
             tracing::info!(key = %queue.key, "queue given back");
-            if !is_committed || self.is_committed_elsewhere(queue).await {
+            if !has_returned || self.is_committed_elsewhere(queue).await {
                 queue.done = queue.committed;
             }
         }
