@@ -94,10 +94,11 @@ def test_a_commit_is_repeated_after_brokers_have_lost_it(
     address = killable.name_server
     count = fill(address, topic)
     with PullConsumer(name_server=address, group="lost", auto_commit=auto_commit) as consumer:
-        consumer.subscribe(topic)
+        # As a member of the group it might lose the queues while their brokers are away.
+        queues = consumer.queues(topic)
+        consumer.assign(queues)
         take(consumer, count)
         consumer.commit()
-        queues = consumer.assignment()
         lose_commits(killable, consumer, queues)
         consumer.commit()
         assert {*committed(address, "lost", topic).values()} == {5}
@@ -115,8 +116,8 @@ def test_what_only_the_application_commits_is_looked_after_too(
     address = killable.name_server
     fill(address, topic)
     with PullConsumer(name_server=address, group="idle", auto_commit=None) as consumer:
-        consumer.subscribe(topic)
         queues = consumer.queues(topic)
+        consumer.assign(queues)
         poll_for(consumer, lambda: {*map(consumer.position, consumer.assignment())} == {5})
         consumer.commit(dict.fromkeys(queues, 3))
         lose_commits(killable, consumer, queues)

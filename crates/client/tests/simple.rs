@@ -279,6 +279,46 @@ fn an_acknowledgement_whose_answer_is_lost_is_sent_again() {
 }
 
 #[test]
+fn a_change_of_the_time_whose_answer_is_lost_is_not_repeated_and_leaves_a_doubt() {
+    let world = World::new(1, "*");
+    let broker = &world.brokers[0];
+    broker.messages.lock().unwrap().push(("there", ""));
+    let messages = world.receive(1, INVISIBLE, WAIT);
+    broker
+        .silent
+        .lock()
+        .unwrap()
+        .push(request::CHANGE_MESSAGE_INVISIBLETIME);
+    let changed = world
+        .runtime
+        .block_on(world.consumer.change_invisible(&messages[0].receipt, INVISIBLE));
+    assert!(matches!(changed, Err(ClientError::Net { .. })), "{changed:?}");
+    assert_eq!(broker.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len(), 1);
+    let outcomes = world.ack(&messages);
+    assert_eq!(
+        broker.seen(request::ACK_MESSAGE).len(),
+        1,
+        "it may still be effective"
+    );
+    let refused = |outcome: &Result<(), ClientError>| matches!(outcome, Err(ClientError::Receipt { .. }));
+    assert!(outcomes.iter().all(refused), "{outcomes:?}");
+    assert!(messages[0].receipt.is_used());
+}
+
+#[test]
+fn a_refused_pop_that_nobody_waited_for_fails_no_later_call() {
+    let world = World::new(1, "*");
+    let broker = &world.brokers[0];
+    drop(world.consumer.receive(1, INVISIBLE, WAIT).unwrap());
+    until("it is not held", || !broker.held.lock().unwrap().is_empty());
+    let refusal = Command::error(response::NO_PERMISSION, "refused");
+    broker.held.lock().unwrap().remove(0).send(refusal);
+    std::thread::sleep(Duration::from_millis(200));
+    broker.messages.lock().unwrap().push(("there", ""));
+    assert_eq!(bodies(&world.receive(1, INVISIBLE, WAIT)), [b"there"]);
+}
+
+#[test]
 fn messages_are_renewed_until_the_renewal_ends() {
     let world = World::new(1, "*");
     let broker = &world.brokers[0];

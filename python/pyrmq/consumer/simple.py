@@ -188,7 +188,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
 
         Raises:
             ReceiptError: The message's time is over, or it was acknowledged or given back before,
-                or its broker does not know the receipt.
+                or its broker does not know the receipt; or the broker answered after that time, or
+                never answered a change of it: then the message may be delivered again.
             AckError: Several were given, and some failed. It lists them; the others are done.
             RmqError: The broker did not answer: the message may be delivered again.
 
@@ -208,7 +209,9 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         Raises:
             ConfigError: The time is out of its range.
             ReceiptError: As for :meth:`ack`.
-            RmqError: The broker did not answer.
+            RmqError: The broker did not answer. It may have changed the time all the same, under a
+                receipt that nobody knows: the message may be delivered again though it is
+                acknowledged, and :meth:`ack` says so.
 
         Example:
             >>> consumer.change_invisible(message, 300.0)  # doctest: +SKIP
@@ -225,7 +228,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """Keep messages hidden while the block runs, however long it takes.
 
         Their time is renewed in the background, each time a third of it has passed. A renewal that
-        fails is logged and tried again while the time lasts.
+        fails is logged and tried again while the time lasts. A copy of a receipt that was made
+        before a renewal does not acknowledge the message after it.
 
         Args:
             messages: A message or its receipt, or several.

@@ -26,6 +26,8 @@ struct State {
     handle: String,
     until: Instant,
     used: Option<&'static str>,
+    /// The answer to a change of the time was lost: the broker may have another handle for the message.
+    is_in_doubt: bool,
 }
 
 /// What a handle says, with its text.
@@ -51,6 +53,7 @@ impl Receipt {
                 handle,
                 until,
                 used: None,
+                is_in_doubt: false,
             }),
             settling: tokio::sync::Mutex::default(),
         }
@@ -125,6 +128,36 @@ impl Receipt {
         })
     }
 
+    /// The error of a receipt that cannot be used.
+    pub(crate) fn refused(&self, reason: &str) -> ClientError {
+        ClientError::Receipt {
+            handle: self.handle(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// The answer to a change of the time was lost.
+    pub(crate) fn doubt(&self) {
+        self.state().is_in_doubt = true;
+    }
+
+    /// The broker has taken an acknowledgement. An error: the message may come again all the same.
+    pub(crate) fn acknowledged(&self) -> Result<(), ClientError> {
+        let reason = {
+            let mut state = self.state();
+            state.used = Some(ACKNOWLEDGED);
+            let is_late = state.until <= Instant::now();
+            if is_late {
+                LATE
+            } else if state.is_in_doubt {
+                IN_DOUBT
+            } else {
+                return Ok(());
+            }
+        };
+        Err(self.refused(reason))
+    }
+
     /// It cannot be used again, for this reason.
     pub(crate) fn use_up(&self, reason: &'static str) {
         self.state().used = Some(reason);
@@ -140,6 +173,13 @@ impl Receipt {
 
 /// Why a handle is refused when its time is over.
 pub(crate) const EXPIRED: &str = "its invisible time is over: the message is delivered again. Fix: receive with a longer time, or renew it";
+/// Why an acknowledgement does not count whose answer came after the message's time.
+pub(crate) const LATE: &str = "the broker has answered after its invisible time: the message may be delivered again. Fix: receive with a longer time, or renew it";
+/// Why an acknowledgement does not count after a change of the time without an answer.
+pub(crate) const IN_DOUBT: &str = "acknowledged, but the broker has not answered a change of its invisible time before: the message may be delivered again";
+/// Why nobody knows whether a message is acknowledged.
+pub(crate) const NOT_KNOWN: &str =
+    "an error of the client ended the acknowledgement: the message may be delivered again";
 /// Why a handle is refused after an acknowledgement.
 pub(crate) const ACKNOWLEDGED: &str = "the message is acknowledged already";
 /// Why a handle is refused after its message was given back.

@@ -1,11 +1,13 @@
 //! Acknowledging messages and changing their invisible time (Apache `ackMessageAsync`, `changeInvisibleTimeAsync`).
 //!
-//! Both may be repeated: an acknowledgement that comes twice is taken once. So a request whose answer was lost is sent
-//! again while the message's time lasts.
+//! An acknowledgement may be repeated: one that comes twice is taken once. So one whose answer was lost is sent again
+//! while the message's time lasts. A change of the time must not be repeated: each begins a check point of its own, and
+//! nobody knows the handle of the one whose answer was lost. Such a receipt is in doubt: its message may come again
+//! though it is acknowledged.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::options::check_invisible;
-use crate::consumer::pop::receipt::{ACKNOWLEDGED, EXPIRED, GIVEN_BACK, GONE_ON, Held, Receipt};
+use crate::consumer::pop::receipt::{EXPIRED, GIVEN_BACK, GONE_ON, Held, NOT_KNOWN, Receipt};
 use crate::consumer::pop::simple::Shared;
 use crate::consumer::process_queue::Messages;
 use crate::consumer::send_back::DEAD_LETTER;
@@ -48,7 +50,9 @@ impl Shared {
         self: &Arc<Self>,
         receipts: &[Arc<Receipt>],
     ) -> Vec<Result<(), ClientError>> {
-        let mut outcomes: Vec<Result<(), ClientError>> = receipts.iter().map(|_| Ok(())).collect();
+        // What stays of these was not carried out: a task has panicked.
+        let not_known = |receipt: &Arc<Receipt>| Err(receipt.refused(NOT_KNOWN));
+        let mut outcomes: Vec<Result<(), ClientError>> = receipts.iter().map(not_known).collect();
         let mut by_broker: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
         for (index, receipt) in receipts.iter().enumerate() {
             by_broker.entry(receipt.broker.clone()).or_default().push(index);
@@ -97,15 +101,18 @@ impl Shared {
             [(receipt, held)] => self.acknowledge_one(receipt, held).await,
             many => self.acknowledge_many(many).await,
         };
-        if outcome.is_ok() {
-            for (receipt, _) in &usable {
-                receipt.use_up(ACKNOWLEDGED);
-            }
-            if self.options.is_ordered {
-                self.release_behind(&usable.iter().map(|(_, held)| held.text.as_str()).collect());
-            }
+        if let Err(error) = outcome {
+            return held
+                .into_iter()
+                .map(|held| held.and(Err(error.clone())))
+                .collect();
         }
-        held.into_iter().map(|held| held.and(outcome.clone())).collect()
+        if self.options.is_ordered {
+            self.release_behind(&usable.iter().map(|(_, held)| held.text.as_str()).collect());
+        }
+        let each = receipts.iter().zip(held);
+        each.map(|(receipt, held)| held.and_then(|_| receipt.acknowledged()))
+            .collect()
     }
 
     async fn acknowledge_one(&self, receipt: &Receipt, held: &Held) -> Result<(), ClientError> {
@@ -177,7 +184,14 @@ impl Shared {
             ..ChangeInvisibleTimeRequestHeader::default()
         };
         let command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
-        let (answer, address) = self.ask_again(CHANGE, receipt, command).await?;
+        let (answer, address) = self
+            .ask_again(CHANGE, receipt, command)
+            .await
+            .inspect_err(|error| {
+                if may_be_carried_out(error) {
+                    receipt.doubt();
+                }
+            })?;
         if answer.code != response::SUCCESS {
             return Err(refused(CHANGE, &held.text, &address, answer));
         }
@@ -268,7 +282,8 @@ impl Shared {
         true
     }
 
-    /// Asks the broker of a message, again when the answer is lost and the message's time lasts.
+    /// Asks the broker of a message, again while the message's time lasts: an acknowledgement when the answer is lost, a
+    /// change of the time only if it was not sent.
     async fn ask_again(
         &self,
         what: &'static str,
@@ -291,12 +306,27 @@ impl Shared {
                     }
                 }
             };
-            if tries == TRIES || receipt.until() <= Instant::now() {
+            let is_uncertain = what == CHANGE && may_be_carried_out(&error);
+            if is_uncertain || tries == TRIES || receipt.until() <= Instant::now() {
                 return Err(error);
             }
             self.routes.mark_stale(&receipt.topic);
             tokio::time::sleep(TRY_PAUSE * tries).await;
         }
+    }
+}
+
+/// Whether a request that has failed may have reached its broker.
+fn may_be_carried_out(error: &ClientError) -> bool {
+    match error {
+        ClientError::Net { source, .. } => !matches!(
+            **source,
+            NetError::Connect { .. }
+                | NetError::NotSent { .. }
+                | NetError::Busy { .. }
+                | NetError::Timeout { sent: false, .. }
+        ),
+        _ => false,
     }
 }
 

@@ -124,6 +124,10 @@ impl State {
     /// Adds a call.
     pub(crate) fn add_receive(&mut self, max: usize, invisible: Duration, wait: Duration) -> u64 {
         self.next_receive += 1;
+        if self.pending.is_empty() {
+            // Of a pop that nobody has waited for.
+            self.failure = None;
+        }
         let now = Instant::now();
         let receive = PendingReceive {
             max,
@@ -337,9 +341,6 @@ impl State {
         if self.is_closed {
             return Err(ClientError::Closed { what: "consumer" });
         }
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
         let Some(receive) = self.pending.get(&id) else {
             return Ok(Taken::Over);
         };
@@ -369,6 +370,12 @@ impl State {
         }
         if !taken.is_empty() {
             return Ok(Taken::Messages(taken));
+        }
+        // Messages that have come are not held back by a broker that refuses.
+        if stale.is_empty()
+            && let Some(failure) = self.failure.take()
+        {
+            return Err(failure);
         }
         let is_open = now < receive.by || !stale.is_empty();
         if is_open || (now < receive.by + ANSWER_GRACE && self.may_still_come(receive)) {
