@@ -90,11 +90,24 @@ class CompletionList:
                 future.set_exception(ClosedError("it was closed before the outcome came"))
         self._waiting.clear()
 
+    def check_loop(self, *others: asyncio.AbstractEventLoop | None) -> None:
+        """Refuse a call that comes from another event loop than earlier ones, if that still lives.
+
+        Args:
+            others: Loops that the owner of this list belongs to, too.
+
+        Raises:
+            ConfigError: The object belongs to another loop.
+        """
+        running = asyncio.get_running_loop()
+        for loop in (self.loop, *others):
+            if loop is not None and loop is not running and not loop.is_closed():
+                raise ConfigError("this object belongs to another event loop: make one for each")
+
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
             raise ClosedError("it is closed")
-        if self.loop is not None and not self.loop.is_closed():
-            raise ConfigError("this object belongs to another event loop: make one for each")
+        self.check_loop()
         self._waiting.clear()
         loop.add_reader(self._native.fileno(), self._drain)
         self.loop = loop

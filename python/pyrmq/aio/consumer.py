@@ -214,7 +214,7 @@ class PullConsumer(ConfiguredConsumer):
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             arrival.clear()
-            await self._call_due()
+            await self._call_due(deadline)
             messages = take(max_messages, 0)
             if len(messages) or (deadline is not None and loop.time() >= deadline):
                 return messages
@@ -224,11 +224,11 @@ class PullConsumer(ConfiguredConsumer):
             except TimeoutError:
                 return take(max_messages, 0)
 
-    async def _call_due(self) -> None:
+    async def _call_due(self, deadline: float | None) -> None:
         """Call the application for queues that have come or go."""
         if self._rebalances is None:
             return
-        failure = await self._rebalances.before_poll(self)
+        failure = await self._rebalances.before_poll(self, deadline)
         if failure is not None:
             _log.warning("group %s: %s", self._group, failure)
 
@@ -343,6 +343,7 @@ class PullConsumer(ConfiguredConsumer):
         """
         if self._closed:
             return
+        self._outcomes.check_loop(self._loop)
         self._closed = True
         self._finalizer.detach()
         failure: CommitError | None = None

@@ -1,12 +1,17 @@
-"""Callbacks when queues of a group come and go, for asyncio."""
+"""Callbacks when queues of a group come and go, for asyncio.
+
+A callback runs in a task of its own. A poll that is cancelled leaves it running, and the next one
+waits for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from pyrmq.consumer.rebalance import rebalance_callbacks, refuse_nested_poll
+from pyrmq.consumer.rebalance import CLOSE_S, hangs, rebalance_callbacks, refuse_nested_poll
 from pyrmq.errors import CommitError
 from pyrmq.message import QueueId
 
@@ -18,8 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["RebalanceCallbacks"]
 
 
+class _Call:
+    """A callback that runs. Tasks that it starts inherit it, and may outlive it."""
+
+    def __init__(self, callbacks: RebalanceCallbacks) -> None:
+        self.callbacks = callbacks
+        self.is_over = False
+
+
+_current: ContextVar[_Call | None] = ContextVar("pyrmq_rebalance_call", default=None)
+
+
 class RebalanceCallbacks:
-    """Calls the application in the task that polls, unsubscribes or closes.
+    """Calls the application while it polls, unsubscribes or closes.
 
     Args:
         control: The native consumer.
@@ -32,32 +48,23 @@ class RebalanceCallbacks:
     ) -> None:
         self._events = control.rebalance_events()
         self._callbacks = rebalance_callbacks(options)
+        self._group = options.group
         self._outcomes = outcomes
-        self._lock = asyncio.Lock()
-        self._task: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[CommitError | None] | None = None
 
-    async def before_poll(self, consumer: object) -> CommitError | None:
+    async def before_poll(self, consumer: object, deadline: float | None) -> CommitError | None:
         """Make the calls that are due.
+
+        Args:
+            consumer: What callbacks get.
+            deadline: Time of the loop until which a callback is waited for; None: for ever.
 
         Raises:
             ConfigError: A callback polls.
         """
-        if self._task is not None and self._task is asyncio.current_task():
+        if self._is_inside():
             raise refuse_nested_poll()
-        return await self.call(consumer, all_done=True)
-
-    async def call(self, consumer: object, *, all_done: bool) -> CommitError | None:
-        """Make the calls that are due; see :meth:`pyrmq.consumer.rebalance`."""
-        task = asyncio.current_task()
-        if self._task is not None and self._task is task:
-            # A callback closes its consumer.
-            return await self._call_each(consumer, all_done=all_done)
-        async with self._lock:
-            self._task = task
-            try:
-                return await self._call_each(consumer, all_done=all_done)
-            finally:
-                self._task = None
+        return await self._call(consumer, all_done=True, deadline=deadline)
 
     async def retire(
         self, consumer: object, topic: str | None, *, all_done: bool
@@ -67,13 +74,46 @@ class RebalanceCallbacks:
             self._events.retire_all()
         else:
             self._events.retire(topic)
-        return await self.call(consumer, all_done=all_done)
+        task = self._task
+        if task is not None and not self._is_inside():
+            await asyncio.wait([task], timeout=CLOSE_S)
+            if not task.done():
+                hangs(self._group)
+                task.cancel()
+                await asyncio.wait([task])
+                self._task = None
+        return await self._call(consumer, all_done=all_done, deadline=None)
 
-    async def _call_each(self, consumer: object, *, all_done: bool) -> CommitError | None:
+    def _is_inside(self) -> bool:
+        """Whether a callback of this consumer asks, itself or through a task that it started."""
+        call = _current.get()
+        return call is not None and call.callbacks is self and not call.is_over
+
+    async def _call(
+        self, consumer: object, *, all_done: bool, deadline: float | None
+    ) -> CommitError | None:
+        """Make the calls that are due; see :mod:`pyrmq.consumer.rebalance`."""
         failure: CommitError | None = None
-        while (event := self._events.next(all_done)) is not None:
-            failure = await self._call_one(consumer, *event) or failure
-        return failure
+        is_inside = self._is_inside()
+        while True:
+            if self._task is None or is_inside:
+                event = self._events.next(all_done)
+                if event is None:
+                    return failure
+                if is_inside:
+                    # A callback closes its consumer.
+                    failure = await self._call_one(consumer, *event) or failure
+                    continue
+                self._task = asyncio.create_task(self._call_one(consumer, *event))
+            task = self._task
+            time = None if deadline is None else deadline - asyncio.get_running_loop().time()
+            # Cancelled, this leaves the task as it is.
+            await asyncio.wait([task], timeout=None if time is None else max(0.0, time))
+            if not task.done():
+                return failure
+            if self._task is task:
+                self._task = None
+                failure = task.result() or failure
 
     async def _call_one(
         self, consumer: object, kind: str, places: list[tuple[str, str, int]]
@@ -81,6 +121,8 @@ class RebalanceCallbacks:
         callback = self._callbacks[kind]
         failure: CommitError | None = None
         has_returned = False
+        call = _Call(self)
+        before = _current.set(call)
         try:
             if callback is not None:
                 outcome = callback(consumer, [QueueId(*place) for place in places])
@@ -88,9 +130,11 @@ class RebalanceCallbacks:
                     await outcome
             has_returned = True
         finally:
+            call.is_over = True
+            _current.reset(before)
             ended = self._outcomes.call(self._events.end_to, kind, places, has_returned)
             try:
-                # A poll that is cancelled must not leave its queues behind.
+                # Ended with its loop, too, it must not leave its queues behind.
                 await asyncio.shield(ended)
             except CommitError as error:
                 failure = error

@@ -179,6 +179,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """
         if self._closed:
             return
+        self._outcomes.check_loop(self._loop)
         self._closed = True
         self._finalizer.detach()
         try:

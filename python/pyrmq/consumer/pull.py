@@ -328,7 +328,8 @@ class PullConsumer(ConfiguredConsumer):
             return take(max_messages, wait)
         due = None if wait is None else monotonic() + wait / 1000
         while True:
-            failure = self._rebalances.before_poll(self)
+            time = None if due is None else due - monotonic()
+            failure = self._rebalances.before_poll(self, time)
             if failure is not None:
                 _log.warning("group %s: %s", self._group, failure)
             left = None if due is None else max(0, round((due - monotonic()) * 1000))

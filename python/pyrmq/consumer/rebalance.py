@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -13,7 +14,18 @@ if TYPE_CHECKING:
     from pyrmq._client.consumer_options import ConsumerOptions, OnRebalance
     from pyrmq._core import ConsumerControl
 
-__all__ = ["RebalanceCallbacks", "rebalance_callbacks", "refuse_nested_poll"]
+__all__ = [
+    "CLOSE_S",
+    "RebalanceCallbacks",
+    "hangs",
+    "rebalance_callbacks",
+    "refuse_nested_poll",
+]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+CLOSE_S = 5.0
+"""Time that a close or `unsubscribe` waits for a callback that runs in another thread."""
 
 
 def rebalance_callbacks(options: ConsumerOptions) -> dict[str, OnRebalance | None]:
@@ -33,6 +45,12 @@ def refuse_nested_poll() -> ConfigError:
     )
 
 
+def hangs(group: str) -> None:
+    """Log that a callback does not return."""
+    text = "group %s: a callback for queues has not returned for %g s; they go back without it"
+    _log.error(text, group, CLOSE_S)
+
+
 class RebalanceCallbacks:
     """Calls the application in the thread that polls, unsubscribes or closes.
 
@@ -47,40 +65,55 @@ class RebalanceCallbacks:
         # One callback at a time. A callback may close its consumer, which calls the next one.
         self._lock = threading.RLock()
         self._thread: int | None = None
+        self._group = options.group
         self._pid = os.getpid()
 
-    def before_poll(self, consumer: object) -> CommitError | None:
+    def before_poll(self, consumer: object, timeout: float | None) -> CommitError | None:
         """Make the calls that are due; see :meth:`call`.
+
+        Args:
+            consumer: What callbacks get.
+            timeout: Seconds to wait for a callback that runs in another thread; None: for ever.
 
         Raises:
             ConfigError: A callback polls.
         """
         if self._thread == threading.get_ident():
             raise refuse_nested_poll()
-        return self.call(consumer, all_done=True)
+        _, failure = self._call(consumer, all_done=True, timeout=timeout)
+        return failure
 
-    def call(self, consumer: object, *, all_done: bool) -> CommitError | None:
+    def _call(
+        self, consumer: object, *, all_done: bool, timeout: float | None
+    ) -> tuple[bool, CommitError | None]:
         """Make the calls that are due.
 
         Args:
             consumer: What callbacks get.
             all_done: What was returned of queues that go back is done.
+            timeout: Seconds to wait for a callback that runs in another thread.
 
         Returns:
-            Why the last offsets of revoked queues could not be committed.
+            Whether the calls were made in time, and why the last offsets of revoked queues could
+            not be committed.
         """
         failure: CommitError | None = None
         if os.getpid() != self._pid:
             # The lock may have been held at the fork. This raises ForkError.
             self._events.next(all_done)
-        with self._lock:
+        limit = -1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=limit):
+            return False, None
+        try:
             before, self._thread = self._thread, threading.get_ident()
             try:
                 while (event := self._events.next(all_done)) is not None:
                     failure = self._call_one(consumer, *event) or failure
             finally:
                 self._thread = before
-        return failure
+        finally:
+            self._lock.release()
+        return True, failure
 
     def retire(self, consumer: object, topic: str | None, *, all_done: bool) -> CommitError | None:
         """Have the queues of a topic, or all, revoked before they go back."""
@@ -91,7 +124,10 @@ class RebalanceCallbacks:
             self._events.retire_all()
         else:
             self._events.retire(topic)
-        return self.call(consumer, all_done=all_done)
+        in_time, failure = self._call(consumer, all_done=all_done, timeout=CLOSE_S)
+        if not in_time:
+            hangs(self._group)
+        return failure
 
     def _call_one(
         self, consumer: object, kind: str, places: list[tuple[str, str, int]]
