@@ -251,15 +251,32 @@ class PushConsumer:
         """
         try:
             with stop_signals() as asked:
-                await self.start()
                 stops = [asyncio.ensure_future(one.wait()) for one in (asked, self._is_closed)]
                 try:
-                    await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+                    if await self._start_unless(stops):
+                        await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     for stop in stops:
                         stop.cancel()
         finally:
             await self.close(grace)
+
+    async def _start_unless(self, stops: Sequence[asyncio.Future[Any]]) -> bool:
+        """Start, or give up once one of these ends: a server may be silent. False: given up."""
+        start = asyncio.ensure_future(self.start())
+        ends: list[asyncio.Future[Any]] = [start, *stops]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            has_started = start.done()
+            if not has_started:
+                start.cancel()
+                await asyncio.wait([start])
+                if not start.cancelled() and (error := start.exception()) is not None:
+                    _log.info("group %s: stopped while it started: %s", self._group, error)
+        if has_started:
+            start.result()
+        return has_started
 
     def assignment(self) -> list[QueueId]:
         """List the queues that this consumer has now, those of the retry topic included.
@@ -318,6 +335,9 @@ class PushConsumer:
         milliseconds("timeout", timeout)
         if asyncio.current_task() in self._tasks:
             raise ConfigError("a listener cannot await `close`: start it as a task of its own")
+        if self._is_closed.is_set():
+            return
+        self._outcomes.check_loop(self._loop)
         if self._closed:
             await self._is_closed.wait()
             return

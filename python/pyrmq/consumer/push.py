@@ -60,6 +60,10 @@ _running: set[PushConsumer] = set()
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
+class _StartStopped(BaseException):
+    """A signal has come while `run` was starting."""
+
+
 class PushConsumer:
     """Calls a function for each message of the group's topics, in threads of its own.
 
@@ -142,6 +146,9 @@ class PushConsumer:
         self._is_started = False
         self._closed = False
         self._is_closed = threading.Event()
+        self._closing_in: int | None = None
+        # Whether a signal ends the wait of `start` for servers.
+        self._may_stop_start = False
         # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
         self._lock = threading.RLock()
         self._unlog = log.serve(self)
@@ -267,13 +274,14 @@ class PushConsumer:
             if self._closed:
                 raise ClosedError("the consumer was closed while it started")
             self._pool = pool
+            self._may_stop_start = False
             _running.add(self)
             pool.start()
 
     def _abandon(self) -> bool:
         """End a start that failed. False: a close has come before."""
-        with self._lock:
-            is_first, self._closed = not self._closed, True
+        self._may_stop_start = False
+        is_first = self._begin_closing()
         if is_first:
             self._finish_closing()
         elif self._callbacks is not None:
@@ -304,17 +312,27 @@ class PushConsumer:
         asked = threading.Event()
 
         def stop(number: int, _frame: FrameType | None) -> None:
-            _log.info("group %s: %s, stopping", self._group, signal.Signals(number).name)
+            is_first = not asked.is_set()
             asked.set()
+            _log.info("group %s: %s, stopping", self._group, signal.Signals(number).name)
+            if is_first and self._may_stop_start:
+                raise _StartStopped
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
+            self._may_stop_start = True
             self.start()
             while not asked.is_set() and not self._closed:
                 asked.wait(0.5)
+        except _StartStopped:
+            # The start has closed the consumer.
+            pass
         finally:
+            self._may_stop_start = False
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # None: it was installed by native code, which only that code can do again.
+                if handler is not None:
+                    signal.signal(number, handler)
             self.close(timeout=grace)
 
     def assignment(self) -> list[QueueId]:
@@ -367,7 +385,8 @@ class PushConsumer:
     def close(self, timeout: float = 30.0) -> None:
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
-        Messages whose calls have not returned by then come again. A second call does nothing.
+        Messages whose calls have not returned by then come again. A second call waits for the
+        first, but for one that the handler of a signal makes in the thread of the first.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -385,10 +404,10 @@ class PushConsumer:
             # A listener: its own call must return before the consumer can end.
             threading.Thread(target=self.close, args=(timeout,), name="pyrmq-close").start()
             return
-        with self._lock:
-            is_first, self._closed = not self._closed, True
-        if not is_first:
-            self._is_closed.wait(timeout + _END_S)
+        if not self._begin_closing():
+            # A signal's handler would wait for the call that it has interrupted.
+            if self._closing_in != threading.get_ident():
+                self._is_closed.wait(timeout + _END_S)
             return
         try:
             if self._pool is not None and not self._pool.end(timeout):
@@ -398,6 +417,15 @@ class PushConsumer:
                 )
         finally:
             self._finish_closing()
+
+    def _begin_closing(self) -> bool:
+        """Note that this thread closes the consumer. False: it is closed, or another call does."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._closing_in = threading.get_ident()
+            self._closed = True
+            return True
 
     def _finish_closing(self) -> None:
         """Commit, leave the group, and let threads end."""
