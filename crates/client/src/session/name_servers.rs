@@ -10,7 +10,7 @@ use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
 use crate::session::options::ClientOptions;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Client, NetError};
+use pyrmq_remoting::net::{Client, CloseReason, NetError};
 use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -141,7 +141,7 @@ impl NameServers {
             };
             let others = u32::try_from(first + count - at).unwrap_or(u32::MAX);
             let share = by.saturating_duration_since(Instant::now()) / others;
-            match self.client.request(address, command.clone(), share).await {
+            match self.request(address, command, share).await {
                 Ok(answer) => match read(answer, address) {
                     Ok(found) => {
                         if at > first {
@@ -154,6 +154,14 @@ impl NameServers {
                         unusable = Some(error);
                     }
                 },
+                Err(NetError::Closed) => {
+                    // This client ends: no server is to blame.
+                    return Err(RoundFailed {
+                        failed_attempts,
+                        unresolved: false,
+                        unusable: Some(ClientError::Closed { what: "client" }),
+                    });
+                }
                 Err(error) => {
                     tracing::warn!(address, what, %error, "name server did not answer");
                     unresolved += usize::from(is_unresolved(&error));
@@ -169,6 +177,18 @@ impl NameServers {
             unresolved: count > 0 && unresolved == count,
             unusable,
         })
+    }
+
+    /// Asks one, and again if its connection was closed here: by this client's end, which the second request finds, or
+    /// because the server has another address now.
+    async fn request(&self, address: &str, command: &Command, time: Duration) -> Result<Command, NetError> {
+        match self.client.request(address, command.clone(), time).await {
+            Err(NetError::ConnectionLost {
+                reason: CloseReason::Here,
+                ..
+            }) => self.client.request(address, command.clone(), time).await,
+            outcome => outcome,
+        }
     }
 
     /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.

@@ -106,6 +106,9 @@ impl Shared {
             Err(ClientError::NoTopic { .. }) => {
                 tracing::debug!(target: LOG, topic = &**topic, "the name servers do not know it");
             }
+            Err(error @ ClientError::Closed { .. }) => {
+                tracing::debug!(target: LOG, topic = &**topic, %error, "route not refreshed");
+            }
             Err(error) => tracing::warn!(target: LOG, topic = &**topic, %error, "route not refreshed"),
         }
     }
