@@ -1,4 +1,4 @@
-"""Errors around a listener: its outcome is none, or a handler of the log fails. The consumer goes on, on two brokers."""
+"""Consumers go on after errors around a listener: its outcome is none, or its log fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Strange(ReconsumeLater):
     """An outcome that the native consumer refuses, as a subclass of an application may."""
 
     @property
-    def failure(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+    def failure(self) -> Any:  # noqa: ANN401
+        """Return no level."""
         return ("later", "soon")
 
     @failure.setter
