@@ -1,12 +1,15 @@
-"""A cluster in a dictionary, and a clock that only the test moves."""
+"""A cluster in a dictionary, a clock that only the test moves, and a stream over both."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyrmq._tables.offsets import Mark
+from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.cluster import AbsentBroker, Look
+from pyrmq._tables.planning.progress import Progress
 from pyrmq.errors import TopicNotFound
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ class FakeCluster:
         away: brokers that do not answer.
         slaves: brokers whose slave answers.
         made_ms: when a queue was made, 0 unless a test made it again.
+        anew: from which offset on a queue's messages are others, and what this adds to their times.
+        unmarked: queues of which no message can be had.
         group: what the consumer group has committed.
         size: stored bytes of a message.
         calls: how often brokers were looked at.
@@ -34,6 +39,8 @@ class FakeCluster:
     away: set[str] = field(default_factory=set)
     slaves: set[str] = field(default_factory=set)
     made_ms: dict[Queue, int] = field(default_factory=dict)
+    anew: dict[Queue, tuple[int, int]] = field(default_factory=dict)
+    unmarked: set[Queue] = field(default_factory=set)
     group: dict[Queue, int] = field(default_factory=dict)
     size: Callable[[Queue, int], int] = lambda queue, at: 100
     calls: int = 0
@@ -76,7 +83,8 @@ class FakeCluster:
         return {
             queue: Mark(self._stored(queue, offset - 1) * 10, self._stored(queue, offset - 1))
             for queue, offset in positions.items()
-            if self.queues[queue].lowest < offset <= self.queues[queue].highest
+            if queue not in self.unmarked
+            and self.queues[queue].lowest < offset <= self.queues[queue].highest
         }
 
     def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
@@ -90,8 +98,10 @@ class FakeCluster:
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
         """Return the first offsets stored at or after a time."""
         return {
-            queue: min(max(-(-(timestamp_ms - self._stored(queue, 0)) // 1000), low), high)
-            for queue, (low, high) in bounds.items()
+            queue: next(
+                (at for at in range(*held) if self._stored(queue, at) >= timestamp_ms), held[1]
+            )
+            for queue, held in bounds.items()
         }
 
     def committed(self, queues: Iterable[Queue]) -> Offsets:
@@ -112,7 +122,8 @@ class FakeCluster:
         self.queues = {}
 
     def _stored(self, queue: Queue, offset: int) -> int:
-        return self.made_ms.get(queue, 0) + offset * 1000
+        since, more = self.anew.get(queue, (0, 0))
+        return self.made_ms.get(queue, 0) + offset * 1000 + (more if offset >= since else 0)
 
 
 @dataclass
@@ -134,3 +145,36 @@ class FakeClock:
     def now_ms(self) -> int:
         """Return the time as milliseconds since 1970."""
         return round(self.now * 1000)
+
+
+class Stream:
+    """A stream, its cluster and its clock."""
+
+    def __init__(self, queues: dict[Queue, Bounds], **given: str) -> None:
+        options = {"nameServer": "h:1", "topic": "t", **given}
+        if "topicPattern" in given:
+            del options["topic"]
+        self.cluster = FakeCluster(dict(queues))
+        self.clock = FakeClock()
+        self.options = Options.parse(options, batch=False)
+        self.progress = self.again()
+
+    def again(self) -> Progress:
+        """A new process on the same cluster, as after a restart."""
+        self.progress = Progress(
+            self.options, self.cluster, self.clock, self.clock.sleep, self.clock.now_ms
+        )
+        return self.progress
+
+    def latest(self, start: dict[str, Any], limit: int = 0) -> dict[str, Any]:
+        """Return what Spark would see: the answer converted to text and back."""
+        answer: dict[str, Any] = json.loads(json.dumps(self.progress.latest(start, limit=limit)))
+        return answer
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Queue, int, int]]:
+        """Return what a batch would read."""
+        return sorted(
+            (part.queue, part.start, part.end)
+            for task in self.progress.tasks(start, end)
+            for part in task
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,44 +10,10 @@ from pyrmq._tables.errors import BrokerAway, DataLossError, OffsetError, OptionE
 from pyrmq._tables.offsets import Bounds, Position, Queue, parse_version, to_json
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.plan import rows
-from pyrmq._tables.planning.progress import Progress
-from tests.spark.fake import FakeClock, FakeCluster
+from tests.spark.fake import Stream
 
 A, B, C = (Queue("t", "b", number) for number in range(3))
 ON_OTHER = Queue("t", "other", 0)
-
-
-class Stream:
-    """A stream, its cluster and its clock."""
-
-    def __init__(self, queues: dict[Queue, Bounds], **given: str) -> None:
-        options = {"nameServer": "h:1", "topic": "t", **given}
-        if "topicPattern" in given:
-            del options["topic"]
-        self.cluster = FakeCluster(dict(queues))
-        self.clock = FakeClock()
-        self.options = Options.parse(options, batch=False)
-        self.progress = self.again()
-
-    def again(self) -> Progress:
-        """A new process on the same cluster, as after a restart."""
-        self.progress = Progress(
-            self.options, self.cluster, self.clock, self.clock.sleep, self.clock.now_ms
-        )
-        return self.progress
-
-    def latest(self, start: dict[str, Any], limit: int = 0) -> dict[str, Any]:
-        """Return what Spark would see: the answer converted to text and back."""
-        answer: dict[str, Any] = json.loads(json.dumps(self.progress.latest(start, limit=limit)))
-        return answer
-
-    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Queue, int, int]]:
-        """Return what a batch would read."""
-        return sorted(
-            (part.queue, part.start, part.end)
-            for task in self.progress.tasks(start, end)
-            for part in task
-        )
 
 
 def test_the_first_batch_records_its_start_and_later_ones_do_not() -> None:

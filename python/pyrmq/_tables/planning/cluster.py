@@ -26,6 +26,7 @@ __all__ = [
     "await_brokers",
     "chosen",
     "ending",
+    "is_wanted",
     "starting",
     "topics_of",
 ]
@@ -138,10 +139,22 @@ def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
     """Return the topics that a read is about: those named, or those that match now."""
     if options.topic_pattern is None:
         return options.topics
-    pattern = re.compile(options.topic_pattern)
     known = cluster.topics(system=options.include_system_topics)
-    names = {topic: plain(options.namespace, topic) for topic in known}
-    return tuple(sorted(topic for topic, name in names.items() if name and pattern.fullmatch(name)))
+    return tuple(sorted(topic for topic in known if _matches(options, topic)))
+
+
+def _matches(options: Options, topic: str) -> bool:
+    name = plain(options.namespace, topic)
+    return bool(name and re.fullmatch(options.topic_pattern or "", name))
+
+
+def is_wanted(options: Options, queue: Queue) -> bool:
+    """Return whether a read is about a queue, which may have had another name for its topics."""
+    if options.queues:
+        return queue in options.queues
+    if options.topic_pattern is None:
+        return queue.topic in options.topics
+    return _matches(options, queue.topic)
 
 
 def chosen(options: Options, look: Look) -> Look:

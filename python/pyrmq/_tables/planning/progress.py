@@ -7,7 +7,9 @@ for every batch (and every 10 ms while idle), `tasks` to plan one. What may surp
   returned as it is.
 * The end of a query's first batch records where it began, and the end of a later one where the
   queues began that it has first (offsets.py says why).
-* Positions are never dropped: a queue whose broker is away keeps its own (watch.py).
+* Positions are never dropped: a queue whose broker is away keeps its own (watch.py), and so does
+  one that the options leave out.
+* A batch that this process did not plan is compared with what its queues hold (replay.py).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pyrmq._tables.planning import cluster as clusters
 from pyrmq._tables.planning.byte_limit import limit_bytes
 from pyrmq._tables.planning.cluster import NO_ANSWER, Look
 from pyrmq._tables.planning.plan import limit_rows
+from pyrmq._tables.planning.replay import Replay
 from pyrmq._tables.planning.tasks import report_loss, tasks_of
 from pyrmq._tables.planning.watch import Watch
 
@@ -69,7 +72,8 @@ class Progress:
     _told: set[Queue] = field(default_factory=set)
     _last_batch_at: float | None = None
     _planned: dict[str, Any] | None = None
-    _is_checked: bool = False
+    _ended: dict[str, Any] | None = None
+    """The last end that this process gave out."""
 
     def __post_init__(self) -> None:
         """Begin without knowledge of any broker."""
@@ -115,15 +119,23 @@ class Progress:
             OffsetError: the position is that of other topics.
         """
         if start is None and self._planned is None:
-            return self._latest_untold()
-        given = dict(start if start is not None else self._planned or {})
-        position = parse_version(given)
-        self._check_topics(position)
+            self._ended = self._latest_untold()
+        else:
+            given = dict(start if start is not None else self._planned or {})
+            self._ended = self._latest_after(given, limit, wait_for_more=wait_for_more)
+        return self._ended
+
+    def _latest_after(
+        self, given: dict[str, Any], limit: int, *, wait_for_more: bool
+    ) -> dict[str, Any]:
+        whole = parse_version(given)
+        position = self._wanted(whole)
         first = self._is_first(position)
         self._ask(position)
         begun = self._begun(position)
         standing = {**position.offsets, **begun}
-        end = self._ends(standing)
+        # A queue that begins anew after a loss is read from there, whatever it was before.
+        end = self._ends(standing, self._watch.uncompared - begun.keys())
         left = self._left(standing, end)
         waiting = sum(max(0, end[queue] - left[queue]) for queue in end)
         if (waiting == 0 and end == position.offsets) or (wait_for_more and self._too_few(waiting)):
@@ -138,20 +150,40 @@ class Progress:
             self._watch.settled(queue)
         start_offsets = position.offsets if first else None
         marks = self._marks(position, end)
-        return to_json(Position(end, start_offsets, begun, position.since_ms, marks))
-
-    def _check_topics(self, position: Position) -> None:
-        """Refuse to leave topics that were read so far, as their unread messages would be lost."""
-        if self._is_checked or self.options.topic_pattern is not None:
-            return
-        self._is_checked = True
-        left = sorted({queue.topic for queue in position.offsets} - set(self.options.topics))
-        if left and self.options.fail_on_data_loss:
-            raise OffsetError(
-                f"the checkpoint has positions of topics {', '.join(left)}, and option topic names"
-                f" {', '.join(self.options.topics)}: name them, too, or use another checkpoint;"
-                " with failOnDataLoss=false the query goes on without them"
+        kept = {q: mark for q, mark in whole.marks.items() if q not in position.offsets}
+        return to_json(
+            Position(
+                whole.offsets | end, start_offsets, begun, position.since_ms, {**kept, **marks}
             )
+        )
+
+    def _wanted(self, position: Position) -> Position:
+        """Return a position without the queues that the options leave out.
+
+        Raises:
+            OffsetError: they leave some out, and their unread messages would be lost.
+        """
+        kept = {q: at for q, at in position.offsets.items() if clusters.is_wanted(self.options, q)}
+        if len(kept) == len(position.offsets):
+            return position
+        if self.options.fail_on_data_loss:
+            self._refuse(sorted(position.offsets.keys() - kept.keys()))
+        begun = {queue: at for queue, at in position.begun.items() if queue in kept}
+        return position._replace(offsets=kept, begun=begun)
+
+    def _refuse(self, left: list[Queue]) -> None:
+        options = self.options
+        topics = ", ".join(dict.fromkeys(queue.topic for queue in left))
+        if options.queues:
+            what = f"queues that option queues leaves out: {left[0]}"
+        elif options.topic_pattern is not None:
+            what = f"topics {topics}, which topicPattern {options.topic_pattern!r} does not match"
+        else:
+            what = f"topics {topics}, and option topic names {', '.join(options.topics)}"
+        raise OffsetError(
+            f"the checkpoint has positions of {what}: name them, too, or use another checkpoint;"
+            " with failOnDataLoss=false the query goes on without them"
+        )
 
     def _is_first(self, position: Position) -> bool:
         if self._initial is None or position.start is not None:
@@ -180,15 +212,14 @@ class Progress:
         """
         if start == end:
             return []
-        upper = parse_version(end)
-        self._check_topics(upper)
-        given = parse_version(start)
+        is_replayed = self._ended != dict(end)
+        upper, given = self._wanted(parse_version(end)), self._wanted(parse_version(start))
         self._planned = dict(end)
         # A recorded start is that of a query's first batch; Spark has asked where to begin it.
         is_first = self._is_first(given) and upper.start is not None
         lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
         wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
-        self._await_queues(upper.offsets, wanted)
+        self._await_queues(upper.offsets, wanted, is_replayed=is_replayed)
         there = {queue: at for queue, at in upper.offsets.items() if queue in self._seen.bounds}
         for queue, at in there.items():
             if at < lower.get(queue, 0):
@@ -196,7 +227,24 @@ class Progress:
                 stood = f"{queue}: stood at {lower[queue]}"
                 self._lost(f"{stood}, now holds {held.lowest} to {held.highest}")
                 lower[queue] = at
+        if is_replayed:
+            there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
+
+    def _left_of(self, start: Position, end: Position, lower: Offsets) -> Offsets:
+        """Return where a batch ends in queues that do not hold any more what was planned.
+
+        That is where the next batch begins after the loss: no message is read twice.
+        """
+        replay = Replay(self.cluster, self.options.timeout_ms, self.clock, self.sleep)
+        ends: Offsets = {}
+        losses = replay.losses(start, end, lower, self._seen.bounds)
+        for queue, what in sorted(losses.items()):
+            self._lost(what)
+            held, mark = self._seen.bounds[queue], end.marks.get(queue)
+            after = self._first_after(held, queue, mark)
+            ends[queue] = max(lower.get(queue, held.lowest), min(end.offsets[queue], after))
+        return ends
 
     def _latest_untold(self) -> dict[str, Any]:
         """Return the end of all queues, for a Spark that does not tell where the stream stands.
@@ -231,9 +279,11 @@ class Progress:
         self._refresh(position.offsets)
 
     def _has_news(self, position: Position) -> bool:
+        uncompared = self._watch.uncompared
         return any(
             held.highest > position.offsets.get(queue, self._begins.get(queue, held.lowest))
             for queue, held in self._seen.bounds.items()
+            if queue not in uncompared
         )
 
     def _settle(self, position: Position) -> None:
@@ -258,12 +308,12 @@ class Progress:
             _log.warning("the query ends without queues of absent brokers: %s", "; ".join(absent))
         self._asked_at = None
 
-    def _await_queues(self, needed: Offsets, wanted: set[Queue]) -> None:
+    def _await_queues(self, needed: Offsets, wanted: set[Queue], *, is_replayed: bool) -> None:
         """Wait for what a batch reads: for an absent broker `awayMs`, for others `timeoutMs`."""
         begun = self.clock()
-        if self._missing(needed, wanted):
+        if is_replayed or self._missing(needed, wanted, is_replayed=is_replayed):
             self._refresh(needed)
-        while missing := self._missing(needed, wanted):
+        while missing := self._missing(needed, wanted, is_replayed=is_replayed):
             waited = self.clock() - begun
             behind = [queue for queue in missing if queue.broker in self._seen.slaves]
             away = any(queue.broker in self._seen.away for queue in missing)
@@ -279,14 +329,17 @@ class Progress:
         for queue in sorted(wanted - self._seen.bounds.keys()):
             self._lost(f"{queue}: does not exist any more")
 
-    def _missing(self, needed: Offsets, wanted: set[Queue]) -> set[Queue]:
-        """Return the queues that are not there, or whose slave is behind what is needed."""
+    def _missing(self, needed: Offsets, wanted: set[Queue], *, is_replayed: bool) -> set[Queue]:
+        """Return the queues that are not there, or whose slave is behind what is needed.
+
+        A master that was restarted shows less until it has read its log again.
+        """
         there, slaves = self._seen.bounds, self._seen.slaves
         return {
             queue
             for queue in wanted
             if queue not in there
-            or (queue.broker in slaves and there[queue].highest < needed[queue])
+            or ((queue.broker in slaves or is_replayed) and there[queue].highest < needed[queue])
         }
 
     def _refresh(self, needed: Iterable[Queue]) -> None:
@@ -341,19 +394,21 @@ class Progress:
 
     def _after_loss(self, queue: Queue, mark: Mark | None) -> Offsets:
         """Find the first message that was certainly never read: one stored after the mark."""
-        held = self._seen.bounds[queue]
-        if mark is None:
-            return {queue: held.highest}
         try:
-            return self.cluster.offsets_at({queue: held}, mark.stored_ms + 1)
+            return {queue: self._first_after(self._seen.bounds[queue], queue, mark)}
         except NO_ANSWER:
             # The queue keeps its position until its broker answers.
             return {}
 
-    def _ends(self, standing: Mapping[Queue, int]) -> Offsets:
+    def _first_after(self, held: Bounds, queue: Queue, mark: Mark | None) -> int:
+        if mark is None:
+            return held.highest
+        return self.cluster.offsets_at({queue: held}, mark.stored_ms + 1)[queue]
+
+    def _ends(self, standing: Mapping[Queue, int], uncompared: set[Queue]) -> Offsets:
         end: Offsets = {}
         for queue, stands in standing.items():
-            held = self._seen.bounds.get(queue)
+            held = None if queue in uncompared else self._seen.bounds.get(queue)
             if self._frozen is not None:
                 held = self._frozen.get(queue) if held is not None else None
             end[queue] = stands if held is None else max(stands, held.highest)

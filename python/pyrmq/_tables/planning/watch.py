@@ -8,7 +8,8 @@ positions. Loss is only what a broker that answers says:
   its queues from the log and shows less meanwhile. A slave may be behind its master;
 * another message lies before the position than the one that was read: the topic was created
   again, or the broker lost messages and gave their offsets anew. This is looked at after each
-  start, and when a broker may have been restarted.
+  start, when a broker may have been restarted, and before a queue that was shorter or gone counts
+  as well again: it may have been made anew and filled within ``timeoutMs``.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING
 from pyrmq._tables.errors import BrokerAway
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyrmq._tables.offsets import Mark, Position, Queue
     from pyrmq._tables.options.topic_options import Options
     from pyrmq._tables.planning.cluster import Cluster, Look
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "another"]
 
 _log = logging.getLogger("pyrmq.spark")
 _WARN_S = 2.0
@@ -53,6 +54,13 @@ class Watch:
     _seen_at: dict[str, float] = field(default_factory=dict)
     _unchecked: set[str] = field(default_factory=set)
     _wrong_since: dict[Queue, float] = field(default_factory=dict)
+    _to_compare: dict[Queue, float | None] = field(default_factory=dict)
+    """Queues that were shorter or gone, and since when they are not any more."""
+
+    @property
+    def uncompared(self) -> set[Queue]:
+        """Queues that were shorter or gone and may hold other messages now: not to be read yet."""
+        return set(self._to_compare)
 
     def look_at_brokers(self, look: Look, needed: set[str]) -> None:
         """Take note of who answered, and warn of brokers that left or are back.
@@ -118,8 +126,16 @@ class Watch:
     def settled(self, queue: Queue) -> None:
         """Forget what was wrong with a queue: the stream goes on at another position."""
         self._wrong_since.pop(queue, None)
+        self._to_compare.pop(queue, None)
 
     def _wrong(self, queue: Queue, stands: int, look: Look) -> str | None:
+        wrong = self._fault(queue, stands, look)
+        if wrong is not None:
+            self._to_compare[queue] = None
+        return wrong
+
+    @staticmethod
+    def _fault(queue: Queue, stands: int, look: Look) -> str | None:
         held = look.bounds.get(queue)
         if held is not None and held.highest >= stands:
             return None
@@ -140,28 +156,43 @@ class Watch:
         return self.clock() - since >= self.options.timeout_ms / 1000
 
     def _other_messages(self, position: Position, look: Look) -> dict[Queue, str]:
-        brokers = self._unchecked & (look.brokers - look.away.keys())
-        if not brokers:
-            return {}
+        answered = look.brokers - look.away.keys()
+        brokers = self._unchecked & answered
         self._unchecked -= brokers
         there: dict[Queue, int] = {}
         for queue, stands in position.offsets.items():
             held = look.bounds.get(queue)
-            if queue.broker in brokers and queue in position.marks and held is not None:
-                if held.lowest < stands <= held.highest:
-                    there[queue] = stands
-                elif held.highest < stands:
-                    # It may still be reading its log again.
+            if held is None or queue.broker not in answered:
+                continue
+            if held.highest < stands:
+                # It may still be reading its log again.
+                if queue.broker in brokers:
                     self._unchecked.add(queue.broker)
-        found = self.cluster.marks(there)
+            elif queue not in position.marks or stands <= held.lowest:
+                self._to_compare.pop(queue, None)
+            elif queue.broker in brokers or queue in self._to_compare:
+                there[queue] = stands
+        found = self.cluster.marks(there) if there else {}
+        self._compared(there, found)
         return {
-            queue: _another(queue, stands, position.marks[queue], found[queue])
+            queue: another(queue, stands, position.marks[queue], found[queue])
             for queue, stands in there.items()
             if queue in found and found[queue] != position.marks[queue]
         }
 
+    def _compared(self, asked: Iterable[Queue], found: Mapping[Queue, Mark]) -> None:
+        """Forget whom to compare; a message that cannot be had for ``timeoutMs`` is not there."""
+        now = self.clock()
+        for queue in self._to_compare.keys() & set(asked):
+            since = self._to_compare[queue]
+            if queue in found or now - (since or now) >= self.options.timeout_ms / 1000:
+                del self._to_compare[queue]
+            else:
+                self._to_compare[queue] = since or now
 
-def _another(queue: Queue, stands: int, was: Mark, is_now: Mark) -> str:
+
+def another(queue: Queue, stands: int, was: Mark, is_now: Mark) -> str:
+    """Say that another message stands before a position than the one that was read."""
     return (
         f"{queue}: stood at {stands} behind the message at {was.log_position} of the log, stored at"
         f" {was.stored_ms}; now another one is there, at {is_now.log_position}, stored at"
