@@ -56,6 +56,45 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         Fence(str(tmp_path), "t").begin(lambda: asks(0))
 
 
+def test_a_batch_that_is_another_one_is_not_left_out(tmp_path: Path) -> None:
+    """The checkpoint was restored by a batch, which has the same number and other rows now."""
+    logged(tmp_path, 0, 1)
+    fence = Fence(str(tmp_path), "t")
+    fence.commit(0)
+    fence.commit(1)
+    assert fence.begin(lambda: asks(9)).done == 1
+    (tmp_path / "offsets" / "1").write_text("v1 other")
+    with pytest.raises(FenceError, match="batch 1 is another one: the checkpoint was restored"):
+        fence.begin(lambda: asks(9))
+    # A fence of an earlier release has no hash.
+    (tmp_path / "pyrmq-sink" / "1.fence").write_text('{"topic": "t"}')
+    assert Fence(str(tmp_path), "t").begin(lambda: asks(9)).done == 1
+
+
+def test_a_fence_of_foreach_batch_says_which_rows_it_had(tmp_path: Path) -> None:
+    fence = Fence(str(tmp_path), "t", of_query=False)
+    fence.commit(3, "q", "r", (20, "ab"))
+    assert fence.begin(lambda: asks(1)) == Begun(3, {A: 1}, False, "q", "r", (20, "ab"))
+
+
+def test_the_digest_of_rows_depends_on_neither_order_nor_partition() -> None:
+    numbers = [number % 70 for number in range(200)]
+
+    def digest(*parts: list[int]) -> int:
+        total = 0
+        for part in parts:
+            stamps = Stamps(f"q.1.{len(part)}")
+            stamps.of(rows(part))
+            total += stamps.digest
+        return total % 2**64
+
+    whole = digest(numbers)
+    assert digest(numbers[::-1]) == whole
+    assert digest(numbers[:33], numbers[33:]) == whole
+    assert digest(numbers[1:]) != whole
+    assert digest([*numbers[1:], 71]) != whole
+
+
 def rows(numbers: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {

@@ -252,6 +252,17 @@ def test_a_batch_of_foreach_batch_that_is_run_again_is_written_once(
     source.send(0, ["more"])
     assert run().awaitTermination(60)
     assert bodies(spark, target) == sorted([*texts, "more"])
+    # A checkpoint that was restored by one batch gives the next one the same number.
+    for path in (tmp_path / "checkpoint").glob("*/1"):
+        path.unlink()
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    source.send(0, ["other"])
+    with pytest.raises(Exception, match="batch 1 was sent with 1 rows, and this one has 2"):
+        run().awaitTermination(60)
+    for path in (tmp_path / "sink/pyrmq-sink").iterdir():
+        path.unlink()
+    assert run().awaitTermination(60)
+    assert bodies(spark, target) == sorted([*texts, "more", "more", "other"])
     sinks.append(sinks[0])
     source.send(0, ["twice"])
     with pytest.raises(Exception, match=r"is written twice with .* checkpointLocation of its own"):

@@ -7,12 +7,17 @@
 The intent is written before the first task sends. So a batch that finds one was begun before, and
 only then what the topic got since is read back, to leave out the rows that are there already. A
 batch at or below the fence is not sent at all. Files are written under another name and renamed.
+
+A number does not say which rows a batch had: a checkpoint that was restored counts its batches
+anew. So a fence also has a hash of what the checkpoint logged of its batch (``offsets/7``) or, in
+foreachBatch, the number of rows and a hash of them, and a batch with others is not left out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
@@ -41,6 +46,7 @@ class Begun:
         again: it was begun before.
         query: the query whose batches are meant, if the fence names it.
         run: the run of that query which finished the batch, if the fence names it.
+        rows: what the newest batch had: how many rows, and a hash of them; None if unknown.
     """
 
     done: int
@@ -48,6 +54,7 @@ class Begun:
     again: bool
     query: str | None = None
     run: str | None = None
+    rows: tuple[int, str] | None = None
 
 
 class Fence:
@@ -80,20 +87,40 @@ class Fence:
             FenceError: the files are of another topic, or the checkpoint was deleted under them.
         """
         done, fence = self._newest()
-        query, run = fence.get("query"), fence.get("run")
+        rows = (int(fence["rows"]), str(fence["hash"])) if "hash" in fence else None
+        begun = Begun(
+            done, {}, again=False, query=fence.get("query"), run=fence.get("run"), rows=rows
+        )
         name = f"{done}.intent"
         written = self._read(name)
         if written is not None:
-            found = parse_version(written["ends"]).offsets
-            return Begun(done, found, again=True, query=query, run=run)
+            return replace(begun, ends=parse_version(written["ends"]).offsets, again=True)
         found = ends()
         self._write(name, {"topic": self._topic, "ends": to_json(Position(found))})
-        return Begun(done, found, again=False, query=query, run=run)
+        return replace(begun, ends=found)
 
-    def commit(self, batch: int, query: str | None = None, run: str | None = None) -> None:
-        """Take note that a batch is in the topic, and forget the earlier ones."""
-        content = {"topic": self._topic, "query": query, "run": run}
-        self._write(f"{batch}.fence", {name: text for name, text in content.items() if text})
+    def commit(
+        self,
+        batch: int,
+        query: str | None = None,
+        run: str | None = None,
+        rows: tuple[int, str] | None = None,
+    ) -> None:
+        """Take note that a batch is in the topic, and forget the earlier ones.
+
+        Args:
+            batch: its number.
+            query: the query, in foreachBatch.
+            run: the run of that query, in foreachBatch.
+            rows: how many rows the batch had, and a hash of them, in foreachBatch.
+        """
+        content: dict[str, object] = {"topic": self._topic, "query": query, "run": run}
+        if self._of_query:
+            content["offsets"] = self._logged(batch)
+        if rows is not None:
+            content["rows"], content["hash"] = rows
+        kept = {name: value for name, value in content.items() if value is not None}
+        self._write(f"{batch}.fence", kept)
         for number, name in self._names():
             if number < batch:
                 self._files.delete_file(f"{self._folder}/{name}")
@@ -110,10 +137,10 @@ class Fence:
                 f" {self._topic}: give each query a checkpoint directory of its own"
             )
         if self._of_query:
-            self._check_checkpoint(done)
+            self._check_checkpoint(done, written.get("offsets"))
         return done, written
 
-    def _check_checkpoint(self, done: int) -> None:
+    def _check_checkpoint(self, done: int, sent: str | None) -> None:
         """A fence ahead of the checkpoint would leave out the batches of a query that is new."""
         offsets = f"{self._root}/offsets"
         logged = [
@@ -127,6 +154,21 @@ class Fence:
                 " batch: it was deleted or restored. Delete this directory, too, to send from the"
                 " checkpoint's position on, or use a new checkpoint directory"
             )
+        if sent is not None and sent != self._logged(done):
+            raise FenceError(
+                f"{self._folder} says that batch {done} was sent, but the checkpoint's batch {done}"
+                " is another one: the checkpoint was restored. Restore this directory with it, or"
+                " delete this directory: then the query sends from the checkpoint's position on,"
+                " and rows that the topic got since then are sent again"
+            )
+
+    def _logged(self, batch: int) -> str | None:
+        """Return a hash of what Spark logged of a batch before it began; None without it."""
+        path = f"{self._root}/offsets/{batch}"
+        if self._files.get_file_info(path).type == pafs.FileType.NotFound:
+            return None
+        with self._files.open_input_stream(path) as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
 
     def _names(self) -> list[tuple[int, str]]:
         found = []

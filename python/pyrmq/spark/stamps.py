@@ -25,6 +25,9 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 """Tells a NULL from what stands in its place."""
 
 
+_MASK = 2**64 - 1
+
+
 class Stamps:
     """Names the rows of one task, table by table.
 
@@ -40,11 +43,16 @@ class Stamps:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
+        self.rows = 0
+        self.digest = 0
+        """Sum of the rows' hashes: the same for the same rows in any order and partitions."""
         self._seen = np.empty(0, dtype=np.uint64)
 
     def of(self, table: pa.RecordBatch) -> pa.Array:
         """Return the name of each row; equal rows are numbered in the order of the calls."""
         hashes = _hashes(table)
+        self.rows += len(hashes)
+        self.digest = (self.digest + int(_mixed(hashes).sum(dtype=np.uint64))) & _MASK
         earlier = np.searchsorted(self._seen, hashes, "right") - np.searchsorted(
             self._seen, hashes, "left"
         )
@@ -58,6 +66,11 @@ class Stamps:
             ],
             pa.string(),
         )
+
+
+def _mixed(hashes: np.ndarray) -> np.ndarray:
+    """Spread hashes, so that sums of different rows differ."""
+    return pd.util.hash_array(hashes)
 
 
 def _hashes(table: pa.RecordBatch) -> np.ndarray:

@@ -48,6 +48,11 @@ _log = logging.getLogger("pyrmq.spark")
 _producers: dict[tuple[int, str, str, bool, Security], Producer] = {}
 _SHOWN = 200
 _RETRIES = 2
+_MASK = 2**64 - 1
+_RESTORED = (
+    "the query's checkpoint was restored, or the input is not deterministic. Restore this directory"
+    " with the checkpoint, or delete it: then rows that the topic got since then are sent again"
+)
 
 
 @dataclass(frozen=True)
@@ -83,12 +88,14 @@ class Sent(WriterCommitMessage):
         there: rows that were in the topic already.
         bad: rows that went to the topic of option onBadRow.
         task: where it stood.
+        digest: sum of the hashes of all its rows, if they have names.
     """
 
     rows: int
     there: int
     bad: int
     task: _Task | None = None
+    digest: int = 0
 
 
 class _Writer(Shipped):
@@ -134,6 +141,7 @@ class _Writer(Shipped):
             # What is stored after the next attempt has read back would be sent twice.
             sender.settle()
             raise
+        sent.digest = 0 if stamps is None else stamps.digest
         return sent
 
     def _names_sent(self) -> dict[str, str]:
@@ -239,17 +247,38 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             )
         self._check_query(self.begun, task)
         if task.batch <= self.begun.done:
-            return Sent(0, sum(table.num_rows for table in iterator), 0, task)
+            return self._skipped(iterator, task)
         return self._send(iterator, task, self.begun)
 
+    def _skipped(self, rows: Iterator[pa.RecordBatch], task: _Task) -> Sent:
+        """Count the rows of a batch that is in the topic, and take their hash."""
+        stamps = Stamps("")
+        for table in rows:
+            if table.num_rows:
+                stamps.of(self._messages(table))
+        return Sent(0, stamps.rows, 0, task, stamps.digest)
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take note that the batch of a query is in the topic."""
+        """Take note that the batch of a query is in the topic.
+
+        Raises:
+            FenceError: a batch of this number was sent before, with other rows.
+        """
         fence = self._fence()
-        tasks = [sent.task for sent in messages if isinstance(sent, Sent) and sent.task]
-        if fence is not None and tasks and tasks[0].batch >= 0:
-            task = tasks[0]
-            if self.begun is not None and task.batch > self.begun.done:
-                fence.commit(task.batch, task.query, task.run)
+        done = [sent for sent in messages if isinstance(sent, Sent) and sent.task]
+        task = done[0].task if done else None
+        if fence is None or self.begun is None or task is None or task.batch < 0:
+            return
+        count = sum(sent.rows + sent.there + sent.bad for sent in done)
+        digest = sum(sent.digest for sent in done) & _MASK
+        rows = (count, f"{digest:016x}")
+        if task.batch > self.begun.done:
+            fence.commit(task.batch, task.query, task.run, rows)
+        elif self.begun.rows is not None and self.begun.rows != rows:
+            raise FenceError(
+                f"{self.options.checkpoint} says that batch {task.batch} was sent with"
+                f" {self.begun.rows[0]} rows, and this one has {count} or other ones: {_RESTORED}"
+            )
 
     def _check_query(self, begun: Begun, task: _Task) -> None:
         """Rows would be left out for another query's batches, or for another write's."""
@@ -257,6 +286,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             raise FenceError(
                 f"{self.options.checkpoint} belongs to query {begun.query}, this is {task.query}:"
                 " use a directory of its own for each query"
+            )
+        if begun.rows is not None and task.batch < begun.done:
+            raise FenceError(
+                f"{self.options.checkpoint} says that batch {begun.done} was sent, and this is"
+                f" batch {task.batch}: {_RESTORED}"
             )
         if begun.done == task.batch and begun.run == task.run:
             raise FenceError(
