@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyrmq._tables.offsets import Bounds, Queue, parse_version
 from pyrmq._tables.planning.byte_limit import limit_bytes
-from tests.spark.test_progress import A, B, Stream
+from tests.spark.fake import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+A, B = (Queue("t", "b", number) for number in range(2))
 
 
 def test_a_batch_ends_at_about_its_bytes_and_every_queue_moves_on() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyrmq._tables.brokers.remote import RemoteCluster
 from pyrmq._tables.errors import OffsetError
 from pyrmq._tables.planning import cluster as clusters
-from pyrmq._tables.planning.narrowing import narrowed
 from pyrmq._tables.planning.plan import rows, take
 from pyrmq._tables.planning.tasks import tasks_of
 
@@ -16,20 +15,13 @@ if TYPE_CHECKING:
 
     from pyrmq._tables.offsets import Bounds, Offsets, Queue
     from pyrmq._tables.options.topic_options import Options
-    from pyrmq._tables.planning.narrowing import Narrowing
     from pyrmq._tables.planning.plan import Range
 
 __all__ = ["planned"]
 
 
-def planned(
-    options: Options, narrowing: Narrowing | None = None
-) -> tuple[list[list[Range]], dict[str, str]]:
+def planned(options: Options) -> tuple[list[list[Range]], dict[str, str]]:
     """Return the tasks of a read, each a list of ranges, and the brokers' addresses by name.
-
-    Args:
-        options: the read's options.
-        narrowing: what the query wants of it.
 
     Raises:
         OffsetError: a queue's start lies behind its end, or its end behind what it holds.
@@ -42,8 +34,6 @@ def planned(
         start = clusters.starting(options, cluster, bounds)
         end = clusters.ending(options, cluster, bounds)
         end = _held(options, end, bounds)
-        if narrowing is not None:
-            start, end = narrowed(options, narrowing, cluster, bounds, start, end)
         tasks = tasks_of(options, start, end, bounds, cluster)
         return _limited(options, tasks), cluster.addresses()
     finally:

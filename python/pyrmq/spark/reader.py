@@ -1,8 +1,12 @@
-"""The batch read. Offsets are fixed at planning and travel in the tasks: a retry reads the same."""
+"""The batch read. Offsets are fixed at planning and travel in the tasks: a retry reads the same.
+
+A reader takes no conditions (`pushFilters`). Up to Spark 4.2 `PythonDataSourceV2` keeps one planned
+read for each frame or view, `setReadInfo`, and later queries without conditions of their own get
+it: they would read only what the first query's conditions chose.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,17 +18,15 @@ from pyrmq.spark.shipping import Shipped
 from pyrmq.spark.spark_schema import arrow_schema, projection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyrmq._tables.options.topic_options import Options
-    from pyrmq._tables.planning.narrowing import Narrowing
     from pyrmq._tables.planning.plan import Range
 
-__all__ = ["BatchReader", "PushdownReader", "RangePartition"]
+__all__ = ["BatchReader", "RangePartition"]
 
 
 class RangePartition(InputPartition):
@@ -48,7 +50,6 @@ class BatchReader(Shipped, DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.narrowing: Narrowing | None = None
         projection(schema, options.layout)
 
     def partitions(self) -> list[InputPartition]:
@@ -59,7 +60,7 @@ class BatchReader(Shipped, DataSourceReader):
             DataLossError: a part has expired.
             BrokerAway: a broker does not answer.
         """
-        tasks, addresses = planned(self.options, self.narrowing)
+        tasks, addresses = planned(self.options)
         return RangePartition.of(tasks, addresses)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -73,18 +74,3 @@ class BatchReader(Shipped, DataSourceReader):
             patience_ms=self.options.timeout_ms,
             limit=self.options.limit,
         )
-
-
-class PushdownReader(BatchReader):
-    """Reads only what the query's conditions can want; Spark evaluates all of them again."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of the conditions, and return all."""
-        from pyrmq.spark.pushdown import narrowing_of
-
-        options = self.options
-        self.narrowing = narrowing_of(filters, options.layout)
-        tags = self.narrowing.tags()
-        if tags is not None and options.tags == "*" and options.sql is None:
-            self.options = replace(options, tags=tags)
-        return filters

@@ -48,11 +48,9 @@ class RocketMQDataSource(DataSource):
             from pyrmq.spark.log_reader import LogBatchReader
 
             return LogBatchReader(LogOptions.parse(self.options, batch=True), schema)
-        from pyrmq.spark.reader import BatchReader, PushdownReader
+        from pyrmq.spark.reader import BatchReader
 
-        options = Options.parse(self.options, batch=True)
-        # Spark refuses every read whose reader takes conditions while its setting is off.
-        return (PushdownReader if options.filter_pushdown else BatchReader)(options, schema)
+        return BatchReader(Options.parse(self.options, batch=True), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | LogStreamReader:
         """Open a stream of the schema's columns."""

@@ -70,7 +70,8 @@ class Stamps:
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
     """Spread hashes, so that sums of different rows differ."""
-    return pd.util.hash_array(hashes)
+    mixed: np.ndarray = pd.util.hash_array(hashes)
+    return mixed
 
 
 def _hashes(table: pa.RecordBatch) -> np.ndarray:

@@ -85,11 +85,6 @@ KNOWN: dict[str, tuple[str, str]] = {
     "includeHeaders": ("false", "layout=kafka only: also the column headers"),
     "columns": ("", "comma list of columns instead of the default ones"),
     "limit": ("0", "batch only: the most rows to read"),
-    "filterPushdown": (
-        "false",
-        "batch only: conditions on topic, brokerName, queueId, queueOffset, storeTimestamp and"
-        " tags choose what is read",
-    ),
     "maxBatchBytes": ("8388608", "size of an Arrow batch"),
     "maxBatchRows": ("10000", "rows of an Arrow batch"),
     "pullsInFlight": ("8", "pull requests kept open per task"),

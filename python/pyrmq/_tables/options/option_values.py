@@ -31,6 +31,15 @@ _KAFKA = {
     "kafkaconsumer.polltimeoutms": "timeoutMs says how long is tried",
 }
 """Options of Spark's Kafka source, and what stands for them here."""
+_REFUSED = {
+    "filterpushdown": (
+        "filterPushdown",
+        "is refused: Spark up to 4.2 answers later queries of a frame or view from the read that it"
+        " planned for the conditions of the first one. Narrow the read by tags, sql, queues, and"
+        " starting and ending offsets or times",
+    ),
+}
+"""Options that cannot be honoured, and what stands for them; false is what holds."""
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
@@ -66,7 +75,7 @@ def known_only(
         later: options that are not built yet, in lower case, and what each would do.
 
     Raises:
-        OptionError: an unknown option, or one that is not built yet.
+        OptionError: an unknown option, or one that is refused or not built yet.
     """
     by_lower = {name.lower(): name for name in known} | dict(aliases)
     found: dict[str, str] = {}
@@ -74,6 +83,10 @@ def known_only(
         lower = written.lower()
         if lower in _SPARKS_OWN:
             continue
+        if lower in _REFUSED:
+            if value.strip().lower() == "false":
+                continue
+            raise OptionError(*_REFUSED[lower])
         if lower in later:
             if lower == "vipchannel" and value.strip().lower() == "false":
                 continue

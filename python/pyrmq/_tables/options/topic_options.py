@@ -75,7 +75,6 @@ class Options:
     fail_on_data_loss: bool
     layout: schema.Layout
     columns: tuple[str, ...]
-    filter_pushdown: bool
     limit: int
     max_batch_bytes: int
     max_batch_rows: int
@@ -169,7 +168,6 @@ class _Parser(OptionValues):
             fail_on_data_loss=self.flag("failOnDataLoss"),
             layout=self.layout(),
             columns=self.columns(),
-            filter_pushdown=self.flag("filterPushdown"),
             limit=self.number("limit", 0),
             max_batch_bytes=self.number("maxBatchBytes", 1024, 1 << 30),
             max_batch_rows=self.number("maxBatchRows", 1, 10_000_000),
@@ -226,8 +224,6 @@ class _Parser(OptionValues):
                 raise OptionError(
                     name, "only a batch read has an end; a stream ends with its trigger"
                 )
-        if self.flag("filterPushdown"):
-            raise OptionError("filterPushdown", "Spark passes conditions to batch reads only")
 
     def times(self, name: str) -> Offsets | None:
         """Read a time for every queue."""
