@@ -11,10 +11,11 @@ pytest.importorskip("pyspark")
 
 from pyrmq import Admin
 from pyrmq.cli.main import main
-from pyrmq.pipeline import PipelineError, load
+from pyrmq.pipeline import PipelineError, load, run, status
+from pyrmq.pipeline.checking import missing_topics
+from pyrmq.pipeline.checkpoint import running_note
 from pyrmq.pipeline.lines import find_lines
 from pyrmq.pipeline.report import Report, write_report
-from pyrmq.pipeline.running import missing_topics
 from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.spark.figures import BatchFigures, Lag
 
@@ -177,3 +178,43 @@ def test_a_report_has_figures_a_picture_and_a_page(tmp_path: Path) -> None:
     assert names == ["report.html", "report.json", "report.png"]
     assert (tmp_path / "report/report.png").stat().st_size > 5000
     assert "<h1>shop &lt;1&gt;</h1>" in (tmp_path / "report/report.html").read_text()
+
+
+@pytest.mark.parametrize("every", ["soon", "10", "10 days"])
+def test_a_wrong_period_is_refused_before_spark_starts(
+    every: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrmq.spark.local.session", lambda *_, **__: pytest.fail("Spark starts"))
+    assert main(["pipeline", "run", str(written(tmp_path, GOOD)), "--every", every]) == 2
+    assert "a duration as 500ms, 30s, 15m or 1h is wanted" in capsys.readouterr().err
+
+
+def test_the_status_tells_a_run_that_was_killed_from_one_that_goes_on(tmp_path: Path) -> None:
+    made = load(written(tmp_path, GOOD))
+    with running_note(made):
+        assert status(made).running is not None
+        assert status(made).error is None
+    assert (status(made).running, status(made).error) == (None, None)
+    note = tmp_path / "shop.checkpoint/report/running.json"
+    note.write_text('{"pid": 77, "started_at": 1.0}\n')
+    assert "its process 77 ended without a report" in str(status(made))
+    assert main(["pipeline", "status", str(tmp_path / "p.toml")]) == 1
+
+
+def test_a_run_that_is_interrupted_or_wrong_leaves_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = load(written(tmp_path, GOOD))
+    for error, text in (
+        (KeyboardInterrupt(), "it was interrupted"),
+        (PipelineError("p.toml", 8, "step 1.sql", "no column"), "p.toml, line 8, key step 1.sql"),
+    ):
+
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("pyrmq.pipeline.running._activate", fail)
+        with pytest.raises(type(error)):
+            run(None, made)  # type: ignore[arg-type]
+        assert text in str(status(made).error)
+        assert status(made).running is None

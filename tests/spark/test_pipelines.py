@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,8 @@ pytest.importorskip("pyspark")
 
 from pyrmq import Producer
 from pyrmq.cli.main import main
-from pyrmq.pipeline import PipelineError, load, run, status
+from pyrmq.errors import ConfigError
+from pyrmq.pipeline import PipelineError, check, load, run, status
 from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
 from tests.spark.topic import Sent, Topic
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from pyrmq.pipeline.checkpoint import PipelineStatus
 
 pytestmark = [
     pytest.mark.spark,
@@ -174,3 +179,76 @@ def test_traces_become_rows(spark: SparkSession, new_topic: Callable[..., Topic]
     )
     assert row.costMs >= 0
     assert row.at.year >= 2024
+
+
+STEPS = """\
+from pyspark.sql import functions as F
+import shop_words
+
+
+def shout(frame):
+    return frame.withColumn("body", F.udf(shop_words.upper)(F.col("body").cast("string")))
+
+
+def fails(frame):
+    raise ValueError("no such factor")
+"""
+COPY = """\
+[source]
+nameServer = "{name_server}"
+topic = "{topic}"
+group = "copies"
+commitToGroup = true
+[[step]]
+python = "shop_steps:shout"
+[sink]
+format = "parquet"
+path = "copied"
+"""
+
+
+def test_a_pipeline_runs_again_and_again_with_steps_beside_its_file(
+    spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    topic = new_topic(1)
+    topic.send(0, ["a", "b"])
+    (tmp_path / "shop_steps.py").write_text(STEPS)
+    (tmp_path / "shop_words.py").write_text("def upper(text):\n    return text.upper()\n")
+    file = written(tmp_path, topic, "", COPY)
+    assert "source: a row is there" in check(spark, load(file))
+    stop = threading.Event()
+    seen: list[PipelineStatus] = []
+
+    def on_batch(_: object) -> None:
+        seen.append(status(load(file)))
+        topic.send(0, ["c"]) if len(seen) == 1 else stop.set()
+
+    report = run(spark, load(file), every="1s", stop=stop, on_batch=on_batch)
+    assert (report.error, report.rows) == (None, 3)
+    rows = spark.read.parquet(str(tmp_path / "copied")).collect()
+    assert sorted(row.body for row in rows) == ["A", "B", "C"]
+    assert "; running for " in str(seen[0])
+    assert status(load(file)).running is None
+    with pytest.raises(ConfigError, match="option every: a duration as 500ms, 30s"):
+        run(spark, load(file), every="soon")
+    wrong = written(tmp_path, topic, "", COPY.replace("shout", "fails"))
+    with pytest.raises(PipelineError, match=r"key step 1.python: .* ValueError: no such factor"):
+        run(spark, load(wrong))
+    assert status(load(wrong)).error is not None
+    # The sink keeps its files, and the checkpoint is gone.
+    shutil.rmtree(tmp_path / "shop.checkpoint")
+    written(tmp_path, topic, "", COPY)
+    with pytest.raises(PipelineError, match=r"key sink.path: .* Restore the checkpoint"):
+        run(spark, load(file))
+
+
+def test_a_batch_that_is_run_again_is_not_appended(
+    spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    topic = new_topic(1)
+    topic.send(0, ["a", "b"])
+    text = '[source]\nnameServer = "{name_server}"\ntopic = "{topic}"\nbatch = true\n'
+    file = written(tmp_path, topic, "", text + '[sink]\nformat = "parquet"\npath = "once"\n')
+    assert run(spark, load(file)).error is None
+    assert "already exists" in str(run(spark, load(file)).error)
+    assert spark.read.parquet(str(tmp_path / "once")).count() == 2

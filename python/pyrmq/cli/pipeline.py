@@ -72,7 +72,11 @@ def _check(pipeline: Pipeline, master: str | None) -> int:
 
 def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     from pyrmq.pipeline import run as run_pipeline
+    from pyrmq.pipeline.running import period_ms
 
+    if given.every is not None:
+        # Spark takes seconds to start.
+        period_ms(given.every)
     spark = _session(pipeline, given.master)
     report = run_pipeline(spark, pipeline, every=given.every, on_batch=_teller(as_json=given.json))
     if given.json:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyrmq.pipeline.checking import check
     from pyrmq.pipeline.checkpoint import status
     from pyrmq.pipeline.errors import PipelineError
     from pyrmq.pipeline.file import Pipeline, load
     from pyrmq.pipeline.report import Report
-    from pyrmq.pipeline.running import check, run
+    from pyrmq.pipeline.running import run
 
 _HOMES = {
     "Pipeline": "file",
     "PipelineError": "errors",
     "Report": "report",
-    "check": "running",
+    "check": "checking",
     "load": "file",
     "run": "running",
     "status": "checkpoint",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +17,13 @@ from pyrmq._tables.options.topic_options import Options
 from pyrmq.spark.figures import Lag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyrmq.pipeline.file import Pipeline
 
-__all__ = ["PipelineStatus", "status"]
+__all__ = ["PipelineStatus", "running_note", "status"]
+
+_NOTE = "running.json"
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class PipelineStatus:
         seconds_ago: how long ago that was.
         lag: what waits now; None before the first batch.
         away: brokers that do not answer, so that their queues are not in the lag.
-        error: why the last run failed; None if it did not.
+        error: why the last run failed; None if it did not, or while one is running.
+        running: seconds since 1970 at which the run began that is under way; None without one.
     """
 
     name: str
@@ -38,6 +46,7 @@ class PipelineStatus:
     lag: Lag | None
     away: tuple[str, ...]
     error: str | None
+    running: float | None = None
 
     def __str__(self) -> str:
         """Spell it out in one line."""
@@ -48,6 +57,8 @@ class PipelineStatus:
             text = f"{self.name}: batch {self.batch} done{ago}, {self.lag}"
         if self.away:
             text += f"; without brokers that do not answer: {', '.join(self.away)}"
+        if self.running is not None:
+            text += f"; running for {max(0.0, time.time() - self.running):,.0f} s"
         return text + (f"; the last run failed: {self.error}" if self.error else "")
 
 
@@ -68,15 +79,40 @@ def status(pipeline: Pipeline) -> PipelineStatus:
         pipeline.fail("sink", "checkpoint", "the status needs a checkpoint on this machine")
     folder = Path(str(pipeline.checkpoint))
     batch = _newest(folder / "main" / "commits")
-    error = _last_error(folder / "report" / "report.json")
+    running, error = _last_run(folder / "report")
     if batch is None:
-        return PipelineStatus(pipeline.name, None, None, None, (), error)
+        return PipelineStatus(pipeline.name, None, None, None, (), error, running)
     done = folder / "main" / "commits" / str(batch)
     position = _position(folder / "main" / "offsets" / str(batch))
     lag, away = _lag(pipeline, position)
     return PipelineStatus(
-        pipeline.name, batch, time.time() - done.stat().st_mtime, lag, away, error
+        pipeline.name, batch, time.time() - done.stat().st_mtime, lag, away, error, running
     )
+
+
+@contextmanager
+def running_note(pipeline: Pipeline) -> Iterator[None]:
+    """Say beside the checkpoint that a run is under way, for `status`.
+
+    The note is locked as long as the run's process lives: a process that is killed leaves it
+    behind, and says nothing of its end.
+    """
+    if "://" in str(pipeline.checkpoint):
+        yield
+        return
+    file = Path(str(pipeline.checkpoint)) / "report" / _NOTE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+", encoding="utf-8") as note:
+        with suppress(OSError):
+            # Of two runs at once Spark stops one; both may write here.
+            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        note.truncate(0)
+        note.write(json.dumps({"pid": os.getpid(), "started_at": round(time.time(), 3)}) + "\n")
+        note.flush()
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
 
 def _lag(pipeline: Pipeline, position: Position) -> tuple[Lag, tuple[str, ...]]:
@@ -107,6 +143,27 @@ def _position(file: Path) -> Position:
     """Read Spark's log of offsets: a version, metadata, then a line for each source."""
     line = file.read_text(encoding="utf-8").splitlines()[2]
     return parse_version(json.loads(line))
+
+
+def _last_run(folder: Path) -> tuple[float | None, str | None]:
+    """Return when the run began that is under way, or why the last one failed."""
+    try:
+        with (folder / _NOTE).open(encoding="utf-8") as note:
+            try:
+                fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return _started(note.read()), None
+            pid = json.loads(note.read() or "{}").get("pid")
+            return None, f"its process {pid} ended without a report, as when it is killed"
+    except (OSError, ValueError):
+        return None, _last_error(folder / "report.json")
+
+
+def _started(note: str) -> float:
+    try:
+        return float(json.loads(note)["started_at"])
+    except (ValueError, KeyError):
+        return time.time()
 
 
 def _last_error(file: Path) -> str | None:

@@ -41,7 +41,7 @@ from pyrmq.pipeline.lines import Place, find_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FORMATS", "Pipeline", "Step", "load"]
+__all__ = ["FORMATS", "Pipeline", "Step", "load", "reject_options", "topic_options"]
 
 FORMATS = ("parquet", "delta", "iceberg", "topic", "console")
 _TABLES = ("source", "step", "quality", "sink", "spark")
@@ -278,6 +278,17 @@ def topic_options(pipeline: Pipeline) -> dict[str, str]:
         if name in pipeline.source and "nameServer" not in pipeline.sink:
             given.setdefault(name, pipeline.source[name])
     return given
+
+
+def reject_options(pipeline: Pipeline) -> dict[str, str]:
+    """Return the options of the topic of rejected rows."""
+    options = {
+        "nameServer": topic_options(pipeline).get("nameServer", ""),
+        "topic": pipeline.reject,
+    }
+    if "namespace" in pipeline.source:
+        options["namespace"] = pipeline.source["namespace"]
+    return {name: text for name, text in options.items() if text}
 
 
 def _fail(

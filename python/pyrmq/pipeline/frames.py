@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from pyrmq.errors import RmqError
+from pyrmq.pipeline.modules import send_modules
 from pyrmq.spark.json_bodies import REASON, unfolded, with_reason
 
 if TYPE_CHECKING:
@@ -21,6 +25,17 @@ __all__ = ["Frames", "frames_of"]
 
 _WHY = "__why"
 _INPUT = "input"
+
+
+class StepError(RmqError):
+    """A step in Python raised an error of its own.
+
+    Example:
+        >>> raise StepError("shop.steps:enrich raised KeyError: 'total'")
+        Traceback (most recent call last):
+        ...
+        pyrmq.pipeline.frames.StepError: shop.steps:enrich raised KeyError: 'total'
+    """
 
 
 @dataclass
@@ -57,7 +72,7 @@ def frames_of(spark: SparkSession, pipeline: Pipeline) -> Frames:
             frame = _readable(pipeline, unreadable, counts)
     for number, step in enumerate(pipeline.steps):
         with _at(pipeline, "step", "sql" if step.sql is not None else "python", number):
-            frame = _stepped(spark, step, frame)
+            frame = _stepped(spark, pipeline, step, frame)
     with _at(pipeline, "quality", "where"):
         judged = frame.withColumn(_WHY, _judgement(pipeline))
     rows = _passed(pipeline, judged, counts)
@@ -153,14 +168,23 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
     return message(unreadable, F.col("body").cast("binary"), REASON).unionByName(messages)
 
 
-def _stepped(spark: SparkSession, step: Step, frame: DataFrame) -> DataFrame:
+def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFrame) -> DataFrame:
     if step.sql is not None:
         frame.createOrReplaceTempView(_INPUT)
         return spark.sql(step.sql)
     assert step.python is not None
     module, _, name = step.python.partition(":")
+    folder = pipeline.file.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     function = getattr(import_module(module), name)
-    made: Any = function(frame, **step.args)
+    send_modules(spark, folder)
+    try:
+        made: Any = function(frame, **step.args)
+    except (PySparkException, RmqError):
+        raise
+    except Exception as error:
+        raise StepError(f"{step.python} raised {type(error).__name__}: {error}") from error
     if not hasattr(made, "createOrReplaceTempView"):
         raise TypeError(f"{step.python} returned {type(made).__name__}, a DataFrame is wanted")
     return made  # type: ignore[no-any-return]
@@ -169,8 +193,6 @@ def _stepped(spark: SparkSession, step: Step, frame: DataFrame) -> DataFrame:
 @contextmanager
 def _at(pipeline: Pipeline, table: str, key: str, number: int = 0) -> Iterator[None]:
     """Say of which line an error is."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except (PySparkException, RmqError, ImportError, AttributeError, TypeError) as error:

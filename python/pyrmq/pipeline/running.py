@@ -6,9 +6,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyrmq.pipeline.file import topic_options
+from pyrmq._tables.options.option_values import OptionValues
+from pyrmq.pipeline.checking import check_sink_columns
+from pyrmq.pipeline.checkpoint import running_note
+from pyrmq.pipeline.errors import PipelineError
+from pyrmq.pipeline.file import reject_options, topic_options
 from pyrmq.pipeline.frames import Frames, frames_of
 from pyrmq.pipeline.report import Report, write_report
+from pyrmq.pipeline.resuming import check_rules, check_sink_position
 from pyrmq.spark.listener import listen
 
 if TYPE_CHECKING:
@@ -22,85 +27,14 @@ if TYPE_CHECKING:
     from pyrmq.pipeline.file import Pipeline
     from pyrmq.spark.figures import BatchFigures
 
-__all__ = ["check", "run"]
+__all__ = ["period_ms", "run"]
 
+INTERRUPTED = "it was interrupted"
 _PAUSE_S = 0.2
 _LISTENER_S = 10.0
 _RAISED = "[USER_RAISED_EXCEPTION]"
 _CALL = "An error occurred while calling"
 _SHOWN = 500
-
-
-def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
-    """Plan a pipeline and read one row, without writing anything.
-
-    Returns:
-        What was found: the sink's columns, whether a row is there, and topics that are missing.
-
-    Raises:
-        PipelineError: a step, a schema or a condition does not fit.
-        RmqError: a topic or a server cannot be used.
-    """
-    from dataclasses import replace
-
-    options = {**pipeline.source, "limit": "1"}
-    options.pop("startingOffsets", None)
-    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"):
-        options.pop(name, None)
-    once = replace(pipeline, source=options, batch=True)
-    frames_of(spark, pipeline)
-    frames = frames_of(spark, once)
-    _check_sink(pipeline, frames)
-    seen = spark.read.format("rocketmq").options(**options).load().count()
-    columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in frames.rows.schema.fields)
-    found = [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
-    return found + [
-        f"topic {topic} does not exist: create it (`pyrmq topic create {topic}`); a topic that the"
-        " first message creates is not written exactly once"
-        for topic in missing_topics(pipeline)
-    ]
-
-
-def missing_topics(pipeline: Pipeline) -> list[str]:
-    """Return the topics that a pipeline writes to and that its name servers do not know.
-
-    Raises:
-        NameServerUnreachable: no name server answers.
-    """
-    from pyrmq._tables.options.sink_options import SinkOptions
-    from pyrmq.admin import Admin
-
-    targets = []
-    if pipeline.sink["format"] == "topic":
-        targets.append(topic_options(pipeline))
-    if pipeline.reject not in {"drop", "fail"}:
-        targets.append(_reject_options(pipeline))
-    missing = []
-    for given in targets:
-        options = SinkOptions.parse(given, has_topic_column=True)
-        with Admin(name_server=options.name_server, **options.security.arguments()) as admin:
-            if options.topic is not None and options.topic not in admin.topics():
-                missing.append(options.topic)
-    return missing
-
-
-def _check_sink(pipeline: Pipeline, frames: Frames) -> None:
-    if pipeline.sink["format"] != "topic":
-        names = {name.lower() for name in frames.rows.columns}
-        for column in pipeline.sink.get("partitionBy", []):
-            if str(column).lower() not in names:
-                pipeline.fail(
-                    "sink", "partitionBy", f"no column {column}: there are {sorted(names)}"
-                )
-        return
-    from pyrmq._tables.messages import check_columns
-    from pyrmq.errors import ConfigError
-
-    types = {field.name: field.dataType.simpleString() for field in frames.rows.schema.fields}
-    try:
-        check_columns(types)
-    except ConfigError as error:
-        pipeline.fail("sink", "format", str(error))
 
 
 def run(
@@ -125,32 +59,55 @@ def run(
         What it did; its error is None if it succeeded.
 
     Raises:
-        PipelineError: a step, a schema or a condition does not fit.
+        PipelineError: a step, a schema or a condition does not fit, or the sink or the rules do not
+            fit the checkpoint.
+        ConfigError: `every` is no duration.
 
     Example:
         >>> run(spark, load("orders.toml")).rows  # doctest: +SKIP
         30000
     """
-    _activate(spark)
-    frames = frames_of(spark, pipeline)
-    _check_sink(pipeline, frames)
+    period = None if every is None else period_ms(every)
     report = Report(pipeline.name)
     begun = time.monotonic()
-    try:
-        if pipeline.batch:
-            _run_batch(pipeline, frames, report)
-        else:
-            _run_stream(spark, pipeline, frames, report, every, on_batch, stop)
-    except KeyboardInterrupt:
-        raise
-    except Exception as error:  # noqa: BLE001 - the report says why the run failed
-        report.error = _cause(error)
-    finally:
-        report.seconds = time.monotonic() - begun
-        checkpoint = str(pipeline.checkpoint)
-        if "://" not in checkpoint:
-            write_report(report, Path(checkpoint) / "report")
+    with running_note(pipeline):
+        try:
+            _activate(spark)
+            frames = frames_of(spark, pipeline)
+            check_sink_columns(pipeline, frames)
+            if pipeline.batch:
+                _run_batch(pipeline, frames, report)
+            else:
+                check_sink_position(pipeline)
+                check_rules(pipeline)
+                _run_stream(spark, pipeline, frames, report, period, on_batch, stop)
+        except KeyboardInterrupt:
+            report.error = INTERRUPTED
+            raise
+        except PipelineError as error:
+            report.error = str(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the report says why the run failed
+            report.error = _cause(error)
+        finally:
+            report.seconds = time.monotonic() - begun
+            checkpoint = str(pipeline.checkpoint)
+            if "://" not in checkpoint:
+                write_report(report, Path(checkpoint) / "report")
     return report
+
+
+def period_ms(every: str) -> int:
+    """Read how often a run takes a batch.
+
+    Raises:
+        ConfigError: no duration.
+
+    Example:
+        >>> period_ms("10s")
+        10000
+    """
+    return OptionValues({"every": every}, {}).duration("every")
 
 
 def _activate(spark: SparkSession) -> None:
@@ -171,7 +128,7 @@ def _run_batch(pipeline: Pipeline, frames: Frames, report: Report) -> None:
         for observation in frames.counts:
             report.count(observation.get)
         if frames.rejected is not None:
-            options = _reject_options(pipeline)
+            options = reject_options(pipeline)
             frames.rejected.write.format("rocketmq").mode("append").options(**options).save()
     finally:
         if frames.rejected is not None:
@@ -183,7 +140,9 @@ def _batch_sink(pipeline: Pipeline, rows: DataFrame) -> None:
     if kind == "console":
         rows.show(100, truncate=False)
         return
-    writer: DataFrameWriter = rows.write.mode(sink.get("mode", "append"))
+    # A batch reads everything each time: what it appended before would be there twice.
+    mode = "append" if kind == "topic" else "errorifexists"
+    writer: DataFrameWriter = rows.write.mode(sink.get("mode", mode))
     writer = writer.options(**sink.get("options", {}))
     if sink.get("partitionBy"):
         writer = writer.partitionBy(*sink["partitionBy"])
@@ -200,7 +159,7 @@ def _run_stream(
     pipeline: Pipeline,
     frames: Frames,
     report: Report,
-    every: str | None,
+    period: int | None,
     on_batch: Callable[[BatchFigures], None] | None,
     stop: Event | None,
 ) -> None:
@@ -215,9 +174,9 @@ def _run_stream(
     listener = listen(spark, on_batch=told)
     queries: list[StreamingQuery] = []
     try:
-        queries.append(_start(pipeline, "main", frames.rows, every))
+        queries.append(_start(pipeline, "main", frames.rows, period))
         if frames.rejected is not None:
-            queries.append(_start(pipeline, "rejected", frames.rejected, every))
+            queries.append(_start(pipeline, "rejected", frames.rejected, period))
         while any(query.isActive for query in queries):
             for query in queries:
                 _raise_failure(query)
@@ -250,16 +209,16 @@ def _raise_failure(query: StreamingQuery) -> None:
         raise error
 
 
-def _start(pipeline: Pipeline, part: str, rows: DataFrame, every: str | None) -> StreamingQuery:
+def _start(pipeline: Pipeline, part: str, rows: DataFrame, period: int | None) -> StreamingQuery:
     checkpoint = str(pipeline.checkpoint).rstrip("/")
     writer: DataStreamWriter = rows.writeStream.option("checkpointLocation", f"{checkpoint}/{part}")
     writer = writer.queryName(pipeline.name if part == "main" else f"{pipeline.name} {part}")
-    if every is None:
+    if period is None:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=every)
+        writer = writer.trigger(processingTime=f"{period} milliseconds")
     if part == "rejected":
-        options = {**_reject_options(pipeline), "delivery": "exactly-once"}
+        options = {**reject_options(pipeline), "delivery": "exactly-once"}
         return writer.format("rocketmq").options(**options).start()
     kind, sink = pipeline.sink["format"], pipeline.sink
     writer = writer.options(**sink.get("options", {})).outputMode(sink.get("mode", "append"))
@@ -272,16 +231,6 @@ def _start(pipeline: Pipeline, part: str, rows: DataFrame, every: str | None) ->
     if kind == "console":
         return writer.format("console").option("truncate", "false").start()
     return writer.format(kind).start(sink["path"])
-
-
-def _reject_options(pipeline: Pipeline) -> dict[str, str]:
-    options = {
-        "nameServer": topic_options(pipeline).get("nameServer", ""),
-        "topic": pipeline.reject,
-    }
-    if "namespace" in pipeline.source:
-        options["namespace"] = pipeline.source["namespace"]
-    return {name: text for name, text in options.items() if text}
 
 
 def _cause(error: BaseException) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyrmq._tables.offsets import Offsets
 
-__all__ = ["Begun", "Fence"]
+__all__ = ["Begun", "Fence", "opened"]
 
 _NONE = -1
 """The fence of a query without a finished batch."""
@@ -69,11 +69,7 @@ class Fence:
 
     def __init__(self, checkpoint: str, topic: str, *, of_query: bool = True) -> None:
         self._of_query = of_query
-        if "://" in checkpoint or checkpoint.startswith("file:"):
-            self._files, path = pafs.FileSystem.from_uri(_uri(checkpoint))
-        else:
-            self._files, path = pafs.LocalFileSystem(), checkpoint
-        self._root = path.rstrip("/")
+        self._files, self._root = opened(checkpoint)
         self._folder = f"{self._root}/pyrmq-sink"
         self._topic = topic
 
@@ -201,6 +197,18 @@ class Fence:
         with self._files.open_output_stream(f"{path}.new") as stream:
             stream.write(json.dumps(content).encode())
         self._files.move(f"{path}.new", path)
+
+
+def opened(folder: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path in it.
+
+    Raises:
+        ArrowInvalid: pyarrow does not know the scheme.
+    """
+    files, path = pafs.LocalFileSystem(), folder
+    if "://" in folder or folder.startswith("file:"):
+        files, path = pafs.FileSystem.from_uri(_uri(folder))
+    return files, path.rstrip("/")
 
 
 def _uri(checkpoint: str) -> str:

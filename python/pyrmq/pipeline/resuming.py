@@ -1,0 +1,171 @@
+"""Whether a run may go on from its checkpoint: sink, rules and checkpoint have to fit each other.
+
+```text
+<checkpoint>/rules.json            hash of what judges and changes rows, when the last run began
+<checkpoint>/main/offsets/7        batch 7 was planned: where each source ends
+<checkpoint>/main/commits/7        batch 7 is done
+<sink's path>/_spark_metadata/7    the files of batch 7 are in the sink
+```
+Spark leaves a batch out when the sink's folder says that it is there. It goes by the number alone,
+so a sink that is ahead of its checkpoint would swallow batches. And rows and rejected rows are two
+queries: a rule that changes while one of them is ahead lets a row through in neither or in both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from pyrmq._tables.errors import OffsetError
+from pyrmq._tables.offsets import parse_version
+from pyrmq.spark.fence import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.pipeline.file import Pipeline
+
+__all__ = ["check_rules", "check_sink_position"]
+
+_log = logging.getLogger("pyrmq.spark")
+_RULES = "rules.json"
+
+
+class _Folder:
+    """A folder of a checkpoint or sink; empty if it is where pyarrow cannot look."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: pafs.FileSystem | None
+        try:
+            self.files, self._root = opened(path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            _log.warning("%s cannot be looked at before the start: %s", path, error)
+            self.files, self._root = None, ""
+
+    def newest(self, folder: str) -> int | None:
+        """Return the highest number among a folder's files, compacted ones included."""
+        return max(self._numbers(folder), default=None)
+
+    def _numbers(self, folder: str) -> Iterator[int]:
+        if self.files is None:
+            return
+        chosen = pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        for info in self.files.get_file_info(chosen):
+            name = info.base_name.removesuffix(".compact")
+            if name.isdecimal():
+                yield int(name)
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None without it."""
+        path = f"{self._root}/{name}"
+        if self.files is None or self.files.get_file_info(path).type != pafs.FileType.File:
+            return None
+        with self.files.open_input_stream(path) as stream:
+            return str(stream.read().decode())
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file as a whole."""
+        if self.files is None:
+            return
+        self.files.create_dir(self._root, recursive=True)
+        path = f"{self._root}/{name}"
+        with self.files.open_output_stream(f"{path}.new") as stream:
+            stream.write(text.encode())
+        self.files.move(f"{path}.new", path)
+
+
+def check_sink_position(pipeline: Pipeline) -> None:
+    """Refuse to start when the files of the sink are ahead of the checkpoint.
+
+    Raises:
+        PipelineError: the checkpoint was deleted or restored, and the sink was not.
+    """
+    if pipeline.batch or pipeline.sink["format"] != "parquet":
+        return
+    path = pipeline.sink["path"]
+    sent = _Folder(path).newest("_spark_metadata")
+    planned = _Folder(str(pipeline.checkpoint)).newest("main/offsets")
+    if sent is None or (planned is not None and planned >= sent):
+        return
+    stands = "has none" if planned is None else f"ends at batch {planned}"
+    pipeline.fail(
+        "sink",
+        "path",
+        f"{path} has the files of batch {sent}, and the checkpoint {pipeline.checkpoint} {stands}:"
+        " it was deleted or restored, and Spark would leave out every batch up to that number."
+        " Restore the checkpoint that belongs to these files, or begin anew with an empty path:"
+        " name another one, or delete this one",
+    )
+
+
+def check_rules(pipeline: Pipeline) -> None:
+    """Refuse changed rules while the rows of a batch may be in one of two sinks; note the rules.
+
+    Raises:
+        PipelineError: the rules changed, and the two queries do not stand at the same place.
+    """
+    if pipeline.batch:
+        return
+    folder = _Folder(str(pipeline.checkpoint))
+    rules = _rules(pipeline)
+    written = _noted(folder)
+    before = written.get("reject", "fail")
+    if written and written["hash"] != rules["hash"] and before not in {"drop", "fail"}:
+        unlike = _difference(folder)
+        if unlike is not None:
+            pipeline.fail(
+                "quality" if pipeline.where is not None else "source",
+                "where" if pipeline.where is not None else "",
+                f"json, steps or quality changed since the last run, and {unlike}: a row could be"
+                " in neither sink, or in both. Run the file as it was until both queries have"
+                f" ended at the same place, or delete {folder.path}/{_RULES} to take the change"
+                " all the same",
+            )
+    if written != rules:
+        folder.write(_RULES, json.dumps(rules) + "\n")
+
+
+def _rules(pipeline: Pipeline) -> dict[str, str]:
+    steps = [[step.sql, step.python, dict(step.args)] for step in pipeline.steps]
+    judged = [pipeline.json, steps, pipeline.where, pipeline.reject]
+    text = json.dumps(judged, sort_keys=True, default=str)
+    return {"hash": hashlib.sha256(text.encode()).hexdigest(), "reject": pipeline.reject}
+
+
+def _noted(folder: _Folder) -> dict[str, str]:
+    try:
+        written = json.loads(folder.read(_RULES) or "{}")
+    except ValueError:
+        return {}
+    return written if isinstance(written, dict) and "hash" in written else {}
+
+
+def _difference(folder: _Folder) -> str | None:
+    """Say how the two queries differ; None when both have ended at the same place."""
+    done = {}
+    for part in ("main", "rejected"):
+        planned, done[part] = folder.newest(f"{part}/offsets"), folder.newest(f"{part}/commits")
+        if planned != done[part]:
+            return f"query {part} has not finished batch {planned}"
+    places = {part: _place(folder, part, done[part]) for part in done}
+    if places["main"] != places["rejected"]:
+        return "the queries main and rejected stand at different positions"
+    return None
+
+
+def _place(folder: _Folder, part: str, batch: int | None) -> object:
+    """Return the offsets at the end of a batch; Spark's log has a line for each source."""
+    if batch is None:
+        return None
+    lines = (folder.read(f"{part}/offsets/{batch}") or "").splitlines()[2:]
+    try:
+        # What is read twice, for unreadable bodies and for rejected rows, is at the same place.
+        return {tuple(sorted(parse_version(json.loads(line)).offsets.items())) for line in lines}
+    except (OffsetError, ValueError):
+        return set(lines)
