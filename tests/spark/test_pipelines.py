@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,6 +159,10 @@ def test_the_steps_that_are_built_in(spark: SparkSession, new_topic: Callable[..
     copied = mirror(frame).collect()
     assert {row.shardingKey for row in copied} == {f"{dead.name}:{dead.broker_name()}:0"}
     assert deduplicate(frame, keys=["keys"]).count() == 1
+    # Rows without any key are no duplicates of each other.
+    assert (
+        deduplicate(frame.selectExpr("NULL AS keys", "storeTimestamp"), keys=["keys"]).count() == 2
+    )
     with pytest.raises(Exception, match="columns nokey are missing"):
         deduplicate(frame, keys=["nokey"])
 
@@ -252,3 +257,33 @@ def test_a_batch_that_is_run_again_is_not_appended(
     assert run(spark, load(file)).error is None
     assert "already exists" in str(run(spark, load(file)).error)
     assert spark.read.parquet(str(tmp_path / "once")).count() == 2
+
+
+DEDUPE = """\
+[source]
+nameServer = "{name_server}"
+topic = "{topic}"
+maxOffsetsPerTrigger = 30
+[[step]]
+python = "pyrmq.pipeline.steps:deduplicate"
+args = {{ keys = ["keys"], within = "1 second" }}
+[sink]
+format = "parquet"
+path = "distinct"
+"""
+
+
+def test_rows_that_a_deduplication_drops_as_too_late_fail_the_run(
+    spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    topic.send(0, [Sent(b"old", keys=f"k{n}") for n in range(80)])
+    time.sleep(2.5)  # the queues of a backlog lie apart in time
+    topic.send(1, [*[Sent(b"new", keys=f"m{n}") for n in range(5)], b"no key", b"no key"])
+    report = run(spark, load(written(tmp_path, topic, "", DEDUPE)))
+    assert "rows were older than the newest one by more than `within`" in str(report.error)
+    rows = spark.read.parquet(str(tmp_path / "distinct"))
+    assert rows.where("keys IS NULL").count() == 2
+    dropped = report.dropped["dedupeWithinWatermark"]
+    assert dropped == 87 - rows.count() > 0
+    assert f"{dropped} dropped as later than the watermark" in str(report)

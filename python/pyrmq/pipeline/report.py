@@ -30,6 +30,7 @@ class Report:
         rows: rows that came, as many as the steps made of them.
         rejected: those of them that did not get through.
         batches: figures of each batch with rows.
+        dropped: rows that came later than a watermark and were left out, by the operator's name.
         error: why it failed; None if it did not.
     """
 
@@ -39,10 +40,13 @@ class Report:
     rows: int = 0
     rejected: int = 0
     batches: list[dict[str, Any]] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
     error: str | None = None
 
     def add(self, figures: BatchFigures) -> None:
         """Take one batch of the pipeline's main query."""
+        for name, rows in figures.dropped.items():
+            self.dropped[name] = self.dropped.get(name, 0) + rows
         if not figures.rows:
             return
         for observed in figures.observed.values():
@@ -68,6 +72,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "rows": self.rows,
             "rejected": self.rejected,
+            "dropped": self.dropped,
             "rows_per_second": round(self.rows / self.seconds, 1) if self.seconds else 0.0,
             "lag": self.lag,
             "error": self.error,
@@ -80,6 +85,8 @@ class Report:
         text = f"{self.name}: {self.rows:,} rows in {self.seconds:.1f} s, {rate:,.0f} rows/s"
         if self.rejected:
             text += f", {self.rejected:,} rejected"
+        if self.dropped:
+            text += f", {sum(self.dropped.values()):,} dropped as later than the watermark"
         if self.lag:
             text += f", {self.lag:,} still wait"
         return f"{text}: {'failed: ' + self.error if self.error else 'done'}"

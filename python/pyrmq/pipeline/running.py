@@ -32,6 +32,7 @@ __all__ = ["period_ms", "run"]
 INTERRUPTED = "it was interrupted"
 _PAUSE_S = 0.2
 _LISTENER_S = 10.0
+_DEDUPE = "dedupeWithinWatermark"
 _RAISED = "[USER_RAISED_EXCEPTION]"
 _CALL = "An error occurred while calling"
 _SHOWN = 500
@@ -81,6 +82,7 @@ def run(
                 check_sink_position(pipeline)
                 check_rules(pipeline)
                 _run_stream(spark, pipeline, frames, report, period, on_batch, stop)
+                report.error = _dropped_rows(report)
         except KeyboardInterrupt:
             report.error = INTERRUPTED
             raise
@@ -108,6 +110,18 @@ def period_ms(every: str) -> int:
         10000
     """
     return OptionValues({"every": every}, {}).duration("every")
+
+
+def _dropped_rows(report: Report) -> str | None:
+    """Rows that a deduplication drops as too late are no duplicates: nobody knows their keys."""
+    rows = report.dropped.get(_DEDUPE, 0)
+    if not rows:
+        return None
+    return (
+        f"{rows:,} rows were older than the newest one by more than `within` of deduplicate, and"
+        " were dropped although they may be no duplicates: raise within above the time that the"
+        " queues lie apart, or take a backlog in one batch (maxOffsetsPerTrigger = 0)"
+    )
 
 
 def _activate(spark: SparkSession) -> None:

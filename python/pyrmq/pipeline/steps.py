@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["deduplicate", "mirror", "replay", "trace"]
 
+_ROW = "__row"
+
 
 def deduplicate(
     frame: DataFrame,
@@ -20,7 +22,11 @@ def deduplicate(
     within: str = "1 hour",
     time: str = "storeTimestamp",
 ) -> DataFrame:
-    """Keep the first row of each key.
+    """Keep the first row of each key. Rows whose keys are all NULL pass: they have no key.
+
+    A stream forgets a key `within` after its row, and drops rows that are older than the newest one
+    by more than that, whether they are duplicates or not. Queues of a backlog may lie so far apart.
+    A pipeline fails at its end when this happened.
 
     Args:
         frame: rows.
@@ -37,9 +43,13 @@ def deduplicate(
     missing = [name for name in (*keys, time) if name not in frame.columns]
     if missing:
         raise ConfigError(f"columns {', '.join(missing)} are missing: there are {frame.columns}")
+    # A name of its own keeps a row without keys apart from all others.
+    without_keys = " AND ".join(f"`{name}` IS NULL" for name in keys)
+    named = frame.selectExpr("*", f"CASE WHEN {without_keys} THEN uuid() END AS {_ROW}")
+    distinct = [*keys, _ROW]
     if not frame.isStreaming:
-        return frame.dropDuplicates(list(keys))
-    return frame.withWatermark(time, within).dropDuplicatesWithinWatermark(list(keys))
+        return named.dropDuplicates(distinct).drop(_ROW)
+    return named.withWatermark(time, within).dropDuplicatesWithinWatermark(distinct).drop(_ROW)
 
 
 def mirror(frame: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from pyrmq._tables.errors import OffsetError
 from pyrmq._tables.offsets import Position, Queue, parse_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -68,6 +68,8 @@ class BatchFigures:
         seconds_left: when the query will have caught up, at the pace between the last two batches;
             None when it is not known, or not at all.
         observed: what the query observed of its rows, by name (`DataFrame.observe`).
+        dropped: rows that operators with a state dropped as later than the watermark, by the
+            operator's name.
     """
 
     query: str
@@ -78,6 +80,7 @@ class BatchFigures:
     lag: Lag
     seconds_left: float | None = None
     observed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Spell the batch out in one line."""
@@ -87,6 +90,8 @@ class BatchFigures:
             f"{self.rows_per_second:,.0f} rows/s",
             str(self.lag),
         ]
+        if self.dropped:
+            parts.append(f"{sum(self.dropped.values()):,} dropped as later than the watermark")
         if self.seconds_left is not None and self.lag.rows:
             parts.append(f"caught up in {self.seconds_left:,.0f} s")
         return ", ".join(parts)
@@ -108,6 +113,7 @@ class BatchFigures:
             "oldest_seconds": self.lag.oldest_s,
             "seconds_left": self.seconds_left,
             **({"observed": self.observed} if self.observed else {}),
+            **({"dropped": self.dropped} if self.dropped else {}),
         }
 
 
@@ -155,7 +161,18 @@ def figures_of(
         lag=found,
         seconds_left=_seconds_left(found, rows, seconds, before),
         observed=dict(given.get("observedMetrics") or {}),
+        dropped=_dropped(given.get("stateOperators") or []),
     )
+
+
+def _dropped(operators: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    dropped: dict[str, int] = {}
+    for operator in operators:
+        rows = int(operator.get("numRowsDroppedByWatermark") or 0)
+        if rows:
+            name = str(operator.get("operatorName"))
+            dropped[name] = dropped.get(name, 0) + rows
+    return dropped
 
 
 def _seconds_left(
