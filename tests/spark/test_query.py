@@ -12,10 +12,11 @@ pytest.importorskip("pyspark")
 
 import pyrmq.spark
 from pyrmq._tables.errors import SchemaError
+from pyrmq._tables.schema import COLUMNS
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError
 from pyrmq.spark.checks import examine_executors
-from pyrmq.spark.query import sql, used_columns
+from pyrmq.spark.query import _named, sql, used_columns
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def test_a_query_reads_only_the_columns_that_it_uses(spark: SparkSession, orders
 
     def answer(text: str) -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
         frame = sql(spark, text, options)
-        columns = used_columns(frame, [name])[name]
+        columns = used_columns(frame, [name], text)[name]
         assert set(columns) == set(spark.table(name).columns)
         return sorted(map(tuple, frame.collect()), key=str), columns
 
@@ -61,6 +62,44 @@ def test_a_query_reads_only_the_columns_that_it_uses(spark: SparkSession, orders
     assert (len(rows), len(columns)) == (3, 17)
     with pytest.raises(ConfigError, match="names no topic of"):
         sql(spark, "SELECT * FROM nowhere", options)
+
+
+_QUERIES = (
+    "SELECT tags FROM {0} LIMIT 0",
+    "SELECT (SELECT max(keys) FROM {0} WHERE tags = 'b'), * EXCEPT (body) FROM {0}",
+    "SELECT {1}, max(keys) FROM {0} WHERE keys LIKE '%RelationV2%' OR tags = 'a'",
+    "WITH t AS (SELECT tags, keys FROM {0}) SELECT tags FROM t LIMIT 1",
+    "SELECT count(*) FROM (SELECT * FROM {0} ORDER BY queueOffset)",
+    "SELECT tags FROM {0} WHERE false",
+    "SELECT count(*) FROM {0} WHERE tags = 'a' AND body IS NOT NULL OR true",
+    "SELECT o.keys FROM {0} o LEFT SEMI JOIN {0} p ON o.msgId = p.msgId",
+    "SELECT count(*) FROM {0} o LEFT JOIN (SELECT DISTINCT tags FROM {0}) p USING (tags)",
+    "SELECT first(body) FROM {0}",
+)
+
+
+@pytest.mark.parametrize(
+    "queries", [_QUERIES[:3], pytest.param(_QUERIES[3:], marks=pytest.mark.nightly)]
+)
+def test_a_query_gives_what_it_gives_with_all_columns(
+    spark: SparkSession, orders: Topic, queries: tuple[str, ...]
+) -> None:
+    many = ", ".join(f"max(queueOffset + {n})" for n in range(40))
+    orders.read(spark, columns=",".join(COLUMNS)).createOrReplaceTempView("whole")
+    for query in queries:
+        frame = sql(spark, query.format(orders.name, many), {"nameServer": orders.name_server})
+        expected = spark.sql(query.format("whole", many))
+        assert frame.columns == [name.replace("whole", orders.name) for name in expected.columns]
+        assert sorted(map(str, frame.collect())) == sorted(map(str, expected.collect()))
+
+
+def test_topics_that_differ_in_case_are_told_apart() -> None:
+    topics = ["orders", "Orders", "evt"]
+    assert _named("SELECT * FROM Orders WHERE tags = 'orders'", topics) == ["Orders"]
+    assert _named("SELECT * FROM EVT, `orders`", topics) == ["evt", "orders"]
+    for text in ("SELECT * FROM orders, Orders", "SELECT * FROM ORDERS"):
+        with pytest.raises(ConfigError, match="topics Orders and orders differ in case only"):
+            _named(text, topics)
 
 
 def test_a_query_on_the_command_line(orders: Topic, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,11 @@ all columns first, and over those that its optimized plan uses then. Planning re
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
 
 from pyrmq._tables.logs.log_plan import plan
 from pyrmq._tables.options.log_options import LogOptions, directory_of
@@ -23,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["sql", "used_columns"]
 
+_log = logging.getLogger("pyrmq.spark")
 _CHEAPEST = "queueId"
-_LEAF = re.compile(r"RelationV2|BatchScan|DataSourceV2")
-_ATTRIBUTE = re.compile(r"(\w+)#(\d+)")
-_SET_OPERATIONS = re.compile(r"^\W*(Union|Intersect|Except)\b", re.MULTILINE)
+_SET_OPERATIONS = {"Union", "Intersect", "Except"}
+_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
 
 def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame:
@@ -41,7 +44,7 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
 
     Raises:
         OptionError: a wrong option.
-        ConfigError: the query names no topic.
+        ConfigError: the query names no topic, or two that differ in case only.
 
     Example:
         >>> sql(spark, "SELECT tags, count(*) FROM orders GROUP BY tags", {})  # doctest: +SKIP
@@ -52,8 +55,18 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
         raise ConfigError(f"the query names no topic of {where}: {shown_by}")
     _make_views(spark, topics, options, dict.fromkeys(topics, tuple(COLUMNS)))
     whole = spark.sql(text)
-    columns = used_columns(whole, topics)
+    all_columns = dict.fromkeys(topics, tuple(COLUMNS))
+    columns = used_columns(whole, topics, text)
+    if columns == all_columns:
+        return whole
     _make_views(spark, topics, options, columns)
+    try:
+        narrow = spark.sql(text)
+        if narrow.schema == whole.schema:
+            return narrow
+    except AnalysisException as error:
+        _log.debug("the query is planned with all columns: %s", error)
+    _make_views(spark, topics, options, all_columns)
     return spark.sql(text)
 
 
@@ -69,32 +82,80 @@ def _topics(options: Mapping[str, str]) -> tuple[Iterable[str], str, str]:
         return admin.topics(), checked.name_server, "`pyrmq topic list` shows them"
 
 
-def used_columns(frame: DataFrame, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def used_columns(frame: DataFrame, topics: Iterable[str], text: str) -> dict[str, tuple[str, ...]]:
     """Return the columns that a query needs of its topics: one list for all that it reads.
 
-    A name that several topics have counts for all of them. `SELECT *` and set operations need
-    whatever they output.
+    A name that several topics have counts for all of them. What the text names is needed to plan
+    it, even where the optimized plan has no use for it. `SELECT *` and set operations need whatever
+    they output.
     """
+    used = _used_by_plan(frame)
+    words = {word.lower() for word in _words(text)}
+    columns = tuple(name for name in COLUMNS if name in used or name.lower() in words)
+    return dict.fromkeys(topics, columns or (_CHEAPEST,))
+
+
+def _used_by_plan(frame: DataFrame) -> set[str]:
+    everything = set(COLUMNS)
     if not hasattr(frame, "_jdf"):
         # Spark Connect shows no plan.
-        return dict.fromkeys(topics, tuple(COLUMNS))
-    execution = frame._jdf.queryExecution()
-    plan = execution.optimizedPlan()
-    text = str(plan.toString())
-    if _SET_OPERATIONS.search(text):
-        return dict.fromkeys(topics, tuple(COLUMNS))
-    leaves = [line for line in text.splitlines() if _LEAF.search(line)]
-    others = [line for line in text.splitlines() if not _LEAF.search(line)]
-    of_leaves = {number: name for line in leaves for name, number in _ATTRIBUTE.findall(line)}
-    shown = "\n".join([*others, str(plan.output().toString())])
-    used = {of_leaves[number] for _, number in _ATTRIBUTE.findall(shown) if number in of_leaves}
-    columns = tuple(name for name in COLUMNS if name in used) or (_CHEAPEST,)
-    return dict.fromkeys(topics, columns)
+        return everything
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    names: dict[int, str] = {}
+    used = set()
+    plans = [plan, *_items(plan.subqueriesAll())]
+    for top in plans:
+        used |= {at for at, _ in _attributes(top.output())}
+        nodes = [top]
+        while nodes:
+            node = nodes.pop()
+            children = _items(node.children())
+            if node.nodeName() in _SET_OPERATIONS:
+                return everything
+            if children:
+                used |= {at for at, _ in _attributes(node.references().toSeq())}
+                nodes += children
+            else:
+                names.update(_attributes(node.output()))
+    return {name for at, name in names.items() if at in used}
+
+
+def _items(scala: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala's
+    return [scala.apply(number) for number in range(scala.size())]
+
+
+def _attributes(scala: Any) -> list[tuple[int, str]]:  # noqa: ANN401 - a Seq of Scala's
+    return [(item.exprId().id(), item.name()) for item in _items(scala)]
+
+
+def _words(text: str) -> set[str]:
+    """Return the names in a text, without what stands in literals."""
+    plain = _LITERAL.sub(" ", text)
+    return {word for match in re.findall(r"`([^`]+)`|\b(\w+)\b", plain) for word in match if word}
 
 
 def _named(text: str, topics: Iterable[str]) -> list[str]:
-    words = {word.lower() for word in re.findall(r"`([^`]+)`|\b(\w+)\b", text) for word in word}
-    return [topic for topic in sorted(topics) if topic.lower() in words]
+    """Return the topics that a query names: spelled as they are, or else in another case.
+
+    Raises:
+        ConfigError: a name fits several topics, which are one table for Spark.
+    """
+    words = _words(text)
+    by_lower: dict[str, list[str]] = {}
+    for topic in sorted(topics):
+        by_lower.setdefault(topic.lower(), []).append(topic)
+    named = []
+    for lower in sorted({word.lower() for word in words} & by_lower.keys()):
+        alike = by_lower[lower]
+        exact = [topic for topic in alike if topic in words]
+        chosen = exact or alike
+        if len(chosen) > 1:
+            raise ConfigError(
+                f"topics {' and '.join(chosen)} differ in case only, and Spark takes them for one"
+                " table: name one of them as it is spelled, or load them by spark.read"
+            )
+        named += chosen
+    return named
 
 
 def _make_views(
