@@ -212,3 +212,31 @@ def test_a_row_that_only_the_broker_refuses_is_named_and_the_others_are_sent(rig
     found = rig.await_stored(88)
     assert len(found) == 88
     assert {len(body) for _, body, _ in found} == {100}
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "values", "reason"),
+    [
+        ("delay", "double", [1e-9, float("nan"), float("inf"), -5.0, 1e18], "the delay is no time"),
+        ("delayLevel", "int", [0, -1, 19], "the delayLevel is not between 0 and 18"),
+        ("queueId", "int", [0, -1], "the queueId is negative"),
+        ("queueId", "int", [0, 99], "the queue that was asked for"),
+        ("tags", "string", ["a", "a || b"], "the tag has ||"),
+        ("deliverAt", "timestamp", [1, -(10**15)], "deliverAt lies before 1970"),
+    ],
+)
+def test_rows_with_values_that_no_message_can_have_are_named(
+    rig: Rig, column: str, type_: str, values: list[object], reason: str
+) -> None:
+    kinds = {
+        "int": pa.int32(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "double": pa.float64(),
+    }
+    bodies = [f"{number}" for number in range(len(values))]
+    table = pa.RecordBatch.from_pydict({"body": bodies, column: pa.array(values, kinds[type_])})
+    bad = rig.send(table, **{column: type_})
+    assert [row for row, _ in bad] == [*range(1, len(values))]
+    assert all(reason in text for _, text in bad), bad
+    assert len(rig.await_stored(1)) == 1

@@ -119,6 +119,13 @@ def test_bad_rows_fail_the_write_or_go_to_their_own_topic(
     assert json.loads(bytes(row.body)) == {"body": None}
     assert row.properties["pyrmq_reason"] == "the body is NULL"
     assert row.properties["pyrmq_topic"] == topic.name
+    large = "concat('ok', repeat('L', if(id = 1, 5242880, 0))) as body"
+    frame = spark.range(2).selectExpr(large, "cast(id * 98 as int) as queueId")
+    write(frame, topic, onBadRow=apart.name)
+    assert bodies(spark, topic) == ["a", "b", "ok"]
+    cut = apart.read(spark).where("properties['pyrmq_bytes'] > 5242880").first()
+    assert cut is not None
+    assert bytes(cut.body).startswith(b'{"body": "okLLL')
 
 
 class Pipeline:

@@ -17,7 +17,7 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["COLUMNS", "DELAYS", "Encoded", "check_columns", "encode", "rows_with_spaced_keys"]
+__all__ = ["COLUMNS", "DELAYS", "Encoded", "check_columns", "encode", "faults"]
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "body": ("string", "binary"),
@@ -159,7 +159,47 @@ def _delays(columns: Mapping[str, pa.Array]) -> Iterable[tuple[str, pa.Array]]:
         yield "DELAY", pc.if_else(pc.equal(level, 0), none, level).cast(pa.string())
 
 
-def rows_with_spaced_keys(table: pa.RecordBatch, names: Mapping[str, str]) -> list[int]:
+_FAULTS: Final = {
+    "spaced": "a key has a space, which RocketMQ puts between keys: give it as two keys, or replace"
+    " it",
+    "tags": "the tag has ||, which stands between the tags of a subscription: nobody could ask for"
+    " it",
+    "queueId": "the queueId is negative",
+    "delay": "the delay is no time from 0 s to 10,000 years",
+    "deliverAt": "deliverAt lies before 1970",
+    "delayLevel": "the delayLevel is not between 0 and 18",
+}
+_MOST_SECONDS = 3e11
+_MOST_LEVELS = 18
+
+
+def faults(table: pa.RecordBatch, names: Mapping[str, str]) -> dict[int, str]:
+    """Return the rows that no message can be made of, each with the reason."""
+    columns = {name: table.column(written) for name, written in names.items()}
+    found = dict.fromkeys(_rows_with_spaced_keys(table, names), _FAULTS["spaced"])
+
+    def add(name: str, wrong: pa.Array) -> None:
+        rows = pc.indices_nonzero(pc.fill_null(wrong, fill_value=False)).to_pylist()
+        found.update(dict.fromkeys(rows, _FAULTS[name]))
+
+    if "tags" in columns:
+        add("tags", pc.match_substring(columns["tags"], "||"))
+    if "queueId" in columns:
+        add("queueId", pc.less(columns["queueId"], 0))
+    if "delay" in columns:
+        seconds = columns["delay"].cast(pa.float64())
+        fits = pc.and_(pc.greater_equal(seconds, 0), pc.less(seconds, _MOST_SECONDS))
+        add("delay", pc.invert(fits))
+    if "deliverAt" in columns:
+        moment = columns["deliverAt"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        add("deliverAt", pc.less(moment.cast(pa.int64()), 0))
+    if "delayLevel" in columns:
+        level = columns["delayLevel"]
+        add("delayLevel", pc.or_(pc.less(level, 0), pc.greater(level, _MOST_LEVELS)))
+    return dict(sorted(found.items()))
+
+
+def _rows_with_spaced_keys(table: pa.RecordBatch, names: Mapping[str, str]) -> list[int]:
     """Return the rows whose list of keys has one with a space: it would be read as two keys."""
     if "keys" not in names or not _is_list(table.column(names["keys"]).type):
         return []

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrmq import _core
-from pyrmq._tables.messages import encode, rows_with_spaced_keys
-from pyrmq.errors import MessageError, MessageRefused
+from pyrmq._tables.messages import encode, faults
+from pyrmq.errors import MessageError, MessageRefused, RouteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ __all__ = ["BadRow", "TableSender"]
 _ON_THEIR_WAY = 4
 _BATCH_BYTES = 1 << 20
 _SEND_MS = 30_000
-_SPACED = "a key has a space, which RocketMQ puts between keys: give it as two keys, or replace it"
 
 
 class BadRow(NamedTuple):
@@ -137,10 +136,11 @@ class TableSender:
     ) -> list[BadRow]:
         part = table if rows is None else table.take(rows)
         bad = []
-        if spaced := rows_with_spaced_keys(part, self._names):
-            kept = pa.array(sorted({*range(part.num_rows)}.difference(spaced)), pa.int64())
-            numbers = spaced if rows is None else rows.take(pa.array(spaced)).to_pylist()
-            bad = [BadRow(table, row, topic, _SPACED) for row in numbers]
+        if wrong := faults(part, self._names):
+            kept = pa.array(sorted({*range(part.num_rows)}.difference(wrong)), pa.int64())
+            numbers = list(wrong) if rows is None else rows.take(pa.array(list(wrong))).to_pylist()
+            reasons = zip(numbers, wrong.values(), strict=True)
+            bad = [BadRow(table, row, topic, reason) for row, reason in reasons]
             part, rows = part.take(kept), kept if rows is None else rows.take(kept)
             more = {name: array.take(kept) for name, array in (more or {}).items()}
         send = self._start(part, more or {}, topic)
@@ -172,7 +172,9 @@ class TableSender:
         for row, error in sent.send.wait():
             if isinstance(error, MessageRefused):
                 refused.append((row, error))
-            elif isinstance(error, MessageError | ValueError):
+            elif isinstance(error, MessageError | ValueError) or self._has_no_queue(
+                sent, row, error
+            ):
                 bad.append(self._bad(sent, row, error))
             else:
                 raise error
@@ -193,6 +195,15 @@ class TableSender:
         rows = chosen if sent.rows is None else sent.rows.take(chosen)
         send = self._start(part, more, sent.topic)
         return _OnItsWay(send, part, more, sent.table, rows, sent.topic)
+
+    def _has_no_queue(self, sent: _OnItsWay, row: int, error: Exception) -> bool:
+        """Return whether a row names a queue that no broker of its topic has."""
+        name = self._names.get("queueId")
+        if not isinstance(error, RouteError) or name is None:
+            return False
+        queue_id = sent.part.column(name)[row].as_py()
+        numbers = [number for _, _, number in self._producer._core.queues(sent.topic)]
+        return queue_id is not None and bool(numbers) and queue_id > max(numbers)
 
     @staticmethod
     def _bad(sent: _OnItsWay, row: int, error: Exception) -> BadRow:

@@ -47,6 +47,8 @@ __all__ = ["BatchWriter", "Sent", "StreamWriter"]
 _log = logging.getLogger("pyrmq.spark")
 _producers: dict[tuple[int, str, str, bool, Security], Producer] = {}
 _SHOWN = 200
+_BAD_ROW_BYTES = (4 << 20) - (64 << 10)
+"""A bad row has room for its properties in a message of the default size, and is cut there."""
 _RETRIES = 2
 _MASK = 2**64 - 1
 _RESTORED = (
@@ -192,17 +194,19 @@ class _Writer(Shipped):
                 topic=row.topic or "",
             )
         producer = _producer(self.options)
-        futures = [
-            producer.send_async(
-                self.options.bad_row_topic,
-                _shown(row),
-                properties={
-                    "pyrmq_reason": row.reason[:_SHOWN],
-                    "pyrmq_topic": row.topic or "none",
-                },
+        futures = []
+        for row in bad:
+            body = _shown(row).encode()
+            properties = {
+                "pyrmq_reason": row.reason[:_SHOWN],
+                "pyrmq_topic": row.topic or "none",
+            }
+            if len(body) > _BAD_ROW_BYTES:
+                properties["pyrmq_bytes"] = str(len(body))
+                body = body[:_BAD_ROW_BYTES]
+            futures.append(
+                producer.send_async(self.options.bad_row_topic, body, properties=properties)
             )
-            for row in bad
-        ]
         for future in futures:
             future.result()
         sent.rows -= len(bad)
