@@ -141,6 +141,19 @@ def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic
         pyrmq.spark.json(messages.select("tags"), "id BIGINT")
 
 
+def test_a_body_with_more_than_one_object_does_not_fit(spark: SparkSession, topic: Topic) -> None:
+    """Spark reads the first one, and the rest would be lost without a word."""
+    fitting = ['{"id":1}', ' \n{"id":2,"a":[{"b":"}{"}]}\r\n', "{'id':3}"]
+    more = ['{"id":4}{"id":5}', '{"id":6} text', '{"id":7}\n{"id":8}', '{"id":9},{"id":10}']
+    others = ['[{"id":11},{"id":12}]', '"x"', "null", '{"id":13}],[{"id":14}', '{"id":15}}']
+    frame = spark.createDataFrame([(text,) for text in [*fitting, *more, *others]], "body STRING")
+    rows, bad = pyrmq.spark.json(frame, "id BIGINT")
+    assert sorted(row.id for row in rows.collect()) == [1, 2, 3]
+    found = {row.body: row.reason for row in bad.collect()}
+    assert found.keys() == {*more, *others}
+    assert {found[text] for text in more} == {"more than one JSON object, or text behind it"}
+
+
 def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> None:
     fitting = orders.read(spark).where("queueOffset < 3")
     assert pyrmq.spark.infer(fitting) == "`id` BIGINT, `total` DOUBLE"

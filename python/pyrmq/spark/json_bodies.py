@@ -34,9 +34,9 @@ class Parsed(NamedTuple):
 def json(frame: DataFrame, schema: str | StructType) -> Parsed:
     """Read the bodies of messages as JSON objects of a schema.
 
-    A body does not fit if it is NULL, no UTF-8, no JSON object, if a value has another type, or if
-    a column that is ``NOT NULL`` lacks its value. Works on batches and streams. A stream of the bad
-    rows is a query of its own.
+    A body does not fit if it is NULL, no UTF-8, no JSON object, more than one, if a value has
+    another type, or if a column that is ``NOT NULL`` lacks its value. Works on batches and streams.
+    A stream of the bad rows is a query of its own.
 
     Args:
         frame: messages with column ``body``.
@@ -79,11 +79,20 @@ def _reason(text: Column, wanted: StructType) -> Column:
         F.when(F.col("body").isNull(), "the body is NULL")
         .when(~F.is_valid_utf8(text), "the body is no UTF-8")
         .when(body.isNull() | body[_CORRUPT].isNotNull(), f"no JSON object of {fields}")
+        .when(~_is_one_object(text), "more than one JSON object, or text behind it")
     )
     for field in wanted.fields:
         if not field.nullable:
             reason = reason.when(body[field.name].isNull(), f"{field.name} is missing or null")
     return reason
+
+
+def _is_one_object(text: Column) -> Column:
+    """Return whether a text is one object: Spark's parser leaves off behind the first one."""
+    from pyspark.sql import functions as F
+
+    within = F.from_json(F.concat(F.lit("["), text, F.lit(",{}]")), "array<struct<_: string>>")
+    return F.coalesce((F.size(within) == 2) & within[0].isNotNull(), F.lit(False))
 
 
 def unfolded(checked: DataFrame, schema: str | StructType) -> DataFrame:
