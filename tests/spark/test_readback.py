@@ -18,15 +18,19 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pyrmq import Admin, arrow
 from pyrmq._tables.batch import planned
-from pyrmq._tables.errors import BrokerAway, OptionError
+from pyrmq._tables.errors import BrokerAway, DataLossError, OptionError
+from pyrmq._tables.offsets import Bounds
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.errors import SendTimeout
+from pyrmq.spark import readback
 from pyrmq.spark.writer import _Task, _Writer
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from pyrmq._tables.offsets import Queue
+    from pyrmq._tables.options.sink_options import SinkOptions
     from pyrmq.spark.writer import Sent
     from pyrmq.testing import Cluster
 
@@ -184,3 +188,30 @@ def test_delays_cannot_be_exactly_once(column: str) -> None:
     given = {"nameServer": "127.0.0.1:9876", "topic": "T", "delivery": "exactly-once"}
     with pytest.raises(OptionError, match=f"exactly-once cannot be had with column {column}"):
         _Writer(given, types, overwrite=False)
+
+
+def test_a_queue_that_is_rebuilt_is_waited_for(
+    running: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was killed shows an empty queue until it has read its log again."""
+    sink = Sink(running, 3000)
+    sink.attempt(0, rows(5))
+    sink.begun = sink.writer()._begin(None)
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        sink.attempt(0, failing(5, tables=2))
+    real, shorter = readback._bounds, itertools.count()
+    looks = [5]
+
+    def bounds(
+        options: SinkOptions, topic: str, brokers: Sequence[str] = ()
+    ) -> tuple[dict[Queue, Bounds], dict[str, str]]:
+        found, addresses = real(options, topic, brokers)
+        if next(shorter) < looks[0]:
+            found = dict.fromkeys(found, Bounds(0, 0))
+        return found, addresses
+
+    monkeypatch.setattr(readback, "_bounds", bounds)
+    assert sink.attempt(1, rows(5, tables=2)).there == 10
+    looks[0] = 10_000
+    with pytest.raises(DataLossError, match="when the batch began, and ends at 0 now; waited 3 s"):
+        sink.attempt(2, rows(5, tables=2))

@@ -10,7 +10,7 @@ from pyrmq._tables.brokers.remote import RemoteCluster
 from pyrmq._tables.errors import BrokerAway
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.cluster import await_brokers
-from pyrmq.errors import TopicNotFound
+from pyrmq.errors import DataLossError, TopicNotFound
 from pyrmq.spark.stamps import PROPERTY
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _Range: TypeAlias = tuple[str, str, str, int, int, int]
 
 __all__ = ["names_in_topic", "topic_ends"]
 
+_PAUSE_S = 0.2
 _SETTLE_S = 1.0
 """How long a broker may take to show in its queues what it has received."""
 
@@ -51,15 +52,14 @@ def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str
 
     Raises:
         BrokerAway: a broker of the topic or of `since` does not answer or is in no route.
-        DataLossError: messages behind `since` are gone.
+        DataLossError: messages behind `since` are gone, or a queue stays shorter than `since`.
     """
-    brokers = sorted({queue.broker for queue in since})
-    _bounds(options, topic, brokers)
+    _bounds(options, topic, sorted({queue.broker for queue in since}))
     read_to = dict(since)
     names: set[str] = set()
     while True:
         time.sleep(_SETTLE_S)
-        bounds, addresses = _bounds(options, topic, brokers)
+        bounds, addresses = _rebuilt(options, topic, read_to)
         ranges = [
             (addresses[q.broker], q.broker, topic, q.queue_id, first, held.highest)
             for q, held in sorted(bounds.items())
@@ -70,6 +70,32 @@ def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str
             return names
         names |= found
         read_to |= {queue: held.highest for queue, held in bounds.items()}
+
+
+def _rebuilt(
+    options: SinkOptions, topic: str, needed: Offsets
+) -> tuple[dict[Queue, Bounds], dict[str, str]]:
+    """Look at a topic whose queues hold at least what they held before.
+
+    A broker that was killed rebuilds its queues from its log, and shows less meanwhile: rows that
+    it has would seem to be missing.
+    """
+    deadline = time.monotonic() + options.timeout_ms / 1000
+    while True:
+        bounds, addresses = _bounds(options, topic, sorted({queue.broker for queue in needed}))
+        short = [q for q, at in sorted(needed.items()) if q not in bounds or bounds[q].highest < at]
+        if not short:
+            return bounds, addresses
+        if time.monotonic() >= deadline:
+            queue = short[0]
+            held = bounds.get(queue)
+            raise DataLossError(
+                f"{queue}: ended at {needed[queue]} when the batch began, and"
+                f" {'is gone' if held is None else f'ends at {held.highest}'} now; waited"
+                f" {options.timeout_ms / 1000:g} s (timeoutMs). Its broker still reads its log, or"
+                " has lost messages: which rows are in the topic is not known"
+            )
+        time.sleep(_PAUSE_S)
 
 
 def _names_in(options: SinkOptions, ranges: list[_Range], prefix: str) -> set[str]:
