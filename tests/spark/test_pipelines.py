@@ -16,6 +16,7 @@ from pyrmq import Producer
 from pyrmq.cli.main import main
 from pyrmq.errors import ConfigError
 from pyrmq.pipeline import PipelineError, check, load, run, status
+from pyrmq.pipeline.frames import _rejected
 from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
 from tests.spark.topic import Sent, Topic
 
@@ -287,3 +288,23 @@ def test_rows_that_a_deduplication_drops_as_too_late_fail_the_run(
     dropped = report.dropped["dedupeWithinWatermark"]
     assert dropped == 87 - rows.count() > 0
     assert f"{dropped} dropped as later than the watermark" in str(report)
+
+
+def test_a_rejected_row_that_is_too_large_as_json_goes_as_it_came(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = FILE.format(name_server="h:1", topic="t", rejected="bad")
+    file = tmp_path / "shop.toml"
+    file.write_text(text)
+    sizes = "explode(array(10, 3500000, 5000000)) AS size"
+    judged = spark.sql(
+        f"SELECT cast(repeat('x', size) AS binary) AS body, 'why' AS __why FROM (SELECT {sizes})"
+    )
+    rows = _rejected(load(file), judged, None).selectExpr(
+        "octet_length(body) AS bytes", "left(cast(body AS string), 9) AS text", "properties"
+    )
+    found = sorted(
+        (row.bytes, row.text, row.properties.get("pyrmq_bytes")) for row in rows.collect()
+    )
+    assert found[0][1] == '{"body":"'
+    assert found[1:] == [(3_500_000, "xxxxxxxxx", None), (4_128_768, "xxxxxxxxx", "5000000")]

@@ -25,6 +25,8 @@ __all__ = ["Frames", "frames_of"]
 
 _WHY = "__why"
 _INPUT = "input"
+_MOST_BYTES = (4 << 20) - (64 << 10)
+"""What a message of the default size can hold beside its properties."""
 
 
 class StepError(RmqError):
@@ -157,12 +159,20 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
             F.lit("pyrmq_pipeline"),
             F.lit(pipeline.name),
         )
+        size = F.create_map(F.lit("pyrmq_bytes"), F.octet_length(body).cast("string"))
+        cut = F.octet_length(body) > _MOST_BYTES
         return frame.where(F.col(reason).isNotNull()).select(
-            F.coalesce(body, F.lit("").cast("binary")).alias("body"), properties.alias("properties")
+            F.when(cut, F.substring(body, 1, _MOST_BYTES))
+            .otherwise(F.coalesce(body, F.lit("").cast("binary")))
+            .alias("body"),
+            F.when(cut, F.map_concat(properties, size)).otherwise(properties).alias("properties"),
         )
 
-    row = F.to_json(F.struct(*[name for name in judged.columns if name != _WHY]))
-    messages = message(judged, row.cast("binary"), _WHY)
+    row = F.to_json(F.struct(*[name for name in judged.columns if name != _WHY])).cast("binary")
+    if dict(judged.dtypes).get("body") in {"string", "binary"}:
+        # JSON takes more bytes than the body in it, which was a message already.
+        row = F.when(F.octet_length(row) > _MOST_BYTES, F.col("body").cast("binary")).otherwise(row)
+    messages = message(judged, row, _WHY)
     if unreadable is None:
         return messages
     return message(unreadable, F.col("body").cast("binary"), REASON).unionByName(messages)
