@@ -24,6 +24,7 @@ from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.worker import Part, batches
 from pyrmq.arrow.progress import shown
 from pyrmq.cli.main import main
+from pyrmq.cli.table_files import opened, writer
 from pyrmq.errors import ConfigError, MessageError, TopicNotFound
 from tests.spark.topic import Topic
 
@@ -238,8 +239,7 @@ def test_a_topic_goes_to_a_file_and_back(
         number = row["body"].decode().removeprefix("body ")
         assert row["keys"] == f"k{number}"
         assert row["tags"] == ("even" if int(number) % 2 == 0 else None)
-        if kind != "csv":
-            assert dict(row["properties"])["n"] == number
+        assert dict(row["properties"])["n"] == number
 
 
 def test_a_directory_is_exported_without_its_broker(
@@ -258,27 +258,50 @@ def test_a_directory_is_exported_without_its_broker(
     topics = [json.loads(line)["topic"] for line in some.read_text().splitlines()]
     expected = [one["topic"] for one in messages if one["topic"] in {"Tagged", "Single"}]
     assert sorted(topics) == sorted(expected)
+    assert main(["export", str(root), str(file)]) == 2
+    assert "exists: name another file, or say --overwrite" in capsys.readouterr().err
+    assert main(["export", str(root), str(file), "--overwrite"]) == 0
+    file.unlink()
     assert main(["export", str(tmp_path / "nothing"), str(file)]) == 2
     assert "does not exist" in capsys.readouterr().err
     assert main(["export", "orders", str(file), "--topics", "a"]) == 2
     assert "--topics" in capsys.readouterr().err
 
 
-def test_bytes_that_are_no_text_survive_a_file(rocketmq_session: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv"])
+def test_what_is_in_messages_survives_a_file(
+    rocketmq_session: Cluster, tmp_path: Path, kind: str
+) -> None:
     at = rocketmq_session.name_server
-    name = created(rocketmq_session)
-    body = bytes(range(256))
-    arrow.send(pa.table({"body": [body]}), name, name_server=at)
-    for kind in ("parquet", "jsonl"):
-        file, copy = tmp_path / f"rows.{kind}", created(rocketmq_session)
-        assert main(["export", name, str(file), "-n", at]) == 0
-        assert main(["import", str(file), copy, "-n", at]) == 0
-        deadline = time.monotonic() + 20
-        while (table := arrow.read(copy, name_server=at)).num_rows < 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert table.column("body").to_pylist() == [body]
-    assert pq.read_table(tmp_path / "rows.parquet").column("body").to_pylist() == [body]
+    name, copy = created(rocketmq_session), created(rocketmq_session)
+    bodies = [bytes(range(256)), b"a\r\nb\rc\nd", b"q\"s,;'", b" lead", b"0012", b"x" * 3_000_000]
+    tags = [None, "0012", "NULL", "true", "\u00e9", "NaN"]
+    pairs = [[("p", "1")], None, [("q", "\x7f'\"\n\t")], [("\u00e9", "\u00fc")], None, [("e", "x")]]
+    table = pa.table(
+        {
+            "body": bodies,
+            "tags": tags,
+            "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())),
+        }
+    )
+    arrow.send(table, name, name_server=at)
+    file = tmp_path / f"rows.{kind}"
+    assert main(["export", name, str(file), "-n", at]) == 0
+    assert main(["import", str(file), copy, "-n", at]) == 0
+
+    def held(topic: str) -> list[tuple[bytes, str | None, dict[str, str]]]:
+        rows = arrow.read(topic, name_server=at).to_pylist()
+        own = {name for given in pairs for name, _ in given or []}
+        return sorted(
+            (row["body"], row["tags"], {k: v for k, v in row["properties"] if k in own})
+            for row in rows
+        )
+
+    deadline = time.monotonic() + 20
+    while len(held(copy)) < len(bodies):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert held(copy) == held(name)
 
 
 def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: ANN401
@@ -288,6 +311,57 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: 
     lines.write_text('{"body": "x"}\n{"text": "y"}\n')
     assert main(["import", str(lines), "T"]) == 2
     assert f"{lines}:2: a JSON object with body or bodyBase64" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.jsonl", b'{"body":"x","tags":5}', "a.jsonl:1: tags: a text is wanted, found: 5"),
+        ("a.jsonl", b'{"body":{"id":1}}', "a.jsonl:1: body: a text is wanted"),
+        ("a.jsonl", b'{"bodyBase64":"!!!"}', "a.jsonl:1: bodyBase64: "),
+        ("a.jsonl", b'{"body":"x","properties":{"n":5}}', "properties: an object of texts is"),
+        ("a.jsonl", b'{"body":"\xff"}', "is no UTF-8"),
+        ("a.parquet", b"hello", "is no .parquet file"),
+        ("a.arrow", b"hello", "is no .arrow file"),
+        ("a.csv", b'body,tags\n"a,b\nc', "is no CSV: unexpected end"),
+        ("a.csv", b"text,tags\na,b\n", "a.csv:1: no column body: there are text, tags"),
+        ("a.csv", b"body,tags\na\n", "a.csv:2: 2 cells are wanted"),
+        ("a.csv", b"body,properties\na,b\n", "a.csv:2: properties: no JSON object"),
+    ],
+)
+def test_a_file_that_is_wrong_is_an_error_of_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rocketmq_session: Cluster,
+    name: str,
+    content: bytes,
+    text: str,
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert main(["import", str(tmp_path / name), "T", "-n", rocketmq_session.name_server]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_column_that_the_file_lacks_is_not_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"body": "x"}\n')
+    assert main(["import", str(file), "T", "-n", "h:1", "--columns", "body,tag"]) == 2
+    assert "has no column tag: there are body, tags, keys" in capsys.readouterr().err
+
+
+def test_large_bodies_are_read_in_small_batches(tmp_path: Path) -> None:
+    table = pa.table({"body": [bytes([n]) * 2_000_000 for n in range(20)]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pa.ipc.new_file(str(tmp_path / "rows.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    with writer(tmp_path / "rows.csv", ".csv", table.schema) as write:
+        write(table.to_batches()[0])
+    for kind in ("parquet", "arrow", "csv"):
+        _, batches = opened(tmp_path / f"rows.{kind}")
+        sizes = [batch.num_rows for batch in batches]
+        assert (sum(sizes), max(sizes)) == (20, 5 if kind == "csv" else 4)
 
 
 def test_arrow_needs_neither_spark_nor_pandas() -> None:

@@ -1,24 +1,22 @@
-"""`pyrmq export` and `pyrmq import`: topics to files and back."""
+"""`pyrmq export` and `pyrmq import`: topics to files and back (table_files.py has the files)."""
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.table_files import FORMATS, opened, writer
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
-_FORMATS = (".parquet", ".arrow", ".csv", ".jsonl")
 _MESSAGE_COLUMNS = "body,tags,keys,properties"
 
 
@@ -27,8 +25,8 @@ def run(verb: str, words: list[str]) -> int:
     given = (_export_parser() if verb == "export" else _import_parser()).parse_args(words)
     _need_pyarrow()
     file = Path(given.file)
-    if file.suffix not in _FORMATS:
-        raise ConfigError(f"`{file}`: its name must end in {', '.join(_FORMATS)}")
+    if file.suffix not in FORMATS:
+        raise ConfigError(f"`{file}`: its name must end in {', '.join(FORMATS)}")
     count = _export(given, file) if verb == "export" else _import(given, file)
     what = "exported" if verb == "export" else "sent"
     if given.json:
@@ -46,12 +44,18 @@ def _need_pyarrow() -> None:
 
 
 def _export(given: argparse.Namespace, file: Path) -> int:
+    if file.is_dir():
+        raise ConfigError(f"`{file}` is a directory")
+    if not file.parent.is_dir():
+        raise ConfigError(f"`{file}`: there is no directory {file.parent}")
+    if file.exists() and not given.overwrite:
+        raise ConfigError(f"`{file}` exists: name another file, or say --overwrite")
     reader = _source(given)
     # The file gets its name when it is whole: nobody takes half of it for a topic.
     part = file.with_name(f".{file.name}.part")
     count = 0
     try:
-        with _writer(part, file.suffix, reader.schema) as write:
+        with writer(part, file.suffix, reader.schema) as write:
             for batch in reader:
                 write(batch)
                 count += batch.num_rows
@@ -92,64 +96,19 @@ def _source(given: argparse.Namespace) -> pa.RecordBatchReader:
     )
 
 
-@contextmanager
-def _writer(file: Path, kind: str, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    if kind == ".parquet":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetWriter(file, schema) as parquet:
-            yield parquet.write_batch
-    elif kind == ".arrow":
-        import pyarrow as pa
-
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as stream:
-            yield stream.write_batch
-    elif kind == ".csv":
-        import csv
-
-        with file.open("w", newline="", encoding="utf-8") as text:
-            table = csv.writer(text)
-            table.writerow(schema.names)
-            yield lambda batch: table.writerows(
-                [_cell(value) for value in row.values()] for row in batch.to_pylist()
-            )
-    else:
-        with file.open("w", encoding="utf-8") as text:
-            yield lambda batch: text.writelines(
-                json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
-                for row in batch.to_pylist()
-            )
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    if isinstance(value, list):
-        return json.dumps(dict(value), ensure_ascii=False)
-    return value
-
-
-def _json_row(row: dict[str, Any]) -> dict[str, Any]:
-    shown = dict(row)
-    if row.get("properties") is not None:
-        shown["properties"] = dict(row["properties"])
-    body = shown.pop("body", None)
-    if body is not None:
-        try:
-            shown["body"] = body.decode()
-        except UnicodeDecodeError:
-            shown["bodyBase64"] = base64.b64encode(body).decode()
-    return shown
-
-
 def _import(given: argparse.Namespace, file: Path) -> int:
     import pyarrow as pa
 
     from pyrmq import arrow
 
     columns = given.columns.split(",")
-    schema, batches = _open(file)
+    schema, batches = opened(file)
     there = [name for name in schema.names if name in columns]
+    lacking = [name for name in columns if name not in there]
+    if lacking and given.columns != _MESSAGE_COLUMNS:
+        raise ConfigError(
+            f"`{file}` has no column {', '.join(lacking)}: there are {', '.join(schema.names)}"
+        )
 
     def chosen() -> Iterator[pa.RecordBatch]:
         count = 0
@@ -163,75 +122,6 @@ def _import(given: argparse.Namespace, file: Path) -> int:
     sent = arrow.send(reader, given.topic, name_server=given.name_server)
     _progress(None)
     return sent
-
-
-def _open(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    import pyarrow as pa
-
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        parquet = pq.ParquetFile(file)
-        return parquet.schema_arrow, parquet.iter_batches(10_000)
-    if file.suffix == ".arrow":
-        reader = pa.ipc.open_file(pa.memory_map(str(file)))
-        numbers = range(reader.num_record_batches)
-        return reader.schema, (reader.get_batch(number) for number in numbers)
-    if file.suffix == ".csv":
-        from pyarrow import csv
-
-        # Without a type, a column of numbers or of nothing would not be read as text. An empty cell
-        # is a missing value: no message has empty tags.
-        text = csv.ConvertOptions(
-            column_types=dict.fromkeys(("tags", "keys"), pa.string()) | {"body": pa.string()},
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        )
-        lines = csv.ParseOptions(newlines_in_values=True)
-        table = csv.read_csv(file, parse_options=lines, convert_options=text)
-        if "properties" in table.schema.names:
-            table = table.drop_columns(["properties"])
-        return table.schema, iter(table.to_batches(10_000))
-    return _open_lines(file)
-
-
-def _open_lines(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    import pyarrow as pa
-
-    pairs = pa.map_(pa.string(), pa.string())
-    schema = pa.schema(
-        [("body", pa.binary()), ("tags", pa.string()), ("keys", pa.string()), ("properties", pairs)]
-    )
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                rows.append(_row_of(line, f"{file}:{number}"))
-                if len(rows) == 10_000:
-                    yield pa.RecordBatch.from_pylist(rows, schema)
-                    rows = []
-        yield pa.RecordBatch.from_pylist(rows, schema)
-
-    return schema, batches()
-
-
-def _row_of(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where}: no JSON: {error}") from error
-    if not isinstance(row, dict) or not {"body", "bodyBase64"} & row.keys():
-        raise ConfigError(f"{where}: a JSON object with body or bodyBase64 is wanted")
-    body = row["body"].encode() if "body" in row else base64.b64decode(row["bodyBase64"])
-    properties = row.get("properties")
-    return {
-        "body": body,
-        "tags": row.get("tags"),
-        "keys": row.get("keys"),
-        "properties": None if properties is None else list(properties.items()),
-    }
 
 
 def _own_properties(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -264,7 +154,7 @@ def _export_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "topic", help="topic; with a slash a broker's store directory, read without the broker"
     )
-    made.add_argument("file", help=f"file that ends in {', '.join(_FORMATS)}")
+    made.add_argument("file", help=f"file that ends in {', '.join(FORMATS)}")
     made.add_argument("--since", help="1h, 30m, 7d ago, ISO 8601 with a zone, or milliseconds")
     made.add_argument("--until", help="the same; messages stored before then")
     made.add_argument("--tags", default="*", help="only messages with these tags: 'A || B'")
@@ -277,18 +167,19 @@ def _export_parser() -> argparse.ArgumentParser:
         help="of a directory: go on at the next good record where none can be read",
     )
     made.add_argument("--brokers", help="comma list of brokers that must be there")
+    made.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     add_name_server(made)
     return made
 
 
 def _import_parser() -> argparse.ArgumentParser:
     made = parser("import", "Send the rows of a file, which `pyrmq export` or another tool wrote.")
-    made.add_argument("file", help=f"file that ends in {', '.join(_FORMATS)}")
+    made.add_argument("file", help=f"file that ends in {', '.join(FORMATS)}")
     made.add_argument("topic", help="topic")
     made.add_argument(
         "--columns",
         default=_MESSAGE_COLUMNS,
-        help=f"comma list of columns to send, where they are there (default: {_MESSAGE_COLUMNS})",
+        help=f"comma list of columns to send (default: of {_MESSAGE_COLUMNS} those that are there)",
     )
     add_name_server(made)
     return made
