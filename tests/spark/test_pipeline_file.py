@@ -73,6 +73,17 @@ def test_a_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
     assert made.spark["spark.sql.shuffle.partitions"] == "4"
 
 
+def test_spark_is_a_table(tmp_path: Path) -> None:
+    text = GOOD.partition("[spark]")[0].replace('name = "shop"', "spark = 5")
+    with pytest.raises(PipelineError, match=r"line 1, key spark: a table \[spark\] is wanted"):
+        load(written(tmp_path, text))
+
+
+def test_options_have_their_other_names(tmp_path: Path) -> None:
+    made = load(written(tmp_path, GOOD.replace('topic = "orders"', 'subscribe = "orders"')))
+    assert made.source["subscribe"] == "orders"
+
+
 def test_lines_of_texts_of_several_lines_are_no_keys() -> None:
     found = find_lines(GOOD)
     assert found["step", 0, "sql"] == 9
@@ -97,6 +108,20 @@ def test_lines_of_texts_of_several_lines_are_no_keys() -> None:
         (("[sink]", "[sink"), "p.toml: no TOML: "),
         (('"h:1"', '"h"'), "line 3, key source.nameServer: host:port is wanted, found: 'h'"),
         (('nameServer = "h:1"', 'path = "/data"'), "line 3, key source.path: a directory is read"),
+        (('topic = "orders"', 'topic = ["a"]'), "line 4, key source.topic: a text or a number is"),
+        (
+            ("partitionBy", 'mode = "overwrit"\npartitionBy'),
+            "line 23, key sink.mode: one of append",
+        ),
+        (("orders-rejected", "orders"), "line 19, key quality.reject: the pipeline reads topic"),
+        (
+            ('topic = "orders"', 'topicPattern = "ord.*"'),
+            "line 19, key quality.reject: the pipeline reads topic orders-rejected",
+        ),
+        (
+            ('"parquet"\npath = "lake/orders"\npartitionBy = ["id"]', '"topic"\ntopic = "orders"'),
+            "line 22, key sink.topic: the pipeline reads topic orders",
+        ),
         (('name = "shop"', "names = 1"), "line 1, key names: unknown, did you mean name?"),
     ],
 )

@@ -27,14 +27,17 @@ import difflib
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
+from pyrmq._tables.offsets import Queue
 from pyrmq._tables.options.log_options import LogOptions
 from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
 from pyrmq._tables.options.option_values import TOPIC_NAME
 from pyrmq._tables.options.sink_options import SinkOptions
-from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.options.topic_options import ALIASES, Options
+from pyrmq._tables.planning.cluster import is_wanted
 from pyrmq.pipeline.errors import PipelineError
 from pyrmq.pipeline.lines import Place, find_lines
 
@@ -57,6 +60,8 @@ _SINK_OWN = {
     "mode": str,
     "options": dict,
 }
+_BATCH_MODES = ("errorifexists", "append", "overwrite", "error", "ignore", "default")
+_STREAM_MODES = ("append", "complete", "update")
 _KINDS = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
 
 
@@ -151,6 +156,8 @@ class _Reader:
         source, own = self.source()
         quality = self.table("quality", _QUALITY)
         spark = self.content.get("spark", {})
+        if not isinstance(spark, dict):
+            self.fail(("", 0, "spark"), "a table [spark] is wanted")
         made = Pipeline(
             file=self.file,
             name=str(self.content.get("name", self.file.stem)),
@@ -160,7 +167,7 @@ class _Reader:
             steps=tuple(self.steps()),
             where=quality.get("where"),
             reject=self.reject(quality),
-            sink=self.sink(),
+            sink=self.sink(batch=bool(own.get("batch", False))),
             spark={name: _text(value) for name, value in spark.items()},
             lines=self.lines,
         )
@@ -169,7 +176,10 @@ class _Reader:
 
     def source(self) -> tuple[dict[str, str], dict[str, Any]]:
         given = self.content["source"]
-        self.known(given, (*_SOURCE_OWN, *(LOG if "path" in given else KNOWN)), "source")
+        names = (*_SOURCE_OWN, *(LOG if "path" in given else KNOWN))
+        aliases = {alias: name for alias, name in ALIASES.items() if alias not in _SOURCE_OWN}
+        self.known(given, names, "source", aliases=aliases)
+        self.scalars({k: v for k, v in given.items() if k not in _SOURCE_OWN}, "source")
         own = self.typed(
             {k: v for k, v in given.items() if k in _SOURCE_OWN}, _SOURCE_OWN, "source"
         )
@@ -204,7 +214,7 @@ class _Reader:
             self.fail(("quality", 0, "reject"), f"drop, fail or a topic is wanted: {reject!r}")
         return reject
 
-    def sink(self) -> dict[str, Any]:
+    def sink(self, *, batch: bool) -> dict[str, Any]:
         given = self.content["sink"]
         topic_keys = () if given.get("format") != "topic" else tuple(SINK)
         self.known(given, (*_SINK_OWN, *topic_keys), "sink")
@@ -216,6 +226,10 @@ class _Reader:
         needed = {"parquet": "path", "delta": "path", "iceberg": "table"}.get(kind)
         if needed is not None and needed not in given:
             self.fail(("sink", 0, ""), f"{needed} is missing: format {kind} needs it")
+        self.scalars({k: v for k, v in given.items() if k not in _SINK_OWN}, "sink")
+        modes = _BATCH_MODES if batch else _STREAM_MODES
+        if str(given.get("mode", modes[0])).lower() not in modes:
+            self.fail(("sink", 0, "mode"), f"one of {', '.join(modes)} is wanted")
         made = dict(given)
         for key in ("path", "checkpoint"):
             if key in made:
@@ -223,19 +237,40 @@ class _Reader:
         return made
 
     def check_options(self, made: Pipeline) -> None:
-        parse = LogOptions.parse if "path" in made.source else Options.parse
+        source: Options | None = None
         try:
-            parse(made.source, batch=made.batch)
+            if "path" in made.source:
+                LogOptions.parse(made.source, batch=made.batch)
+            else:
+                source = Options.parse(made.source, batch=made.batch)
         except OptionError as error:
             self.fail(("source", 0, error.option), str(error).partition(": ")[2])
         except (OffsetError, SchemaError) as error:
             self.fail(("source", 0, ""), str(error))
-        if made.sink["format"] != "topic":
+        if made.sink["format"] == "topic":
+            try:
+                sink = SinkOptions.parse(topic_options(made), has_topic_column=True)
+            except OptionError as error:
+                self.fail(("sink", 0, error.option), str(error).partition(": ")[2])
+            self.check_circle(made, source, sink, ("sink", 0, "topic"))
+        if made.reject not in {"drop", "fail"} and source is not None:
+            reject = SinkOptions.parse(reject_options(made), has_topic_column=False)
+            self.check_circle(made, source, reject, ("quality", 0, "reject"))
+
+    def check_circle(
+        self, made: Pipeline, source: Options | None, sink: SinkOptions, place: Place
+    ) -> None:
+        """A stream that reads what it writes never ends; a batch ends at what was there."""
+        if made.batch or source is None or sink.topic is None:
             return
-        try:
-            SinkOptions.parse(topic_options(made), has_topic_column=True)
-        except OptionError as error:
-            self.fail(("sink", 0, error.option), str(error).partition(": ")[2])
+        if source.name_server != sink.name_server:
+            return
+        names = {queue.topic for queue in source.queues} or {*source.topics}
+        is_read = sink.topic in names or (
+            source.topic_pattern is not None and is_wanted(source, Queue(sink.topic, "", 0))
+        )
+        if is_read:
+            self.fail(place, f"the pipeline reads topic {sink.topic}: it would read its own rows")
 
     def table(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         given = self.content.get(name, {})
@@ -244,11 +279,21 @@ class _Reader:
         self.known(given, tuple(kinds), name)
         return self.typed(given, kinds, name)
 
+    def scalars(self, given: Mapping[str, Any], table: str) -> None:
+        for key, value in given.items():
+            if not isinstance(value, str | int | float):
+                self.fail((table, 0, key), f"a text or a number is wanted, found: {value!r}")
+
     def known(
-        self, given: Mapping[str, Any], names: tuple[str, ...], table: str, number: int = 0
+        self,
+        given: Mapping[str, Any],
+        names: tuple[str, ...],
+        table: str,
+        number: int = 0,
+        aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         for key in given:
-            if key not in names:
+            if key not in names and key.lower() not in aliases:
                 near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
                 hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(names)}"
                 place = (table, number, key) if table or key not in _TABLES else (key, 0, "")

@@ -91,7 +91,10 @@ def _open(options: LogOptions, piece: LogPiece, columns: list[str]) -> LogScan |
             ) from error
         what = f"{error}: the broker's retention deleted it after the read was planned"
         if options.fail_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false reads on without it") from error
+            raise DataLossError(
+                f"{what}; Spark's option failOnDataLoss=false reads on without it, and a new call"
+                " of arrow.read_log reads what is left"
+            ) from error
         _log.warning("messages are gone and left out: %s", what)
         return None
 

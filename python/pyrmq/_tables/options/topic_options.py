@@ -30,7 +30,7 @@ OnBad: TypeAlias = Literal["fail", "null", "skip"]
 Strategy: TypeAlias = Literal["latest", "error"]
 ReadFrom: TypeAlias = Literal["any", "master", "slave"]
 
-_ALIASES = {
+ALIASES = {
     "path": "path",
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
@@ -103,7 +103,7 @@ class Options:
             OptionError: an unknown, missing, contradictory or ill-formed option.
             OffsetError: offsets that are neither a word nor the JSON form.
         """
-        return _Parser(known_only(given, KNOWN, _ALIASES, _LATER), KNOWN).options(batch=batch)
+        return _Parser(known_only(given, KNOWN, ALIASES, _LATER), KNOWN).options(batch=batch)
 
     @classmethod
     def column_names(cls, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Options:
             >>> Options.column_names({"columns": "body, KEYS"})
             ('body', 'keys')
         """
-        return _Parser(known_only(given, KNOWN, _ALIASES, _LATER), KNOWN).columns()
+        return _Parser(known_only(given, KNOWN, ALIASES, _LATER), KNOWN).columns()
 
     @classmethod
     def layout_of(cls, given: Mapping[str, str]) -> schema.Layout:
@@ -130,7 +130,7 @@ class Options:
             >>> Options.layout_of({"LAYOUT": "kafka"})
             'kafka'
         """
-        return _Parser(known_only(given, KNOWN, _ALIASES, _LATER), KNOWN).layout()
+        return _Parser(known_only(given, KNOWN, ALIASES, _LATER), KNOWN).layout()
 
 
 class _Parser(OptionValues):
