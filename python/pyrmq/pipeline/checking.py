@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq.pipeline.file import reject_options, topic_options
 from pyrmq.pipeline.frames import Frames, frames_of
+from pyrmq.pipeline.options import reject_options, topic_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,21 +30,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
-from pyrmq._tables.offsets import Queue
-from pyrmq._tables.options.log_options import LogOptions
 from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
 from pyrmq._tables.options.option_values import TOPIC_NAME
-from pyrmq._tables.options.sink_options import SinkOptions
-from pyrmq._tables.options.topic_options import ALIASES, Options
-from pyrmq._tables.planning.cluster import is_wanted
+from pyrmq._tables.options.topic_options import ALIASES
 from pyrmq.pipeline.errors import PipelineError
 from pyrmq.pipeline.lines import Place, find_lines
+from pyrmq.pipeline.options import as_text, check_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FORMATS", "Pipeline", "Step", "load", "reject_options", "topic_options"]
+__all__ = ["FORMATS", "Pipeline", "Step", "load"]
 
 FORMATS = ("parquet", "delta", "iceberg", "topic", "console")
 _TABLES = ("source", "step", "quality", "sink", "spark")
@@ -168,10 +164,10 @@ class _Reader:
             where=quality.get("where"),
             reject=self.reject(quality),
             sink=self.sink(batch=bool(own.get("batch", False))),
-            spark={name: _text(value) for name, value in spark.items()},
+            spark={name: as_text(value) for name, value in spark.items()},
             lines=self.lines,
         )
-        self.check_options(made)
+        check_options(made)
         return made
 
     def source(self) -> tuple[dict[str, str], dict[str, Any]]:
@@ -183,7 +179,7 @@ class _Reader:
         own = self.typed(
             {k: v for k, v in given.items() if k in _SOURCE_OWN}, _SOURCE_OWN, "source"
         )
-        options = {name: _text(value) for name, value in given.items() if name not in own}
+        options = {name: as_text(value) for name, value in given.items() if name not in own}
         if "path" in own:
             options["path"] = self.absolute(own["path"])
             if not own.get("batch"):
@@ -236,42 +232,6 @@ class _Reader:
                 made[key] = self.absolute(made[key])
         return made
 
-    def check_options(self, made: Pipeline) -> None:
-        source: Options | None = None
-        try:
-            if "path" in made.source:
-                LogOptions.parse(made.source, batch=made.batch)
-            else:
-                source = Options.parse(made.source, batch=made.batch)
-        except OptionError as error:
-            self.fail(("source", 0, error.option), str(error).partition(": ")[2])
-        except (OffsetError, SchemaError) as error:
-            self.fail(("source", 0, ""), str(error))
-        if made.sink["format"] == "topic":
-            try:
-                sink = SinkOptions.parse(topic_options(made), has_topic_column=True)
-            except OptionError as error:
-                self.fail(("sink", 0, error.option), str(error).partition(": ")[2])
-            self.check_circle(made, source, sink, ("sink", 0, "topic"))
-        if made.reject not in {"drop", "fail"} and source is not None:
-            reject = SinkOptions.parse(reject_options(made), has_topic_column=False)
-            self.check_circle(made, source, reject, ("quality", 0, "reject"))
-
-    def check_circle(
-        self, made: Pipeline, source: Options | None, sink: SinkOptions, place: Place
-    ) -> None:
-        """A stream that reads what it writes never ends; a batch ends at what was there."""
-        if made.batch or source is None or sink.topic is None:
-            return
-        if source.name_server != sink.name_server:
-            return
-        names = {queue.topic for queue in source.queues} or {*source.topics}
-        is_read = sink.topic in names or (
-            source.topic_pattern is not None and is_wanted(source, Queue(sink.topic, "", 0))
-        )
-        if is_read:
-            self.fail(place, f"the pipeline reads topic {sink.topic}: it would read its own rows")
-
     def table(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         given = self.content.get(name, {})
         if not isinstance(given, dict):
@@ -316,26 +276,6 @@ class _Reader:
         _fail(self.file.name, self.lines, place, problem, key=key)
 
 
-def topic_options(pipeline: Pipeline) -> dict[str, str]:
-    """Return the options of a sink into a topic; without a name server it is the source's."""
-    given = {key: _text(value) for key, value in pipeline.sink.items() if key in SINK}
-    for name in ("nameServer", "namespace"):
-        if name in pipeline.source and "nameServer" not in pipeline.sink:
-            given.setdefault(name, pipeline.source[name])
-    return given
-
-
-def reject_options(pipeline: Pipeline) -> dict[str, str]:
-    """Return the options of the topic of rejected rows."""
-    options = {
-        "nameServer": topic_options(pipeline).get("nameServer", ""),
-        "topic": pipeline.reject,
-    }
-    if "namespace" in pipeline.source:
-        options["namespace"] = pipeline.source["namespace"]
-    return {name: text for name, text in options.items() if text}
-
-
 def _fail(
     file: str, lines: Mapping[Place, int], place: Place, problem: str, *, key: str | None = None
 ) -> NoReturn:
@@ -345,7 +285,3 @@ def _fail(
     if table == "step":
         shown = f"step {number + 1}" + (f".{name}" if name else "")
     raise PipelineError(file, line, shown, problem)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

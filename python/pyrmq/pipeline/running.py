@@ -10,8 +10,8 @@ from pyrmq._tables.options.option_values import OptionValues
 from pyrmq.pipeline.checking import check_sink_columns
 from pyrmq.pipeline.checkpoint import running_note
 from pyrmq.pipeline.errors import PipelineError
-from pyrmq.pipeline.file import reject_options, topic_options
 from pyrmq.pipeline.frames import Frames, frames_of
+from pyrmq.pipeline.options import reject_options, topic_options
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.resuming import check_rules, check_sink_position
 from pyrmq.spark.listener import listen

@@ -1,0 +1,86 @@
+"""The options of a pipeline's source, sink and topic of rejected rows, as the file gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
+from pyrmq._tables.offsets import Queue
+from pyrmq._tables.options.log_options import LogOptions
+from pyrmq._tables.options.option_table import SINK
+from pyrmq._tables.options.sink_options import SinkOptions
+from pyrmq._tables.options.topic_options import Options
+from pyrmq._tables.planning.cluster import is_wanted
+
+if TYPE_CHECKING:
+    from pyrmq.pipeline.file import Pipeline
+
+__all__ = ["as_text", "check_options", "reject_options", "topic_options"]
+
+
+def check_options(made: Pipeline) -> None:
+    """Check the options of source, sink and rejected rows, and that no stream reads what it writes.
+
+    Raises:
+        PipelineError: an option is wrong, or a stream reads a topic that it writes to.
+    """
+    source: Options | None = None
+    try:
+        if "path" in made.source:
+            LogOptions.parse(made.source, batch=made.batch)
+        else:
+            source = Options.parse(made.source, batch=made.batch)
+    except OptionError as error:
+        made.fail("source", error.option, str(error).partition(": ")[2])
+    except (OffsetError, SchemaError) as error:
+        made.fail("source", "", str(error))
+    if made.sink["format"] == "topic":
+        try:
+            sink = SinkOptions.parse(topic_options(made), has_topic_column=True)
+        except OptionError as error:
+            made.fail("sink", error.option, str(error).partition(": ")[2])
+        _check_circle(made, source, sink, "sink", "topic")
+    if made.reject not in {"drop", "fail"} and source is not None:
+        reject = SinkOptions.parse(reject_options(made), has_topic_column=False)
+        _check_circle(made, source, reject, "quality", "reject")
+
+
+def _check_circle(
+    made: Pipeline, source: Options | None, sink: SinkOptions, table: str, key: str
+) -> None:
+    """A stream that reads what it writes never ends; a batch ends at what was there."""
+    if made.batch or source is None or sink.topic is None:
+        return
+    if source.name_server != sink.name_server:
+        return
+    names = {queue.topic for queue in source.queues} or {*source.topics}
+    is_read = sink.topic in names or (
+        source.topic_pattern is not None and is_wanted(source, Queue(sink.topic, "", 0))
+    )
+    if is_read:
+        made.fail(table, key, f"the pipeline reads topic {sink.topic}: it would read its own rows")
+
+
+def topic_options(pipeline: Pipeline) -> dict[str, str]:
+    """Return the options of a sink into a topic; without a name server it is the source's."""
+    given = {key: as_text(value) for key, value in pipeline.sink.items() if key in SINK}
+    for name in ("nameServer", "namespace"):
+        if name in pipeline.source and "nameServer" not in pipeline.sink:
+            given.setdefault(name, pipeline.source[name])
+    return given
+
+
+def reject_options(pipeline: Pipeline) -> dict[str, str]:
+    """Return the options of the topic of rejected rows."""
+    options = {
+        "nameServer": topic_options(pipeline).get("nameServer", ""),
+        "topic": pipeline.reject,
+    }
+    if "namespace" in pipeline.source:
+        options["namespace"] = pipeline.source["namespace"]
+    return {name: text for name, text in options.items() if text}
+
+
+def as_text(value: object) -> str:
+    """Spell a value of the file as Spark wants an option."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
