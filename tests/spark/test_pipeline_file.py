@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from pyrmq.pipeline import PipelineError, load, run, status
 from pyrmq.pipeline.checking import missing_topics
 from pyrmq.pipeline.checkpoint import running_note
 from pyrmq.pipeline.lines import find_lines
+from pyrmq.pipeline.modules import _imported
 from pyrmq.pipeline.report import Report, write_report
+from pyrmq.pipeline.running import period_ms
 from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.spark.figures import BatchFigures, Lag
 
@@ -205,6 +208,11 @@ def test_a_report_has_figures_a_picture_and_a_page(tmp_path: Path) -> None:
     assert "<h1>shop &lt;1&gt;</h1>" in (tmp_path / "report/report.html").read_text()
 
 
+def test_a_period_is_a_duration() -> None:
+    periods = ("10s", "500ms", "1h", "0 seconds", "2 minutes")
+    assert [period_ms(text) for text in periods] == [10_000, 500, 3_600_000, 0, 120_000]
+
+
 @pytest.mark.parametrize("every", ["soon", "10", "10 days"])
 def test_a_wrong_period_is_refused_before_spark_starts(
     every: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -243,3 +251,20 @@ def test_a_run_that_is_interrupted_or_wrong_leaves_a_report(
             run(None, made)  # type: ignore[arg-type]
         assert text in str(status(made).error)
         assert status(made).running is None
+
+
+def test_modules_and_packages_beside_the_file_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bare_package").mkdir()
+    (tmp_path / "full_package").mkdir()
+    for name in ("bare_package/one.py", "full_package/__init__.py", "single.py", "unused.py"):
+        (tmp_path / name).write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("bare_package.one", "full_package", "single"):
+        import_module(name)
+    assert {place.name for place in _imported(tmp_path)} == {
+        "bare_package",
+        "full_package",
+        "single.py",
+    }

@@ -195,7 +195,7 @@ def test_a_queue_that_is_rebuilt_is_waited_for(
 ) -> None:
     """A broker that was killed shows an empty queue until it has read its log again."""
     sink = Sink(running, 3000)
-    sink.attempt(0, rows(5))
+    sink.attempt(0, rows(5, tables=2))
     sink.begun = sink.writer()._begin(None)
     with pytest.raises(RuntimeError, match="cannot be computed"):
         sink.attempt(0, failing(5, tables=2))

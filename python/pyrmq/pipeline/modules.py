@@ -44,16 +44,16 @@ def send_modules(spark: SparkSession, folder: Path) -> None:
 
 def _imported(folder: Path) -> set[Path]:
     """Return the files and packages of a folder that are imported."""
-    found = set()
+    found: set[Path] = set()
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not file or "." in name:
+        if "." in name or name == "__main__":
             continue
-        path = Path(file)
-        if path.name == "__init__.py" and path.parent.parent == folder:
-            found.add(path.parent)
-        elif path.parent == folder and path.suffix == ".py" and name != "__main__":
-            found.add(path)
+        # A package without an __init__.py has no file of its own.
+        places = [Path(place) for place in getattr(module, "__path__", ())]
+        file = getattr(module, "__file__", None)
+        if file and file.endswith(".py") and not places:
+            places = [Path(file)]
+        found.update(place for place in places if place.parent == folder)
     return found
 
 

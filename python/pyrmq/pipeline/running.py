@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["period_ms", "run"]
 
 INTERRUPTED = "it was interrupted"
+_SPARKS_UNITS = re.compile(r"\b(millisecond|second|minute|hour)s?$")
+_SHORT = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
 _PAUSE_S = 0.2
 _LISTENER_S = 10.0
 _DEDUPE = "dedupeWithinWatermark"
@@ -100,16 +103,17 @@ def run(
 
 
 def period_ms(every: str) -> int:
-    """Read how often a run takes a batch.
+    """Read how often a run takes a batch; Spark's own spelling is taken, too.
 
     Raises:
         ConfigError: no duration.
 
     Example:
-        >>> period_ms("10s")
-        10000
+        >>> period_ms("10s"), period_ms("2 minutes")
+        (10000, 120000)
     """
-    return OptionValues({"every": every}, {}).duration("every")
+    short = _SPARKS_UNITS.sub(lambda match: _SHORT[match[1]], every)
+    return OptionValues({"every": short}, {}).duration("every")
 
 
 def _dropped_rows(report: Report) -> str | None:
