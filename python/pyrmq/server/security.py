@@ -57,7 +57,6 @@ _OF_BROKERS = {
 """Keys for protection that only brokers have."""
 
 
-
 def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
     """Refuse a property file that enables protection which this server does not have.
 

@@ -9,9 +9,9 @@
 //! next step for which some wait, otherwise not at all. All messages of a step are taken in before the step is
 //! delivered, so that a recall that comes before a message's time takes effect.
 //!
-//! The timer's time never goes back. When the clock is set back, the timer's time goes on and is ahead of the clock from
-//! then on, until the clock is set forward again: slots are in the timer's time, due times in the clock's. So a message
-//! neither waits for as long as the clock was set back nor comes early by that.
+//! The timer's time never goes back. When the clock is set back, the timer's time goes on and is ahead of the clock
+//! from then on, until the clock is set forward again: slots are in the timer's time, due times in the clock's. So a
+//! message neither waits for as long as the clock was set back nor comes early by that.
 //!
 //! Progress is saved once the commit log is durable up to the messages that it covers: after a kill a message may be
 //! delivered twice, as with Apache, but is never lost.
