@@ -17,8 +17,8 @@ from pyrmq.pipeline.checking import missing_topics
 from pyrmq.pipeline.checkpoint import running_note
 from pyrmq.pipeline.lines import find_lines
 from pyrmq.pipeline.modules import _imported
+from pyrmq.pipeline.options import period_ms
 from pyrmq.pipeline.report import Report, write_report
-from pyrmq.pipeline.running import period_ms
 from pyrmq.pipeline.templates import TEMPLATES
 from pyrmq.spark.figures import BatchFigures, Lag
 

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyrmq import Producer
 from pyrmq.cli.main import main
-from pyrmq.errors import ConfigError
+from pyrmq.errors import ConfigError, RmqError
 from pyrmq.pipeline import PipelineError, check, load, run, status
 from pyrmq.pipeline.frames import _rejected
 from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
@@ -222,6 +222,12 @@ def test_a_pipeline_runs_again_and_again_with_steps_beside_its_file(
     (tmp_path / "shop_words.py").write_text("def upper(text):\n    return text.upper()\n")
     file = written(tmp_path, topic, "", COPY)
     assert "source: a row is there" in check(spark, load(file))
+    nowhere = COPY.replace("{name_server}", "127.0.0.1:1").replace(
+        "[[step]]", "timeoutMs = 100\n[[step]]"
+    )
+    with pytest.raises(RmqError, match="no name server answered"):
+        check(spark, load(written(tmp_path, topic, "", nowhere)))
+    written(tmp_path, topic, "", COPY)
     stop = threading.Event()
     seen: list[PipelineStatus] = []
 

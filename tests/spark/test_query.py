@@ -116,6 +116,8 @@ def test_a_query_on_the_command_line(orders: Topic, capsys: pytest.CaptureFixtur
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["keys"] for line in lines] == [f"k{n}" for n in range(6)]
     assert lines[5]["body"] == "\\xff"
+    assert main(["query", f"SELEC 1 FROM {orders.name}", "-n", orders.name_server]) == 2
+    assert "error: [PARSE_SYNTAX_ERROR]" in capsys.readouterr().err
     assert main(["query", text, "-n", orders.name_server, "--since", "soon"]) == 2
     assert "`soon` is no time" in capsys.readouterr().err
 

@@ -62,22 +62,25 @@ def _status(pipeline: Pipeline, *, as_json: bool) -> int:
 
 
 def _check(pipeline: Pipeline, master: str | None) -> int:
+    spark = _session(pipeline, master)
+    # Without Spark this import fails, and the session says what is missing.
     from pyrmq.pipeline import check
 
-    for line in check(_session(pipeline, master), pipeline):
+    for line in check(spark, pipeline):
         print(line)
     print(f"{pipeline.file.name}: nothing wrong")
     return 0
 
 
 def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
-    from pyrmq.pipeline import run as run_pipeline
-    from pyrmq.pipeline.running import period_ms
+    from pyrmq.pipeline.options import period_ms
 
     if given.every is not None:
         # Spark takes seconds to start.
         period_ms(given.every)
     spark = _session(pipeline, given.master)
+    from pyrmq.pipeline import run as run_pipeline
+
     report = run_pipeline(spark, pipeline, every=given.every, on_batch=_teller(as_json=given.json))
     if given.json:
         values = {key: value for key, value in report.as_json().items() if key != "batches"}

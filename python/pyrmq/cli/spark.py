@@ -55,7 +55,14 @@ def _query(given: argparse.Namespace) -> int:
     for option, text in (("startingTimestamp", given.since), ("endingTimestamp", given.until)):
         if text is not None:
             options[option] = str(round(moment(text).timestamp() * 1000))
-    frame = sql(_session(given), given.sql, options)
+    spark = _session(given)
+    from pyspark.errors import AnalysisException
+
+    try:
+        frame = sql(spark, given.sql, options)
+    except AnalysisException as error:
+        text = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigError(text[0]) from error
     limited = frame.limit(given.limit + 1) if given.limit else frame
     rows = limited.collect()
     shown = rows[: given.limit] if given.limit else rows

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyrmq.errors import RmqError
+from pyrmq.pipeline.errors import cause_of
 from pyrmq.pipeline.frames import Frames, frames_of
 from pyrmq.pipeline.options import reject_options, topic_options
 
@@ -32,6 +34,8 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """
     from dataclasses import replace
 
+    from pyspark.errors import PySparkException
+
     options = {**pipeline.source, "limit": "1"}
     of_streams = {name.lower() for name in _OF_STREAMS}
     options = {name: text for name, text in options.items() if name.lower() not in of_streams}
@@ -39,7 +43,10 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     frames_of(spark, pipeline)
     frames = frames_of(spark, once)
     check_sink_columns(pipeline, frames)
-    seen = spark.read.format("rocketmq").options(**options).load().count()
+    try:
+        seen = spark.read.format("rocketmq").options(**options).load().count()
+    except PySparkException as error:
+        raise RmqError(cause_of(error)) from error
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in frames.rows.schema.fields)
     found = [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
     return found + [

@@ -1,10 +1,14 @@
-"""The error of a pipeline file: which line, which key, what is wrong."""
+"""Errors of pipelines: which line and key of a file is wrong, and the cause in one line."""
 
 from __future__ import annotations
 
 from pyrmq.errors import ConfigError
 
-__all__ = ["PipelineError"]
+__all__ = ["PipelineError", "cause_of"]
+
+_RAISED = "[USER_RAISED_EXCEPTION]"
+_CALL = "An error occurred while calling"
+_SHOWN = 500
 
 
 class PipelineError(ConfigError):
@@ -25,3 +29,16 @@ class PipelineError(ConfigError):
         super().__init__(f"{', '.join(where)}: {problem}")
         self.line = line
         self.key = key
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the line that says what went wrong: ours, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line.partition(_RAISED)[2].strip() for line in lines if _RAISED in line]
+    ours = [line for line in lines if line.startswith("pyrmq.")]
+    if raised or ours:
+        return (raised or ours)[-1][:_SHOWN]
+    if lines and lines[0].startswith(_CALL):
+        # Py4J puts the Java exception into the second line.
+        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
+    return (lines or [type(error).__name__])[0][:_SHOWN]

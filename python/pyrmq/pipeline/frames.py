@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
 from pyrmq.errors import RmqError
 from pyrmq.pipeline.modules import send_modules
 from pyrmq.spark.json_bodies import REASON, unfolded, with_reason
@@ -189,6 +187,8 @@ def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFra
         sys.path.insert(0, str(folder))
     function = getattr(import_module(module), name)
     send_modules(spark, folder)
+    from pyspark.errors import PySparkException
+
     try:
         made: Any = function(frame, **step.args)
     except (PySparkException, RmqError):
@@ -203,6 +203,8 @@ def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFra
 @contextmanager
 def _at(pipeline: Pipeline, table: str, key: str, number: int = 0) -> Iterator[None]:
     """Say of which line an error is."""
+    from pyspark.errors import PySparkException
+
     try:
         yield
     except (PySparkException, RmqError, ImportError, AttributeError, TypeError) as error:

@@ -1,13 +1,15 @@
-"""The options of a pipeline's source, sink and topic of rejected rows, as the file gives them."""
+"""The options of a pipeline's source, sink and topic of rejected rows, and how often it runs."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
 from pyrmq._tables.offsets import Queue
 from pyrmq._tables.options.log_options import LogOptions
 from pyrmq._tables.options.option_table import SINK
+from pyrmq._tables.options.option_values import OptionValues
 from pyrmq._tables.options.sink_options import SinkOptions
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.cluster import is_wanted
@@ -15,7 +17,10 @@ from pyrmq._tables.planning.cluster import is_wanted
 if TYPE_CHECKING:
     from pyrmq.pipeline.file import Pipeline
 
-__all__ = ["as_text", "check_options", "reject_options", "topic_options"]
+__all__ = ["as_text", "check_options", "period_ms", "reject_options", "topic_options"]
+
+_SPARKS_UNITS = re.compile(r"\b(millisecond|second|minute|hour)s?$")
+_SHORT = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
 
 
 def check_options(made: Pipeline) -> None:
@@ -79,6 +84,20 @@ def reject_options(pipeline: Pipeline) -> dict[str, str]:
     if "namespace" in pipeline.source:
         options["namespace"] = pipeline.source["namespace"]
     return {name: text for name, text in options.items() if text}
+
+
+def period_ms(every: str) -> int:
+    """Read how often a run takes a batch; Spark's own spelling is taken, too.
+
+    Raises:
+        ConfigError: no duration.
+
+    Example:
+        >>> period_ms("10s"), period_ms("2 minutes")
+        (10000, 120000)
+    """
+    short = _SPARKS_UNITS.sub(lambda match: _SHORT[match[1]], every)
+    return OptionValues({"every": short}, {}).duration("every")
 
 
 def as_text(value: object) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyrmq._tables.options.option_values import OptionValues
 from pyrmq.pipeline.checking import check_sink_columns
 from pyrmq.pipeline.checkpoint import running_note
-from pyrmq.pipeline.errors import PipelineError
+from pyrmq.pipeline.errors import PipelineError, cause_of
 from pyrmq.pipeline.frames import Frames, frames_of
-from pyrmq.pipeline.options import reject_options, topic_options
+from pyrmq.pipeline.options import period_ms, reject_options, topic_options
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.resuming import check_rules, check_sink_position
 from pyrmq.spark.listener import listen
@@ -28,17 +26,12 @@ if TYPE_CHECKING:
     from pyrmq.pipeline.file import Pipeline
     from pyrmq.spark.figures import BatchFigures
 
-__all__ = ["period_ms", "run"]
+__all__ = ["run"]
 
 INTERRUPTED = "it was interrupted"
-_SPARKS_UNITS = re.compile(r"\b(millisecond|second|minute|hour)s?$")
-_SHORT = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
 _PAUSE_S = 0.2
 _LISTENER_S = 10.0
 _DEDUPE = "dedupeWithinWatermark"
-_RAISED = "[USER_RAISED_EXCEPTION]"
-_CALL = "An error occurred while calling"
-_SHOWN = 500
 
 
 def run(
@@ -93,27 +86,13 @@ def run(
             report.error = str(error)
             raise
         except Exception as error:  # noqa: BLE001 - the report says why the run failed
-            report.error = _cause(error)
+            report.error = cause_of(error)
         finally:
             report.seconds = time.monotonic() - begun
             checkpoint = str(pipeline.checkpoint)
             if "://" not in checkpoint:
                 write_report(report, Path(checkpoint) / "report")
     return report
-
-
-def period_ms(every: str) -> int:
-    """Read how often a run takes a batch; Spark's own spelling is taken, too.
-
-    Raises:
-        ConfigError: no duration.
-
-    Example:
-        >>> period_ms("10s"), period_ms("2 minutes")
-        (10000, 120000)
-    """
-    short = _SPARKS_UNITS.sub(lambda match: _SHORT[match[1]], every)
-    return OptionValues({"every": short}, {}).duration("every")
 
 
 def _dropped_rows(report: Report) -> str | None:
@@ -249,16 +228,3 @@ def _start(pipeline: Pipeline, part: str, rows: DataFrame, period: int | None) -
     if kind == "console":
         return writer.format("console").option("truncate", "false").start()
     return writer.format(kind).start(sink["path"])
-
-
-def _cause(error: BaseException) -> str:
-    """Return the line that says what went wrong: ours, if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line.partition(_RAISED)[2].strip() for line in lines if _RAISED in line]
-    ours = [line for line in lines if line.startswith("pyrmq.")]
-    if raised or ours:
-        return (raised or ours)[-1][:_SHOWN]
-    if lines and lines[0].startswith(_CALL):
-        # Py4J puts the Java exception into the second line.
-        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
-    return (lines or [type(error).__name__])[0][:_SHOWN]

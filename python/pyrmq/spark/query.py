@@ -10,8 +10,6 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
-
 from pyrmq._tables.logs.log_plan import plan
 from pyrmq._tables.options.log_options import LogOptions, directory_of
 from pyrmq._tables.options.topic_options import Options
@@ -49,6 +47,8 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
     Example:
         >>> sql(spark, "SELECT tags, count(*) FROM orders GROUP BY tags", {})  # doctest: +SKIP
     """
+    from pyspark.errors import AnalysisException
+
     there, where, shown_by = _topics(options)
     topics = _named(text, there)
     if not topics:
