@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--name-sequences",
-        default="150",
+        default="60",
         help="random request sequences that the real name server and ours must answer alike",
     )
     parser.addoption("--name-sequences-from", default="0", help="number of the first of them")

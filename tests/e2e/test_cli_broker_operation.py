@@ -153,6 +153,7 @@ def test_drain_waits_for_members_and_names_what_stays(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_a_rolling_restart_under_load_loses_nothing(two: Cluster) -> None:
     with Admin(name_server=two.name_server) as admin:
         admin.create_topic("orders", queues=2)

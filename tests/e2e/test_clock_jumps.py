@@ -76,8 +76,9 @@ def test_a_clock_that_jumps_a_day_loses_and_holds_up_nothing(
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.parametrize("end", ["stop", pytest.param("kill", marks=pytest.mark.nightly)])
 def test_timers_keep_their_pace_when_the_clock_is_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that was ahead for a moment neither delays nor hastens anything."""
     with (
@@ -106,24 +107,23 @@ def test_timers_keep_their_pace_when_the_clock_is_set_back(
                     seen.extend(message.body for message in consumer.poll(timeout=0.5))
                 return monotonic() - began
 
-            # It would come 8 s after the clock was set back if that made it early by a minute.
+            # It would come within 6 s if a clock that is set back made it early.
             began = monotonic()
-            producer.send("timers", b"later", delay=68.0)
-            move(60)
+            producer.send("timers", b"later", delay=36.0)
+            move(30)
             assert take_time(b"ahead") < 8.0
             move(0)
             assert 1.9 < take_time(b"back") < 8.0
-            while monotonic() < began + 11.0:
+            while monotonic() < began + 9.0:
                 seen.extend(message.body for message in consumer.poll(timeout=0.5))
             assert b"later" not in seen
-            for end in ("stop", "kill"):
-                # No message is sent meanwhile, so the timer learns nothing of this but the time.
-                move(30 * DAY_S)
-                assert take_time(b"a month ahead " + end.encode()) < 8.0
-                getattr(broker, end)()
-                move(0)
-                broker.start()
-                assert 1.9 < take_time(b"after " + end.encode()) < 8.0
+            # No message is sent meanwhile, so the timer learns nothing of this but the time.
+            move(30 * DAY_S)
+            assert take_time(b"a month ahead") < 8.0
+            getattr(broker, end)()
+            move(0)
+            broker.start()
+            assert 1.9 < take_time(b"after " + end.encode()) < 8.0
             while not popping.receive(1, invisible=2.0, wait=1.0):
                 pass
             began = monotonic()

@@ -286,6 +286,7 @@ def test_one_broker_that_is_silent_does_not_take_the_others_away() -> None:
             assert list(page.get("groups")["errors"]) == ["broker-silent"]
 
 
+@pytest.mark.nightly
 def test_the_page_is_quick_while_others_wait_for_brokers() -> None:
     with (
         cluster() as running,

@@ -577,6 +577,7 @@ def test_the_end_of_a_transaction_is_traced_in_apaches_form(address: str, topic:
     assert end[9:] == ["2", half.message_id, "COMMIT_MESSAGE", "false"]
 
 
+@pytest.mark.nightly
 def test_the_end_that_a_broker_asked_for_is_traced_with_the_brokers_region() -> None:
     with cluster(region_id="north", **QUICK) as running:
         with TransactionProducer(

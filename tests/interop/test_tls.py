@@ -86,6 +86,7 @@ def test_the_java_client_sends_and_reads_through_tls_on_our_servers(files: Path)
         assert len(rows) == 17
 
 
+@pytest.mark.nightly
 def test_our_clients_and_brokers_use_tls_with_the_real_servers(files: Path) -> None:
     artifacts.require_java()
     names = JavaNameServer(VERSION)
