@@ -22,7 +22,7 @@ COMMIT_S = 0.5
 """Commit interval of the members: what a crash or a change of hands may repeat."""
 
 FAILS_EACH = 97
-"""One of so many messages fails at its first call in a process, and is tried again there."""
+"""One message in this number fails at its first call in a process, and is tried again there."""
 
 Order = Literal["none", "queue", "key"]
 

@@ -46,7 +46,7 @@ SLACK_S = 2.0
 """Time for members to notice a fault, and for a busy machine."""
 
 LONG = 100_000
-"""From so many messages on, orderly members are killed, too: their locks last for 30 s."""
+"""From this number of messages on, orderly members are killed, too: their locks last for 30 s."""
 
 MEMBER_TROUBLES = ("kill", "stop", "leave", "join")
 SERVER_TROUBLES = ("kill", "stop", "silent", "cut", "lose")
@@ -341,7 +341,7 @@ def test_a_broker_that_restarts_in_the_middle_costs_nothing(
 
 
 def fill(producer: Producer, queues: list[QueueId], total: int) -> Stored:
-    """Store so many messages; return where."""
+    """Store this number of messages; return where."""
     stored: Stored = {}
     size = 500
     for first in range(0, total, size):

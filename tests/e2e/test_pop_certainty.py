@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rocketmq(brokers=2, faults=True)
 def receive_all(
     consumer: SimpleConsumer, count: int, invisible: float, seconds: float = 10.0
 ) -> list[PoppedMessage]:
-    """Receive so many messages, or fewer if no more come in time."""
+    """Receive `count` messages, or fewer if no more come in time."""
     until = time.monotonic() + seconds
     found: list[PoppedMessage] = []
     while len(found) < count and time.monotonic() < until:

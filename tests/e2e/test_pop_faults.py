@@ -20,7 +20,7 @@ DAY_S = 86_400
 def receive(
     consumer: SimpleConsumer, count: int, invisible: float = 60.0, seconds: float = 30.0
 ) -> list[PoppedMessage]:
-    """Receive so many messages, or fewer if no more come."""
+    """Receive `count` messages, or fewer if no more come."""
     found: list[PoppedMessage] = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:

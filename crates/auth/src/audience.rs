@@ -1,4 +1,4 @@
-//! Who sends a request code, and which codes are administrative changes. Both follow from the code's row in
+//! The senders of each request code, and which codes are administrative changes. Both follow from the code's row in
 //! [`requests`](crate::requests), so that each code of both servers has an answer.
 
 use crate::requests::actions_of;
@@ -6,7 +6,7 @@ use crate::resource::Action;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::CodeSet;
 
-/// Who sends a request code.
+/// The senders of a request code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// Producers and consumers.
@@ -73,7 +73,7 @@ const SERVERS: &[i32] = &[
     request::RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
 ];
 
-/// Who sends a code; `None` for a code without a row, which may be an application's own.
+/// The senders of a code; `None` for a code without a row, which may be an application's own.
 pub fn audience(code: i32) -> Option<Audience> {
     let actions = actions_of(code)?;
     let sends_or_receives = actions

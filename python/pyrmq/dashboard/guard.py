@@ -1,4 +1,4 @@
-"""Who may ask: the names a browser may use for this page, the token, and the page's own policy.
+"""The checks of requests: names that a browser may use for this page, the token, the page's policy.
 
 A page of another site can make a browser send requests here. It cannot set our header without this
 server's consent, which is never given, and a name that it points to this machine is not in `hosts`.

@@ -22,7 +22,7 @@ _TOKEN_BYTES = 24
 
 
 def permissions_for(host: str, allowed: Iterable[str], *, write: bool) -> Permissions:
-    """Who may ask, for a dashboard that listens on `host`.
+    """Return the checks of requests for a dashboard that listens on `host`.
 
     On loopback everyone on this machine may read. Elsewhere reading needs the token as well.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 
 from pyrmq._client.secrets import check_private
 from pyrmq.errors import ConfigError
@@ -19,13 +20,14 @@ Version = tuple[int, int, int]
 """What distinguishes a file from other versions of it."""
 
 
-class Watched:
+class Watched(ABC):
     """Rules from files, and the thread that checks whether these have changed.
 
     Subclasses read the files; `what` is how the log calls the rules.
 
     Example:
-        >>> Watched("users and policies").close()
+        >>> issubclass(UserFile, Watched)  # doctest: +SKIP
+        True
     """
 
     def __init__(self, what: str) -> None:
@@ -35,13 +37,13 @@ class Watched:
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
 
+    @abstractmethod
     def reload(self) -> str | None:
         """Read what has changed. Returns what is in force now; None if nothing has changed.
 
         Raises:
             ConfigError: A file cannot be used; what was in force still is.
         """
-        raise NotImplementedError
 
     def watch(self) -> None:
         """Start a thread that checks the files for changes."""

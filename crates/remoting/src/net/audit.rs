@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time in which so many refusals are written, for each address and in sum.
+/// Time in which a limited number of refusals is written, for each address and in sum.
 const INTERVAL: Duration = Duration::from_secs(10);
 const PER_ADDRESS: u32 = 10;
 const IN_SUM: u32 = 200;

@@ -59,7 +59,7 @@ pub struct Security {
     pub audit: Option<Arc<AuditLog>>,
     /// Signs each request that is sent.
     pub signer: Option<Arc<dyn RequestSigner>>,
-    /// Who may tell a server a client's address in a PROXY protocol header; `None`: nobody.
+    /// Peers whose PROXY headers are believed, which name the client's address; `None`: none.
     pub proxy_sources: Option<Arc<ProxySources>>,
     /// How a server takes TLS; `None`: it closes connections that begin it.
     #[cfg(feature = "tls")]
