@@ -111,21 +111,21 @@ def test_timers_keep_their_pace_when_the_clock_is_set_back(
             began = monotonic()
             producer.send("timers", b"later", delay=36.0)
             move(30)
-            assert take_time(b"ahead") < 8.0
+            assert take_time(b"ahead") < 20.0
             move(0)
-            assert 1.9 < take_time(b"back") < 8.0
+            assert 1.9 < take_time(b"back") < 20.0
             while monotonic() < began + 9.0:
                 seen.extend(message.body for message in consumer.poll(timeout=0.5))
             assert b"later" not in seen
             # No message is sent meanwhile, so the timer learns nothing of this but the time.
             move(30 * DAY_S)
-            assert take_time(b"a month ahead") < 8.0
+            assert take_time(b"a month ahead") < 20.0
             getattr(broker, end)()
             move(0)
             broker.start()
-            assert 1.9 < take_time(b"after " + end.encode()) < 8.0
+            assert 1.9 < take_time(b"after " + end.encode()) < 20.0
             while not popping.receive(1, invisible=2.0, wait=1.0):
                 pass
             began = monotonic()
             while all(message.reconsume_times == 0 for message in popping.receive(32, wait=1.0)):
-                assert monotonic() - began < 8.0, "what was not acknowledged does not come back"
+                assert monotonic() - began < 20.0, "what was not acknowledged does not come back"
