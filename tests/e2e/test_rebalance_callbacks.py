@@ -68,7 +68,7 @@ def fill(address: str, topic: str) -> None:
 
 
 def poll_all(consumer: PullConsumer, count: int = 3 * QUEUES) -> None:
-    """Poll until so many messages have come."""
+    """Poll until `count` messages have come."""
     seen = 0
 
     def is_enough() -> bool:

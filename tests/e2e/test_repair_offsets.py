@@ -21,7 +21,7 @@ SEGMENT = 256 * 1024
 
 
 def consume(running: Cluster, topic: str, count: int) -> list[str]:
-    """What the group gets until it has so many messages; it commits them."""
+    """Return what the group gets until it has `count` messages; it commits them."""
     bodies: list[str] = []
     with PullConsumer(name_server=running.name_server, group="kitchen", start="first") as consumer:
         consumer.subscribe(topic)

@@ -20,8 +20,10 @@ use crate::tables::config_file::ConfigFile;
 use hold::HeldPops;
 use order::Orders;
 use pyrmq_remoting::hash::NameState;
+use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::Wakeup;
+use pyrmq_store::{Get, Store, StoreError, TagFilter};
 use request_mode::RequestModes;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -104,4 +106,25 @@ impl Pops {
         self.orders.close(|_, of_group| of_group == group);
         self.held.release_group(group);
     }
+}
+
+/// Reads the message at an offset of a queue. `None`: the queue has none there any more.
+pub(crate) fn message_at<T>(
+    store: &Store,
+    topic: &str,
+    queue_id: i32,
+    offset: i64,
+    read: impl FnOnce(&Record<'_>) -> T,
+) -> Result<Option<T>, StoreError> {
+    let got = store.get(&Get {
+        topic,
+        queue_id,
+        offset,
+        max_count: 1,
+        max_bytes: 1,
+        tags: TagFilter::All,
+    })?;
+    let record = record::records(&got.body).next().and_then(Result::ok);
+    let record = record.filter(|record| record.queue_offset == offset);
+    Ok(record.as_ref().map(read))
 }

@@ -7,6 +7,7 @@ use crate::context::State;
 use crate::error::Refusal;
 use crate::message::base64;
 use crate::pop::checkpoint::Taken;
+use crate::pop::message_at;
 use crate::pop::order::OrderedAck;
 use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
 use crate::processor::read_body;
@@ -15,11 +16,10 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{BatchAck, BatchAckMessageRequestBody};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::AckMessageRequestHeader;
+use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::message::receipt::PopSource;
-use pyrmq_remoting::message::{ReceiptHandle, record};
 use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
-use pyrmq_store::{Get, TagFilter};
 use std::sync::Arc;
 
 /// Messages that one entry of 200151 may name: the bits of a pop of a queue lie close together.
@@ -152,18 +152,10 @@ fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Res
 
 /// Whether the message at an offset is older than the pop. If not, the topic was deleted and made again since.
 fn was_handed_out(state: &State, taken: &Taken<'_>, offset: i64) -> bool {
-    let got = state.store.get(&Get {
-        topic: taken.topic,
-        queue_id: taken.queue_id,
-        offset,
-        max_count: 1,
-        max_bytes: 1,
-        tags: TagFilter::All,
+    let stored_ms = message_at(&state.store, taken.topic, taken.queue_id, offset, |record| {
+        record.store_timestamp_ms
     });
-    let stored_ms = got.ok().and_then(|got| {
-        let record = record::records(&got.body).next()?.ok()?;
-        (record.queue_offset == offset).then_some(record.store_timestamp_ms)
-    });
+    let stored_ms = stored_ms.ok().flatten();
     stored_ms.is_some_and(|stored_ms| stored_ms <= taken.pop_time)
 }
 

@@ -7,6 +7,7 @@
 
 use crate::context::State;
 use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
+use crate::pop::message_at;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
@@ -101,7 +102,7 @@ fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<boo
     let log_end = log_end.unwrap_or(record.physical_offset);
     if next <= committed
         || state.offsets.changed_at(group, name) >= log_end
-        || position_of(state, name, point.queue_id, next - 1).is_none_or(|position| position >= log_end)
+        || !is_before(state, (name, point.queue_id, next - 1), log_end)
     {
         return Ok(false);
     }
@@ -109,17 +110,10 @@ fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<boo
     Ok(true)
 }
 
-/// Where a queue's message is in the commit log.
-fn position_of(state: &State, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
-    let got = state.store.get(&Get {
-        topic,
-        queue_id,
-        offset,
-        max_count: 1,
-        max_bytes: 1,
-        tags: TagFilter::All,
+/// Whether a queue's message lies before a position of the commit log.
+fn is_before(state: &State, (topic, queue_id, offset): (&str, i32, i64), log_end: i64) -> bool {
+    let position = message_at(&state.store, topic, queue_id, offset, |record| {
+        record.physical_offset
     });
-    let body = got.ok()?.body;
-    let record = record::records(&body).next()?.ok()?;
-    (record.queue_offset == offset).then_some(record.physical_offset)
+    position.ok().flatten().is_some_and(|position| position < log_end)
 }

@@ -14,6 +14,7 @@ use crate::error::{Refusal, may_pass};
 use crate::message::pending::copy_of;
 use crate::message::properties;
 use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
+use crate::pop::message_at;
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
@@ -320,27 +321,10 @@ impl Pending {
     }
 
     fn bring_back_one(&self, state: &State, topic: &str, group: &str, offset: i64) -> Result<(), Refusal> {
-        let got = state.store.get(&Get {
-            topic,
-            queue_id: self.point.queue_id,
-            offset,
-            max_count: 1,
-            max_bytes: 1,
-            tags: TagFilter::All,
-        });
-        let got = got.map_err(|error| Refusal::of_put(&error))?;
-        let record = record::records(&got.body).next().and_then(Result::ok);
-        let Some(record) = record.filter(|record| record.queue_offset == offset) else {
-            tracing::warn!(
-                topic,
-                group,
-                queue = self.point.queue_id,
-                offset,
-                "a message that was not acknowledged is not in the commit log any more"
-            );
-            return Ok(());
-        };
-        if self.log_end.is_some_and(|end| record.physical_offset >= end) {
+        let stored = message_at(&state.store, topic, self.point.queue_id, offset, |record| {
+            if self.log_end.is_none_or(|end| record.physical_offset < end) {
+                return put_retry(state, &self.point, (topic, group), record);
+            }
             tracing::warn!(
                 topic,
                 group,
@@ -348,9 +332,19 @@ impl Pending {
                 offset,
                 "a message that was not acknowledged does not come back: its topic was deleted and made again"
             );
-            return Ok(());
-        }
-        put_retry(state, &self.point, (topic, group), &record)
+            Ok(())
+        });
+        let stored = stored.map_err(|error| Refusal::of_put(&error))?;
+        stored.unwrap_or_else(|| {
+            tracing::warn!(
+                topic,
+                group,
+                queue = self.point.queue_id,
+                offset,
+                "a message that was not acknowledged is not in the commit log any more"
+            );
+            Ok(())
+        })
     }
 }
 

@@ -170,17 +170,7 @@ impl State {
         }
         // Each may have as many as are wanted of all.
         let max = wanted.div_ceil(self.targets.len().max(1)).min(MAX_MESSAGES);
-        while let Some(target) = self.next_idle() {
-            let attempt = self.begin(&target, now, hold);
-            pops.push(Pop {
-                target,
-                max,
-                invisible,
-                hold,
-                probe_of: None,
-                attempt,
-            });
-        }
+        self.pop_idle(&mut pops, now, (max, invisible, hold));
         pops
     }
 

@@ -210,6 +210,26 @@ impl State {
         }
     }
 
+    /// Adds a pop of every target that has none.
+    pub(super) fn pop_idle(
+        &mut self,
+        pops: &mut Vec<Pop>,
+        now: Instant,
+        (max, invisible, hold): (usize, Duration, Duration),
+    ) {
+        while let Some(target) = self.next_idle() {
+            let attempt = self.begin(&target, now, hold);
+            pops.push(Pop {
+                target,
+                max,
+                invisible,
+                hold,
+                probe_of: None,
+                attempt,
+            });
+        }
+    }
+
     /// The next target that nobody asks at present.
     pub(crate) fn next_idle(&mut self) -> Option<Arc<Target>> {
         let count = self.targets.len();
@@ -285,17 +305,7 @@ impl State {
         if hold.is_zero() && was_asked {
             return pops;
         }
-        while let Some(target) = self.next_idle() {
-            let attempt = self.begin(&target, now, hold);
-            pops.push(Pop {
-                target,
-                max,
-                invisible,
-                hold,
-                probe_of: None,
-                attempt,
-            });
-        }
+        self.pop_idle(&mut pops, now, (max, invisible, hold));
         for receive in self
             .pending
             .values_mut()
