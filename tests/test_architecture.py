@@ -33,6 +33,11 @@ PACKAGES: dict[str, list[str]] = {
         *("errors", "namespace", "schema", "kafka", "offsets", "options", "messages", "sender"),
         *("planning", "brokers", "logs", "batch", "worker"),
     ],
+    "cli": [
+        *("arguments", "output", "times", "log", "store", "bench", "broker", "message", "table"),
+        *("debug", "servers", "topics", "groups", "doctor", "dashboard", "secure", "pipeline"),
+        *("spark", "main", "completion"),
+    ],
 }
 
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.
@@ -125,7 +130,6 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/aio/producer.py": CLASS,
     "python/pyrmq/aio/push.py": CLASS,
     "python/pyrmq/broker/metrics.py": KIND,
-    "python/pyrmq/cli/servers.py": "the arguments of two commands and what they do",
     "python/pyrmq/config/broker.py": KIND,
     "python/pyrmq/consumer/listener.py": CLASS,
     "python/pyrmq/consumer/pull.py": CLASS,

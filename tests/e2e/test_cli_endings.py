@@ -11,7 +11,8 @@ import pytest
 from tests.interop.ours import python_path
 
 from pyrmq import Admin, Producer, PullConsumer
-from pyrmq.cli import main, tail
+from pyrmq.cli import main
+from pyrmq.cli.message import tail
 from pyrmq.cli.times import moment, shown
 from pyrmq.errors import ConfigError, ConnectionLost
 from pyrmq.testing import Cluster, cluster

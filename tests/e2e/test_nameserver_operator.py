@@ -14,7 +14,7 @@ from tests.e2e.wire import Connection, ask, await_true, body_of, register
 
 from pyrmq import NameServer
 from pyrmq.cli import main
-from pyrmq.cli.status import quantile
+from pyrmq.cli.servers.status import quantile
 from pyrmq.codes import RequestCode
 from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.errors import ConfigError, RmqError

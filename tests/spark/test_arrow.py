@@ -24,7 +24,7 @@ from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.worker import Part, batches
 from pyrmq.arrow.progress import shown
 from pyrmq.cli.main import main
-from pyrmq.cli.table_files import opened, writer
+from pyrmq.cli.table.files import opened, writer
 from pyrmq.errors import ConfigError, MessageError, TopicNotFound
 from tests.spark.topic import Topic
 

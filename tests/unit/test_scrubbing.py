@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq.cli.scrubbing import Scrubber
+from pyrmq.cli.debug.scrubbing import Scrubber
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:

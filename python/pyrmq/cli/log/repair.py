@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyrmq.cli.log.files import own, sync
 from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.cli.output import print_rows
-from pyrmq.cli.store.files import own, sync
 
 if TYPE_CHECKING:
     import argparse

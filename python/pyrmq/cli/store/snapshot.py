@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.log.directory import StoreDirectory
+from pyrmq.cli.log.files import sync
 from pyrmq.cli.output import print_json
-from pyrmq.cli.store.files import sync
 from pyrmq.cli.store.hold import hold
 from pyrmq.cli.store.taking import FORMAT, NOTE, Snapshot, Taking
 from pyrmq.errors import ConfigError

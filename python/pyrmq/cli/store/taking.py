@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyrmq.cli.log.files import copy, sync_tree
 from pyrmq.cli.log.progress import Progress
-from pyrmq.cli.store.files import copy, sync_tree
 from pyrmq.cli.store.log_end import MARKS, check_gaps, end_of
 from pyrmq.errors import ConfigError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser
-from pyrmq.cli.lines import as_object, body_text
+from pyrmq.cli.message.lines import as_object, body_text
 from pyrmq.cli.output import print_json, print_rows, print_text
 from pyrmq.cli.times import moment, shown
 

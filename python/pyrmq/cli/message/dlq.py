@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
-from pyrmq.cli.lines import as_object, body_text
+from pyrmq.cli.message.lines import as_object, body_text
+from pyrmq.cli.message.tail import GROUP, Bounds, messages
 from pyrmq.cli.output import counted, print_json, print_rows
-from pyrmq.cli.tail import GROUP, Bounds, messages
 from pyrmq.cli.times import moment, shown
 from pyrmq.errors import TopicNotFound
 

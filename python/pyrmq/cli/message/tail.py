@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.arguments import add_name_server, parser, positive
-from pyrmq.cli.lines import as_object, body_text, by_template
+from pyrmq.cli.message.lines import as_object, body_text, by_template
 from pyrmq.cli.output import print_json, print_text
 from pyrmq.errors import ConfigError, ConnectionLost
 

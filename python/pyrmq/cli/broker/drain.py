@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
 from pyrmq.cli.arguments import add_name_server, parser, seconds
-from pyrmq.cli.broker_config import change, masters
+from pyrmq.cli.broker.config import change, masters
 from pyrmq.cli.output import print_rows
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS

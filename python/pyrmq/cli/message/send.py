@@ -59,7 +59,7 @@ def _send_again(given: argparse.Namespace) -> int:
     """Send the lines of `pyrmq tail --json`: each with its own keys, tag and properties."""
     if given.body != "-":
         raise ConfigError("`--from-json` reads standard input: the body must be -")
-    from pyrmq.cli.lines import of_object
+    from pyrmq.cli.message.lines import of_object
     from pyrmq.producer import Producer
 
     count = number = 0

@@ -1,4 +1,4 @@
-"""`pyrmq export` and `pyrmq import`: topics to files and back (table_files.py has the files)."""
+"""`pyrmq export` and `pyrmq import`: topics to files and back (files.py writes and reads them)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_name_server, parser
-from pyrmq.cli.table_files import FORMATS, opened, writer
+from pyrmq.cli.table.files import FORMATS, opened, writer
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:

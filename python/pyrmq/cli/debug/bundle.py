@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyrmq._client.credentials import parsed
 from pyrmq._client.secrets import is_secret
 from pyrmq.cli.arguments import add_name_server, parser, seconds
+from pyrmq.cli.debug.scrubbing import Scrubber
 from pyrmq.cli.output import counted, print_json
-from pyrmq.cli.scrubbing import Scrubber
 from pyrmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:

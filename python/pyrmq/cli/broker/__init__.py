@@ -1,0 +1,1 @@
+"""`pyrmq broker status | config | drain`: verbs on brokers that run."""

@@ -1,0 +1,1 @@
+"""`pyrmq debug`: what a bug report needs, without secrets."""

@@ -1,0 +1,1 @@
+"""`pyrmq send | tail | message | dlq`: messages, sent, shown and found again."""

@@ -1,0 +1,1 @@
+"""`pyrmq nameserver | broker | server`: servers of this process; how name servers are."""

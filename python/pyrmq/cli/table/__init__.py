@@ -1,0 +1,1 @@
+"""`pyrmq export | import`: topics to files and back."""
