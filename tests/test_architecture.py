@@ -38,6 +38,10 @@ PACKAGES: dict[str, list[str]] = {
         *("debug", "servers", "topics", "groups", "doctor", "dashboard", "secure", "pipeline"),
         *("spark", "main", "completion"),
     ],
+    "server": [
+        *("files", "requests", "process", "processors", "options", "security", "metrics", "load"),
+        *("lifecycle", "foreground"),
+    ],
 }
 
 # The order of the modules and folders inside a crate, lowest first: each uses only those before it.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benches.e2e.servers import ours, resident_mib
 from benches.row import Row
-from pyrmq.server.secure import make_secure
+from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from tests.interop.ours import OurBroker, OurNameServer
 from pyrmq import Admin, Broker, Producer
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ConfigError, PermissionDenied, RmqError
-from pyrmq.server.properties import parse, read
+from pyrmq.server.options.properties import parse, read
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyrmq import Broker, ConfigError, Credentials, NameServer, Producer, PullCo
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.remoting import Client
-from pyrmq.server.protection import native_protection
+from pyrmq.server.security.protection import native_protection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

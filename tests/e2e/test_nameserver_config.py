@@ -14,7 +14,7 @@ from pyrmq import NameServer
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ConfigError
-from pyrmq.server.properties import amended, parse
+from pyrmq.server.options.properties import amended, parse
 
 if TYPE_CHECKING:
     from pyrmq._core import Command

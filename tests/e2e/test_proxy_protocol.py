@@ -23,8 +23,8 @@ from pyrmq import (
 from pyrmq.codes import RequestCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.errors import PermissionDenied
-from pyrmq.server.protection import native_protection
-from pyrmq.server.secure import make_secure, secure_values
+from pyrmq.server.security.directory import make_secure, secure_values
+from pyrmq.server.security.protection import native_protection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

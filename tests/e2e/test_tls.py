@@ -37,7 +37,7 @@ from pyrmq.cli import main
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.remoting import Client
 from pyrmq.server.load import load
-from pyrmq.server.secure import make_secure, secure_values
+from pyrmq.server.security.directory import make_secure, secure_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

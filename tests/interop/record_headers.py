@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrmq.codes import RequestCode
-from pyrmq.server.properties import parse
+from pyrmq.server.options.properties import parse
 from tests.e2e.wire import ask
 from tests.interop.artifacts import VERSIONS
 from tests.interop.header_cases import play

@@ -8,7 +8,7 @@ import pytest
 
 from pyrmq import Admin, Producer, PullConsumer, RmqError, Tls
 from pyrmq.remoting import Client
-from pyrmq.server.secure import make_secure
+from pyrmq.server.security.directory import make_secure
 from tests.e2e.wire import await_true
 from tests.interop import artifacts
 from tests.interop.driver import Driver

@@ -11,7 +11,7 @@ from pyrmq import _core
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import INT_MAX, LONG_MAX
 from pyrmq.errors import ConfigError
-from pyrmq.server.security import PYTHON_ONLY
+from pyrmq.server.security.keys import PYTHON_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

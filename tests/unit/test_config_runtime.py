@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
+from pyrmq.server.options.runtime import changes
 from pyrmq.server.processors import Refused
-from pyrmq.server.runtime_config import changes
 
 
 def asked(text: str, options: Options | None = None) -> dict[str, object]:

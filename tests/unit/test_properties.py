@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrmq.errors import ConfigError
-from pyrmq.server import properties
+from pyrmq.server.options import properties
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from pyrmq.broker.processor import acl, auth, config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
-from pyrmq.server.security import PYTHON_ONLY
+from pyrmq.server.security.keys import PYTHON_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -98,7 +98,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         Example:
             >>> broker.reconfigure({"broker_permission": 4})  # doctest: +SKIP
         """
-        from pyrmq.server.runtime_config import check_live
+        from pyrmq.server.options.runtime import check_live
 
         with self.changing:
             check_live(self._options, values)
@@ -118,7 +118,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         from pathlib import Path
 
         from pyrmq.server.files import write_synced
-        from pyrmq.server.properties import amended, decode
+        from pyrmq.server.options.properties import amended, decode
 
         old, new = before.to_properties(), self._options.to_properties()
         changed = {key: text for key, text in new.items() if old.get(key) != text}

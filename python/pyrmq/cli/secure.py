@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pyrmq.cli.arguments import parser, positive
-from pyrmq.server.secure import DAYS, HOSTS, make_secure
+from pyrmq.server.security.directory import DAYS, HOSTS, make_secure
 
 
 def run(_verb: str, words: list[str]) -> int:

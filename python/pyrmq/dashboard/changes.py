@@ -9,7 +9,7 @@ from pyrmq._client.secrets import HIDDEN, is_secret
 from pyrmq.codes import RequestCode
 from pyrmq.dashboard.lists import named
 from pyrmq.errors import ConfigError, RmqError
-from pyrmq.server.properties import decode, parse, write
+from pyrmq.server.options.properties import decode, parse, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -162,7 +162,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ...     server.options.enable_topic_list
             False
         """
-        from pyrmq.server.runtime_config import check_live
+        from pyrmq.server.options.runtime import check_live
 
         with self.changing:
             check_live(self._options, values)
@@ -201,7 +201,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     def _idle_options(self) -> dict[str, str]:
         """Apache's options without effect that the file or a request has set."""
         from pyrmq.nameserver import idle
-        from pyrmq.server.properties import read
+        from pyrmq.server.options.properties import read
 
         if self._idle is None:
             self._idle = {} if self.config_file is None else idle.given(read(self.config_file))
@@ -209,14 +209,14 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
     def _keep(self, changed: dict[str, str]) -> None:
         """Write changed options into the property file."""
-        from pyrmq.server.properties import amended, read_text
+        from pyrmq.server.options.properties import amended, read_text
 
         if self.config_file is not None and changed:
             text = amended(read_text(self.config_file), changed)
             write_synced(self.config_file, text.encode())
 
     def _apply(self, options: NameServerOptions) -> None:
-        from pyrmq.server.properties import write
+        from pyrmq.server.options.properties import write
 
         pairs = options.to_properties()
         if options.config_store_path is not None:

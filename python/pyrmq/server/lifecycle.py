@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
     from pyrmq.server.metrics import Family, MetricsServer
-    from pyrmq.server.plain_acl import AclFiles
-    from pyrmq.server.security import UserFile
+    from pyrmq.server.security.plain_acl import AclFiles
+    from pyrmq.server.security.users import UserFile
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 CoreT = TypeVar("CoreT", bound=Any)
@@ -109,7 +109,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         Example:
             >>> server.reload()  # doctest: +SKIP
         """
-        from pyrmq.server.runtime_config import file_changes
+        from pyrmq.server.options.runtime import file_changes
 
         file = self.config_file if path is None else path
         if file is None:
@@ -201,7 +201,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
 
     def secure(self, cluster: str) -> _core.ServerSecurity:
         """Read who may do what, certificates and keys; changes of their files count."""
-        from pyrmq.server.security import protection
+        from pyrmq.server.security.protection import protection
 
         self.users, self.acl, native = protection(self.kind.role, self._options, cluster)
         return native

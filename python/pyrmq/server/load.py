@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pyrmq.server import properties
-from pyrmq.server.security import refuse_unsupported
-from pyrmq.server.unknown import warn_of_unknown
+from pyrmq.server.options import properties
+from pyrmq.server.options.unknown import warn_of_unknown
+from pyrmq.server.security.keys import refuse_unsupported
 
 if TYPE_CHECKING:
     import os

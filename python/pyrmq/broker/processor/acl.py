@@ -12,8 +12,8 @@ from pyrmq.server.processors import Refused, Response
 if TYPE_CHECKING:
     from pyrmq import _core
     from pyrmq.broker.server import Broker
-    from pyrmq.server.plain_acl import AclFiles
     from pyrmq.server.processors import Handler
+    from pyrmq.server.security.plain_acl import AclFiles
 
 _FAILED = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: 209,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyrmq import _core
     from pyrmq.broker.server import Broker
     from pyrmq.server.processors import Handler
-    from pyrmq.server.security import UserFile
+    from pyrmq.server.security.users import UserFile
 
 _CHANGES = (
     RequestCode.AUTH_CREATE_USER,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING
 
+from pyrmq.server.options.properties import parse, write
+from pyrmq.server.options.runtime import changes
 from pyrmq.server.processors import Response
-from pyrmq.server.properties import parse, write
-from pyrmq.server.runtime_config import changes
 
 if TYPE_CHECKING:
     from pyrmq import _core

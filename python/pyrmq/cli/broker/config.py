@@ -68,7 +68,7 @@ def options_of(client: Client, address: str) -> dict[str, str]:
         >>> options_of(client, "127.0.0.1:10911")["brokerPermission"]  # doctest: +SKIP
         '6'
     """
-    from pyrmq.server.properties import decode, parse
+    from pyrmq.server.options.properties import decode, parse
 
     answer = client.ask(address, RequestCode.GET_BROKER_CONFIG, timeout=_TIMEOUT)
     return parse(decode(answer.body or b""))
@@ -83,7 +83,7 @@ def change(client: Client, address: str, pairs: dict[str, str]) -> None:
     Example:
         >>> change(client, "127.0.0.1:10911", {"brokerPermission": "4"})  # doctest: +SKIP
     """
-    from pyrmq.server.properties import write
+    from pyrmq.server.options.properties import write
 
     body = write(pairs).encode()
     client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body, timeout=_TIMEOUT)

@@ -89,7 +89,7 @@ class Scrubber:
             data = file.read(_CONFIG_BYTES + 1)
         if len(data) > _CONFIG_BYTES:
             raise ConfigError(f"`{path}` has more than {_CONFIG_BYTES} bytes: is it a log? --log")
-        from pyrmq.server.properties import decode, parse
+        from pyrmq.server.options.properties import decode, parse
 
         text = decode(data)
         suffix = path.suffix.lower()
@@ -111,7 +111,7 @@ class Scrubber:
         return json.dumps(self.tree(tree), indent=2, ensure_ascii=False, default=str) + "\n"
 
     def _properties(self, pairs: dict[str, str]) -> str:
-        from pyrmq.server.properties import write
+        from pyrmq.server.options.properties import write
 
         shown, was_secret = {}, False
         for key, value in pairs.items():

@@ -42,7 +42,7 @@ def options_of(
     if stronger:
         options = role.from_properties({**options.to_properties(), **stronger})
     if given.secure is not None:
-        from pyrmq.server.secure import check_secure
+        from pyrmq.server.security.directory import check_secure
 
         check_secure(options)
     return options.with_values(**values) if values else options
@@ -52,7 +52,7 @@ def _secure_values(given: argparse.Namespace) -> dict[str, object]:
     """The options that `--secure` stands for."""
     if given.secure is None:
         return {}
-    from pyrmq.server.secure import secure_values
+    from pyrmq.server.security.directory import secure_values
 
     return secure_values(given.secure)
 

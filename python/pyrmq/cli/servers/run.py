@@ -184,7 +184,7 @@ def _serve(
 
 
 def _print(options: Options) -> int:
-    from pyrmq.server.properties import write
+    from pyrmq.server.options.properties import write
 
     print(write(options.to_properties()), end="")
     return 0

@@ -19,7 +19,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         # Imported on demand, to keep a server's start short.
         from pyrmq._client import log
         from pyrmq.nameserver import idle
-        from pyrmq.server.runtime_config import changes_of, pairs_of, readable
+        from pyrmq.server.options.runtime import changes_of, pairs_of, readable
 
         pairs, wrong = readable(server.options, pairs_of(request))
         source = f"request code {request.code}"
@@ -34,7 +34,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         return Response(remark=left)
 
     def show(request: _core.Request) -> Response:
-        from pyrmq.server.properties import write
+        from pyrmq.server.options.properties import write
 
         del request
         return Response(body=write(server.properties()).encode())

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyrmq.codes import ResponseCode
 from pyrmq.config.option import as_text
 from pyrmq.errors import ConfigError
+from pyrmq.server.options.properties import decode, parse, read
+from pyrmq.server.options.unknown import warn_of_unknown
 from pyrmq.server.processors import Refused
-from pyrmq.server.properties import decode, parse, read
-from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
     import os

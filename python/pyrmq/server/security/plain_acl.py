@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq import _core
 from pyrmq.errors import ConfigError
-from pyrmq.server.watched import Version, Watched, read_private, version, write_private
+from pyrmq.server.security.watched import Version, Watched, read_private, version, write_private
 
 if TYPE_CHECKING:
     from pyrmq.config import BrokerOptions
@@ -41,7 +41,7 @@ def acl_files(options: BrokerOptions) -> AclFiles | None:
             f"`aclEnable` needs `rocketmqHome`, or the environment variable {HOME_VARIABLE}: the "
             f"directory that has {MAIN_FILE} and {_FOLDER}"
         )
-    home = os.path.abspath(os.path.expanduser(home))  # noqa: PTH100, PTH111 - see pyrmq.server.security
+    home = os.path.abspath(os.path.expanduser(home))  # noqa: PTH100, PTH111 - see pyrmq.server.security.users
     return AclFiles(os.path.join(home, options.acl_plain_file), os.path.join(home, _FOLDER))  # noqa: PTH118
 
 

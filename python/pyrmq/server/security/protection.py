@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pyrmq import _core
 from pyrmq.errors import ConfigError
+from pyrmq.server.security.plain_acl import acl_files
+from pyrmq.server.security.tls import server_tls
+from pyrmq.server.security.users import own_credentials, user_file
 
-__all__ = ["native_protection", "warn_if_open"]
+if TYPE_CHECKING:
+    from pyrmq.server.security.plain_acl import AclFiles
+    from pyrmq.server.security.users import UserFile
+
+__all__ = ["native_protection", "protection", "warn_if_open"]
+
+
+def protection(
+    role: str,
+    options: Any,  # noqa: ANN401 - of either server
+    cluster: str,
+) -> tuple[UserFile | None, AclFiles | None, _core.ServerSecurity]:
+    """Return the files that say who may do what, and how a server protects its requests.
+
+    Raises:
+        ConfigError: A file cannot be used, or the options contradict each other.
+    """
+    # A name server has no accounts of 4.x.
+    acl = acl_files(options) if hasattr(options, "acl_enable") else None
+    users, tls = user_file(options, cluster), server_tls(options)
+    warn_if_open(role, options)
+    native = _core.ServerSecurity(
+        cluster=cluster,
+        guard=None if users is None else users.guard,
+        plain=None if acl is None else acl.guard,
+        credentials=own_credentials(options),
+        server_tls=tls.server,
+        client_tls=tls.client,
+        **native_protection(options),
+    )
+    return users, acl, native
 
 
 def native_protection(options: Any) -> dict[str, Any]:  # noqa: ANN401 - of either server

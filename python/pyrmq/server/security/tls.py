@@ -116,7 +116,7 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
     if options.tls_config_file is None:
         return options, {}
     from pyrmq.config.tls import TLS_KEYS
-    from pyrmq.server.properties import parse, read_text
+    from pyrmq.server.options.properties import parse, read_text
 
     path = _expanded(options.tls_config_file) or ""
     text = read_text(path)
@@ -141,7 +141,7 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
 
 def _lines_of(text: str, keys: Collection[str]) -> str:
     """Where keys stand in property text, as an error says it."""
-    from pyrmq.server.properties import key_lines
+    from pyrmq.server.options.properties import key_lines
 
     numbers = sorted({at for at, key in key_lines(text) if key in keys})
     return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
