@@ -29,6 +29,10 @@ CRATES: dict[str, set[str]] = {
 
 # The order of a Python package's modules and folders, as FOLDERS has it for crates.
 PACKAGES: dict[str, list[str]] = {
+    "_client": [
+        *("log_output", "log", "values", "stats", "identities", "arrow", "hooks", "futures"),
+        *("ending", "security", "options"),
+    ],
     "_tables": [
         *("errors", "namespace", "schema", "kafka", "offsets", "options", "messages", "sender"),
         *("planning", "brokers", "logs", "batch", "worker"),

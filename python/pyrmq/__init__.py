@@ -20,8 +20,8 @@ except ImportError as _cause:
     raise native_module_missing(__path__, _cause) from _cause
 
 if TYPE_CHECKING:
-    from pyrmq._client.credentials import Credentials as Credentials
-    from pyrmq._client.tls import Tls as Tls
+    from pyrmq._client.security.credentials import Credentials as Credentials
+    from pyrmq._client.security.tls import Tls as Tls
     from pyrmq.admin import Admin as Admin
     from pyrmq.broker.server import Broker as Broker
     from pyrmq.consumer.outcome import ConsumeResult as ConsumeResult
@@ -64,7 +64,7 @@ _HOME = {
     "ConfigError": "pyrmq.errors",
     "ConnectionLost": "pyrmq.errors",
     "ConsumeResult": "pyrmq.consumer.outcome",
-    "Credentials": "pyrmq._client.credentials",
+    "Credentials": "pyrmq._client.security.credentials",
     "DeadLetter": "pyrmq.consumer.outcome",
     "ForkError": "pyrmq.errors",
     "Message": "pyrmq.message",
@@ -88,7 +88,7 @@ _HOME = {
     "SendStatus": "pyrmq.message",
     "SendTimeout": "pyrmq.errors",
     "SimpleConsumer": "pyrmq.consumer.simple",
-    "Tls": "pyrmq._client.tls",
+    "Tls": "pyrmq._client.security.tls",
     "TopicNotFound": "pyrmq.errors",
     "TransactionProducer": "pyrmq.transaction",
     "TransactionState": "pyrmq.transaction",

@@ -25,8 +25,8 @@ from pyrmq._admin.values import (
     TopicRoute,
 )
 from pyrmq._client import log
-from pyrmq._client.credentials import Credentials
-from pyrmq._client.tls import Tls
+from pyrmq._client.security.credentials import Credentials
+from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (

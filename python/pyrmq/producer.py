@@ -20,8 +20,8 @@ from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.ending import abandon, end, end_connections, is_interruption
 from pyrmq._client.futures import SendFuture, serve_futures
-from pyrmq._client.hooks import SendHook, Sending, SendingKind, callback_raised
-from pyrmq._client.options import ConfiguredProducer
+from pyrmq._client.hooks.send import SendHook, Sending, SendingKind, callback_raised
+from pyrmq._client.options.producer import ConfiguredProducer
 from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
 from pyrmq._client.values import (
     all_sent,
@@ -277,7 +277,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             return None, wait
         # Before a selector runs and a route is asked for; the native call checks all others.
         _core.check_options(kind, options)
-        return placed(self._core, topic, queue, wait, self._options)
+        return placed(self._core, topic, queue, wait, self._options.send_timeout)
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run the callbacks of messages whose outcome is known.

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from pyrmq import _core
-from pyrmq._client.credentials import Credentials, native_security
-from pyrmq._client.tls import Tls
+from pyrmq._client.security.credentials import Credentials, native_security
+from pyrmq._client.security.tls import Tls
 from pyrmq._core import Command as Command
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, for_code

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Unpack
 
 from pyrmq import _core
-from pyrmq._client.options import OtherProducerOptions, own_group
+from pyrmq._client.options.producer import OtherProducerOptions, own_group
 from pyrmq._client.values import milliseconds
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (

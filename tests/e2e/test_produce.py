@@ -32,8 +32,8 @@ from pyrmq import (
     TopicNotFound,
     aio,
 )
-from pyrmq._client.consumer_options import ConsumerOptions
-from pyrmq._client.options import Options, ProducerOptions
+from pyrmq._client.options.consumer import ConsumerOptions
+from pyrmq._client.options.producer import Options, ProducerOptions
 from pyrmq.errors import QueueFull
 
 if TYPE_CHECKING:

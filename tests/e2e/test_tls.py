@@ -429,7 +429,7 @@ def test_no_repr_shows_the_password_of_a_key() -> None:
 
 
 def test_clients_with_equal_options_share_one_native_object(files: Path) -> None:
-    from pyrmq._client.tls import native_tls
+    from pyrmq._client.security.tls import native_tls
 
     shared = native_tls(Tls(files / "ca.pem"))
     assert native_tls(Tls(str(files / "ca.pem"))) is shared

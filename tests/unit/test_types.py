@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, assert_type, get_args, get_type_hints
 import pytest
 
 from pyrmq import Message, Producer, TransactionProducer, _core, aio
-from pyrmq._client.hooks import SendingKind
-from pyrmq._client.options import OtherProducerOptions, ProducerOptions
+from pyrmq._client.hooks.send import SendingKind
+from pyrmq._client.options.producer import OtherProducerOptions, ProducerOptions
 from pyrmq.errors import Attempt, RmqError, SendTimeout
 from pyrmq.message import (
     BatchOptions,

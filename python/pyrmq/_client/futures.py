@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pyrmq import _core
-from pyrmq._client.hooks import callback_raised
+from pyrmq._client.hooks.send import callback_raised
 from pyrmq.message import SendResult
 
 __all__ = ["SendFuture", "serve_futures"]

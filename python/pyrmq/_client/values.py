@@ -4,13 +4,10 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from pyrmq.errors import BatchSendError, ConfigError, RmqError
 from pyrmq.message import Body, Message, QueueId, Selector, SendResult
-
-if TYPE_CHECKING:
-    from pyrmq._client.options import ProducerOptions
 
 __all__ = [
     "Compression",
@@ -137,22 +134,22 @@ def placed(
     topic: str,
     queue: int | QueueId | Selector | None,
     wait: int | None,
-    options: "ProducerOptions",
+    send_timeout: float,
 ) -> tuple[tuple[str, int] | None, int | None]:
     """Read the queue that a caller names, and subtract the time for this from the send's."""
     if queue is None:
         return None, wait
     began = time.monotonic()
     place = queue_of(core, topic, queue, wait)
-    return place, time_left(began, time.monotonic(), wait, options)
+    return place, time_left(began, time.monotonic(), wait, send_timeout)
 
 
-def time_left(began: float, now: float, wait: int | None, options: "ProducerOptions") -> int | None:
+def time_left(began: float, now: float, wait: int | None, send_timeout: float) -> int | None:
     """What is left of a send's time; None: all of the producer's own."""
     spent = round((now - began) * 1000)
     if spent < _NO_TIME_MS:
         return wait
-    whole = milliseconds("send_timeout", options.send_timeout) if wait is None else wait
+    whole = milliseconds("send_timeout", send_timeout) if wait is None else wait
     return max(1, whole - spent)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from pyrmq import _core
-from pyrmq._client.hooks import Hooks, SendingKind
+from pyrmq._client.hooks.send import Hooks, SendingKind
 from pyrmq._client.values import queue_of
 from pyrmq._request_reply.waiting import Waiting, left_of, reply_address
 from pyrmq.codes import RequestCode

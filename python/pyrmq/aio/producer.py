@@ -12,8 +12,8 @@ from typing import Any, Self, Unpack
 from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.ending import abandon, is_interruption
-from pyrmq._client.hooks import Sending, SendingKind, callback_raised
-from pyrmq._client.options import ConfiguredProducer
+from pyrmq._client.hooks.send import Sending, SendingKind, callback_raised
+from pyrmq._client.options.producer import ConfiguredProducer
 from pyrmq._client.stats import ProducerStats, stats_of
 from pyrmq._client.values import (
     all_sent,
@@ -216,7 +216,7 @@ class Producer(ConfiguredProducer):
         began = time.monotonic()
         places = await self._outcomes.call(self._core.queues_to, topic, wait)
         place = selected([QueueId(*place) for place in places], queue)
-        return place, time_left(began, time.monotonic(), wait, self._options)
+        return place, time_left(began, time.monotonic(), wait, self._options.send_timeout)
 
     def _new_waiting_sends(self) -> WaitingSends:
         # What it calls holds the native parts, not this producer: that must be free to go.

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.consume_hooks import ConsumeHooks
-from pyrmq._client.consumer_options import ListenerArguments, ListenerOptions
 from pyrmq._client.ending import leave
+from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
+from pyrmq._client.options.consumer import ListenerArguments, ListenerOptions
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.signals import stop_signals

@@ -16,7 +16,7 @@ from pyrmq.errors import CommitError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from pyrmq._client.consumer_options import ConsumerOptions
+    from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
     from pyrmq.aio.completions import CompletionList
 

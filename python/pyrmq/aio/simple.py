@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.consume_hooks import ConsumeHooks
 from pyrmq._client.ending import end_dropped
-from pyrmq._client.simple_options import (
+from pyrmq._client.hooks.consume import ConsumeHooks
+from pyrmq._client.options.simple import (
     INVISIBLE_S,
     MAX_MESSAGES,
     RENEWAL_LIMIT_S,
@@ -29,7 +29,7 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyrmq._client.simple_options import MessageOrReceipt
+    from pyrmq._client.options.simple import MessageOrReceipt
     from pyrmq.message import PoppedMessage
 
 __all__ = ["SimpleConsumer"]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
 from pyrmq import _core
-from pyrmq._client.options import OtherProducerOptions, own_group
+from pyrmq._client.options.producer import OtherProducerOptions, own_group
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.producer import Producer
 from pyrmq.errors import ConfigError, RmqError

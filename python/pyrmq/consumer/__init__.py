@@ -1,6 +1,6 @@
 """Consumers: polled, calling a function for each message, and taking messages for a time."""
 
-from pyrmq._client.consume_hooks import ConsumeHook, ConsumeOutcome, Consuming
+from pyrmq._client.hooks.consume import ConsumeHook, ConsumeOutcome, Consuming
 from pyrmq.consumer.offsets import QueueOffsets
 from pyrmq.consumer.outcome import ConsumeResult, DeadLetter, ReconsumeLater
 from pyrmq.consumer.pull import PullConsumer

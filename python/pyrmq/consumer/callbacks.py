@@ -19,7 +19,7 @@ from pyrmq.message import QueueId
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyrmq._client.consumer_options import Allocator
+    from pyrmq._client.options.consumer import Allocator
     from pyrmq._core import ConsumerControl
     from pyrmq.message import ReceivedMessage
 

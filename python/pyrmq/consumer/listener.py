@@ -26,8 +26,8 @@ from pyrmq.errors import ClosedError, ForkError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyrmq._client.consume_hooks import ConsumeHooks
-    from pyrmq._client.consumer_options import ListenerOptions
+    from pyrmq._client.hooks.consume import ConsumeHooks
+    from pyrmq._client.options.consumer import ListenerOptions
     from pyrmq._core import ListeningConsumer, Work
     from pyrmq.consumer.call import Call
     from pyrmq.consumer.outcome import Failure

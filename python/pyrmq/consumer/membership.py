@@ -12,8 +12,8 @@ from pyrmq.consumer.trace import Trace
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyrmq._client.consume_hooks import ConsumeHooks
-    from pyrmq._client.consumer_options import ConsumerOptions, ListenerOptions
+    from pyrmq._client.hooks.consume import ConsumeHooks
+    from pyrmq._client.options.consumer import ConsumerOptions, ListenerOptions
     from pyrmq._core import ConsumerControl
 
 __all__ = ["OffsetFile", "callbacks_of", "filter_of", "start_trace"]

@@ -22,10 +22,10 @@ from typing import Literal, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.consume_hooks import ConsumeHooks
-from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
+from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
+from pyrmq._client.options.consumer import ConfiguredConsumer
 from pyrmq._client.values import (
     committable,
     milliseconds,

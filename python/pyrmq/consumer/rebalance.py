@@ -11,7 +11,7 @@ from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from pyrmq._client.consumer_options import ConsumerOptions, OnRebalance
+    from pyrmq._client.options.consumer import ConsumerOptions, OnRebalance
     from pyrmq._core import ConsumerControl
 
 __all__ = [

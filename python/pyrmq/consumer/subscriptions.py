@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping
 
-    from pyrmq._client.consumer_options import ConsumerOptions
+    from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
 
 __all__ = ["Subscriptions"]

@@ -18,15 +18,15 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from pyrmq._client.consume_hooks import ConsumeHook
+from pyrmq._client.hooks.consume import ConsumeHook
 from pyrmq.errors import RmqError
 from pyrmq.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyrmq._client.consume_hooks import ConsumeOutcome, Consuming
-    from pyrmq._client.consumer_options import ListenerOptions
+    from pyrmq._client.hooks.consume import ConsumeOutcome, Consuming
+    from pyrmq._client.options.consumer import ListenerOptions
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["Trace"]

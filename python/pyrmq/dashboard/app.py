@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from pyrmq import __version__
 from pyrmq._client import log
-from pyrmq._client.secrets import HIDDEN, is_secret
+from pyrmq._client.security.secrets import HIDDEN, is_secret
 from pyrmq.dashboard.changes import Changes
 from pyrmq.dashboard.guard import Guard
 from pyrmq.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pyrmq._client.secrets import HIDDEN, is_secret
+from pyrmq._client.security.secrets import HIDDEN, is_secret
 from pyrmq.codes import RequestCode
 from pyrmq.dashboard.lists import named
 from pyrmq.errors import ConfigError, RmqError

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Literal
 
 from pyrmq import _core
-from pyrmq._client.credentials import chosen_tls
+from pyrmq._client.security.credentials import chosen_tls
 from pyrmq.errors import RmqError
 
 __all__ = ["Dialed", "dial", "is_container_bridge", "split"]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from pyrmq._client.consume_hooks import ConsumeHook, Consuming
+from pyrmq._client.hooks.consume import ConsumeHook, Consuming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opentelemetry.context import Context
 
-    from pyrmq._client.consume_hooks import ConsumeOutcome
+    from pyrmq._client.hooks.consume import ConsumeOutcome
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["ConsumeTelemetry", "context_of"]

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from pyrmq._client.hooks import SendHook, Sending
+from pyrmq._client.hooks.send import SendHook, Sending
 from pyrmq._client.stats import ProducerStats
 from pyrmq.errors import BatchSendError, RmqError
 from pyrmq.message import TransactionState

@@ -11,7 +11,7 @@ use pyrmq_client::consumer::puller::Start;
 use pyrmq_client::session::address_server::AddressServer;
 use std::time::Duration;
 
-/// One item for each option of `pyrmq._client.options.ConsumerOptions.native`, where the defaults are.
+/// One item for each option of `pyrmq._client.options.consumer.ConsumerOptions.native`, where the defaults are.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ConsumerSettings {
@@ -108,7 +108,7 @@ impl ConsumerSettings {
     }
 }
 
-/// One item for each option of `pyrmq._client.simple_options.SimpleConsumerOptions.native`, where the defaults are.
+/// One item for each option of `pyrmq._client.options.simple.SimpleConsumerOptions.native`, where the defaults are.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct SimpleSettings {

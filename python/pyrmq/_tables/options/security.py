@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyrmq._client.credentials import native_security, shared_credentials
-from pyrmq._client.tls import Tls
+from pyrmq._client.security.credentials import native_security, shared_credentials
+from pyrmq._client.security.tls import Tls
 from pyrmq._tables.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyrmq._client.credentials import Credentials
+    from pyrmq._client.security.credentials import Credentials
     from pyrmq._tables.options.option_values import OptionValues
 
 __all__ = ["Security"]

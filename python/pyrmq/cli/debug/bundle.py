@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyrmq._client.credentials import parsed
-from pyrmq._client.secrets import is_secret
+from pyrmq._client.security.credentials import parsed
+from pyrmq._client.security.secrets import is_secret
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.debug.scrubbing import Scrubber
 from pyrmq.cli.output import counted, print_json

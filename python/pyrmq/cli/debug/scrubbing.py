@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyrmq._client.secrets import HIDDEN, is_secret
+from pyrmq._client.security.secrets import HIDDEN, is_secret
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq._client.credentials import native_security
+from pyrmq._client.security.credentials import native_security
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
-from pyrmq._client.secrets import check_private, warn_of_readers
+from pyrmq._client.security.secrets import check_private, warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
 
 
 def _client(options: TlsOptions, passwords: dict[str, str]) -> _core.ClientTls:
-    from pyrmq._client.tls import Tls, native_tls
+    from pyrmq._client.security.tls import Tls, native_tls
 
     verify = options.tls_client_auth_server
     made = native_tls(

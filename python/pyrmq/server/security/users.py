@@ -24,7 +24,7 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     Raises:
         ConfigError: The file cannot be used.
     """
-    from pyrmq._client.credentials import Credentials, native_credentials
+    from pyrmq._client.security.credentials import Credentials, native_credentials
 
     path = getattr(options, "inner_client_credentials_path", None)
     if path is None:

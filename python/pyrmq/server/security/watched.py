@@ -10,7 +10,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 
-from pyrmq._client.secrets import check_private
+from pyrmq._client.security.secrets import check_private
 from pyrmq.errors import ConfigError
 
 LOOK_SECONDS = 0.25

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 
-from pyrmq._client.consume_hooks import ConsumeHook
-from pyrmq._client.credentials import Credentials, native_security
-from pyrmq._client.options import Options
+from pyrmq._client.hooks.consume import ConsumeHook
+from pyrmq._client.options.producer import Options
+from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.values import milliseconds, name_servers, start_of, whole
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from pyrmq._client.tls import Tls
+    from pyrmq._client.security.tls import Tls
     from pyrmq._client.values import Start
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.secrets import warn_of_readers
+from pyrmq._client.security.secrets import warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
-from pyrmq._client.consume_hooks import ConsumeHook
-from pyrmq._client.credentials import Credentials, native_security
-from pyrmq._client.options import Options
+from pyrmq._client.hooks.consume import ConsumeHook
+from pyrmq._client.options.producer import Options
+from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.values import name_servers, whole
 from pyrmq.errors import AckError, ConfigError, RmqError
 from pyrmq.message import PoppedMessage, Receipt
@@ -16,7 +16,7 @@ from pyrmq.message import PoppedMessage, Receipt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyrmq._client.tls import Tls
+    from pyrmq._client.security.tls import Tls
 
 __all__ = [
     "INVISIBLE_S",

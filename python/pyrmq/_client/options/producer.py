@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, TypedDict
 
-from pyrmq._client.credentials import Credentials, native_security
-from pyrmq._client.hooks import Hooks, SendHook
-from pyrmq._client.tls import Tls
+from pyrmq._client.hooks.send import Hooks, SendHook
+from pyrmq._client.security.credentials import Credentials, native_security
+from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import (
     Compression,
     Durability,

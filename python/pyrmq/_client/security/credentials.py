@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
 from pyrmq import _core
-from pyrmq._client.secrets import check_private
-from pyrmq._client.tls import PYRMQ_TLS, Tls, native_tls
+from pyrmq._client.security.secrets import check_private
+from pyrmq._client.security.tls import PYRMQ_TLS, Tls, native_tls
 from pyrmq.errors import ConfigError
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""Hooks of applications, which see messages when they are sent, received and processed."""

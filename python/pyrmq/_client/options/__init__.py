@@ -1,0 +1,1 @@
+"""Options of producers and consumers, and the constructors that have them."""
