@@ -42,6 +42,10 @@ PACKAGES: dict[str, list[str]] = {
         *("debug", "servers", "topics", "groups", "doctor", "dashboard", "secure", "pipeline"),
         *("spark", "main", "completion"),
     ],
+    "spark": [
+        *("errors", "unavailable", "local", "daemon", "shipping", "json_bodies", "query", "checks"),
+        *("progress", "reading", "writing", "table_function", "source"),
+    ],
     "server": [
         *("files", "requests", "process", "processors", "options", "security", "metrics", "load"),
         *("lifecycle", "foreground"),
@@ -147,7 +151,6 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/producer.py": CLASS,
     "python/pyrmq/_tables/planning/progress.py": "pure arithmetic with its examples",
     "python/pyrmq/_tables/brokers/remote.py": CLASS,
-    "python/pyrmq/spark/writer.py": CLASS,
     "python/pyrmq/testing/members.py": KIND,
     "tests/e2e/test_push.py": "one class under test",
 }

@@ -69,7 +69,7 @@ def test_the_arrow_schema_is_sparks_own(spark: SparkSession) -> None:
     from pyspark.sql.types import StructType
 
     from pyrmq._tables.schema import COLUMNS, ddl
-    from pyrmq.spark.spark_schema import arrow_schema
+    from pyrmq.spark.reading.schema import arrow_schema
 
     for text in (ddl(list(COLUMNS)), "body binary NOT NULL, tags string", ddl()):
         schema = StructType.fromDDL(text)

@@ -10,8 +10,8 @@ import pytest
 
 from pyrmq._tables.errors import FenceError
 from pyrmq._tables.offsets import Offsets, Queue
-from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.stamps import Stamps, missing
+from pyrmq.spark.writing.fence import Begun, Fence
+from pyrmq.spark.writing.stamps import Stamps, missing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 import pyrmq.pipeline
 import pyrmq.spark
 from pyrmq._tables.offsets import Mark, Position, Queue, to_json
-from pyrmq.spark.figures import Lag, figures_of, lag
-from pyrmq.spark.listener import listen
+from pyrmq.spark.progress.figures import Lag, figures_of, lag
+from pyrmq.spark.progress.listener import listen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from pyrmq.pipeline.modules import _imported
 from pyrmq.pipeline.options import period_ms
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.templates import TEMPLATES
-from pyrmq.spark.figures import BatchFigures, Lag
+from pyrmq.spark.progress.figures import BatchFigures, Lag
 
 if TYPE_CHECKING:
     from pyrmq.testing import Cluster

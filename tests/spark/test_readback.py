@@ -22,8 +22,8 @@ from pyrmq._tables.errors import BrokerAway, DataLossError, OptionError
 from pyrmq._tables.offsets import Bounds
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.errors import SendTimeout
-from pyrmq.spark import readback
-from pyrmq.spark.writer import _Task, _Writer
+from pyrmq.spark.writing import readback
+from pyrmq.spark.writing.task import Task, Writer
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyrmq._tables.offsets import Queue
     from pyrmq._tables.options.sink_options import SinkOptions
-    from pyrmq.spark.writer import Sent
+    from pyrmq.spark.writing.task import Sent
     from pyrmq.testing import Cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -67,7 +67,7 @@ class Sink:
         given = {"nameServer": self.running.name_server, "topic": self.topic, "brokers": names}
         return Options.parse(given, batch=True)
 
-    def writer(self) -> _Writer:
+    def writer(self) -> Writer:
         """Return the sink's writer as a worker has it."""
         given = {
             "nameServer": self.running.name_server,
@@ -75,11 +75,11 @@ class Sink:
             "delivery": "exactly-once",
             "timeoutMs": str(self.timeout_ms),
         }
-        return _Writer(given, BODY, overwrite=False)
+        return Writer(given, BODY, overwrite=False)
 
     def attempt(self, number: int, tables: Iterator[pa.RecordBatch]) -> Sent:
         """Run the task."""
-        sent = self.writer()._send(tables, _Task("q", 0, 0, number), self.begun)
+        sent = self.writer()._send(tables, Task("q", 0, 0, number), self.begun)
         return sent  # type: ignore[return-value]
 
     def bodies(self) -> Counter[str]:
@@ -187,7 +187,7 @@ def test_delays_cannot_be_exactly_once(column: str) -> None:
     types = StructType([StructField("body", StringType()), StructField(column, IntegerType())])
     given = {"nameServer": "127.0.0.1:9876", "topic": "T", "delivery": "exactly-once"}
     with pytest.raises(OptionError, match=f"exactly-once cannot be had with column {column}"):
-        _Writer(given, types, overwrite=False)
+        Writer(given, types, overwrite=False)
 
 
 def test_a_queue_that_is_rebuilt_is_waited_for(

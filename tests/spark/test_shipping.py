@@ -22,7 +22,7 @@ from pyrmq._tables.offsets import Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.plan import Range
 from pyrmq._tables.worker import Part, batches
-from pyrmq.spark.reader import BatchReader
+from pyrmq.spark.reading.batch import BatchReader
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = """
@@ -79,7 +79,13 @@ def test_the_daemon_has_imported_what_workers_use() -> None:
         timeout=25,
         check=True,
     )
-    wanted = {"pyspark.worker", "pyarrow", "pandas", "pyrmq.spark.stream", "pyrmq.spark.writer"}
+    wanted = {
+        "pyspark.worker",
+        "pyarrow",
+        "pandas",
+        "pyrmq.spark.reading.stream",
+        "pyrmq.spark.writing.sink",
+    }
     assert wanted <= set(done.stdout.split())
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyrmq.pipeline import Pipeline
-    from pyrmq.spark.figures import BatchFigures
+    from pyrmq.spark.progress.figures import BatchFigures
 
 
 def run(verb: str, words: list[str]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq._tables.brokers.remote import RemoteCluster
 from pyrmq._tables.offsets import Position, parse_version
 from pyrmq._tables.options.topic_options import Options
-from pyrmq.spark.figures import Lag
+from pyrmq.spark.progress.figures import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

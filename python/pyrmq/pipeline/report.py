@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyrmq.spark.figures import BatchFigures
+    from pyrmq.spark.progress.figures import BatchFigures
 
 __all__ = ["Report", "write_report"]
 

@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 
 from pyrmq._tables.errors import OffsetError
 from pyrmq._tables.offsets import parse_version
-from pyrmq.spark.fence import opened
+from pyrmq.spark.writing.fence import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from pyrmq.pipeline.frames import Frames, frames_of
 from pyrmq.pipeline.options import period_ms, reject_options, topic_options
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.resuming import check_rules, check_sink_position
-from pyrmq.spark.listener import listen
+from pyrmq.spark.progress.listener import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from pyrmq.pipeline.file import Pipeline
-    from pyrmq.spark.figures import BatchFigures
+    from pyrmq.spark.progress.figures import BatchFigures
 
 __all__ = ["run"]
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyrmq.spark.checks import examine_executors
-    from pyrmq.spark.figures import Lag, lag
     from pyrmq.spark.json_bodies import infer, json
-    from pyrmq.spark.listener import Listener, listen
     from pyrmq.spark.local import session
+    from pyrmq.spark.progress.figures import Lag, lag
+    from pyrmq.spark.progress.listener import Listener, listen
     from pyrmq.spark.source import RocketMQDataSource, register
 
 _HOMES = {
-    "Lag": "figures",
-    "Listener": "listener",
+    "Lag": "progress.figures",
+    "Listener": "progress.listener",
     "RocketMQDataSource": "source",
     "examine_executors": "checks",
     "infer": "json_bodies",
     "json": "json_bodies",
-    "lag": "figures",
-    "listen": "listener",
+    "lag": "progress.figures",
+    "listen": "progress.listener",
     "register": "source",
     "session": "local",
 }

@@ -20,8 +20,8 @@ _MODULES = (
     "pyarrow.compute",
     "pandas",
     "pyrmq._client.arrow",
-    "pyrmq.spark.stream",
-    "pyrmq.spark.writer",
+    "pyrmq.spark.reading.stream",
+    "pyrmq.spark.writing.sink",
 )
 
 

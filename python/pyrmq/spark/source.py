@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.log_reader import LogBatchReader, LogStreamReader
-    from pyrmq.spark.reader import BatchReader
-    from pyrmq.spark.stream import StreamReader
-    from pyrmq.spark.writer import BatchWriter, StreamWriter
+    from pyrmq.spark.reading.batch import BatchReader
+    from pyrmq.spark.reading.log_files import LogBatchReader, LogStreamReader
+    from pyrmq.spark.reading.stream import StreamReader
+    from pyrmq.spark.writing.sink import BatchWriter, StreamWriter
 
 __all__ = ["RocketMQDataSource", "register"]
 
@@ -45,32 +45,32 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader | LogBatchReader:
         """Open a batch read of the schema's columns."""
         if directory_of(self.options) is not None:
-            from pyrmq.spark.log_reader import LogBatchReader
+            from pyrmq.spark.reading.log_files import LogBatchReader
 
             return LogBatchReader(LogOptions.parse(self.options, batch=True), schema)
-        from pyrmq.spark.reader import BatchReader
+        from pyrmq.spark.reading.batch import BatchReader
 
         return BatchReader(Options.parse(self.options, batch=True), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | LogStreamReader:
         """Open a stream of the schema's columns."""
         if directory_of(self.options) is not None:
-            from pyrmq.spark.log_reader import LogStreamReader
+            from pyrmq.spark.reading.log_files import LogStreamReader
 
             return LogStreamReader(LogOptions.parse(self.options, batch=False), schema)
-        from pyrmq.spark.stream import StreamReader
+        from pyrmq.spark.reading.stream import StreamReader
 
         return StreamReader(Options.parse(self.options, batch=False), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001
         """Open a write of a frame."""
-        from pyrmq.spark.writer import BatchWriter
+        from pyrmq.spark.writing.sink import BatchWriter
 
         return BatchWriter(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001
         """Open the write of one batch of a stream."""
-        from pyrmq.spark.writer import StreamWriter
+        from pyrmq.spark.writing.sink import StreamWriter
 
         return StreamWriter(dict(self.options), schema, overwrite=overwrite)
 

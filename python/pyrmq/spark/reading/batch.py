@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyrmq._tables import worker
 from pyrmq._tables.batch import planned
 from pyrmq._tables.worker import Part
+from pyrmq.spark.reading.schema import arrow_schema, projection
 from pyrmq.spark.shipping import Shipped
-from pyrmq.spark.spark_schema import arrow_schema, projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

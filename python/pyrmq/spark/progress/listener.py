@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyrmq.errors import ConfigError
-from pyrmq.spark.figures import BatchFigures, figures_of
+from pyrmq.spark.progress.figures import BatchFigures, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from pyrmq._tables.errors import BrokerAway
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.cluster import await_brokers
 from pyrmq.errors import DataLossError, TopicNotFound
-from pyrmq.spark.stamps import PROPERTY
+from pyrmq.spark.writing.stamps import PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

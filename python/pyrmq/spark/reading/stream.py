@@ -1,4 +1,4 @@
-"""The streaming read as Spark drives it: `progress.py` decides, this file translates."""
+"""The streaming read as Spark drives it: `planning/progress.py` decides, this translates."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyrmq._tables import worker
 from pyrmq._tables.offsets import parse_version
 from pyrmq._tables.options.option_values import LARGEST
 from pyrmq._tables.planning.progress import Progress
-from pyrmq.spark.reader import RangePartition
+from pyrmq.spark.reading.batch import RangePartition
+from pyrmq.spark.reading.schema import arrow_schema, projection
 from pyrmq.spark.shipping import Shipped
-from pyrmq.spark.spark_schema import arrow_schema, projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ try:
         SupportsTriggerAvailableNow,
     )
 except ImportError:
-    from pyrmq.spark.before42 import (  # type: ignore[assignment]
+    from pyrmq.spark.reading.before42 import (  # type: ignore[assignment]
         ReadAllAvailable,
         ReadMaxRows,
         SupportsTriggerAvailableNow,

@@ -1,64 +1,46 @@
-"""The sink: rows become messages, at least once or exactly once.
-
-A task sends its rows from Arrow batches and returns when all are stored. At least once: a task or
-batch that Spark runs again sends its rows again. Exactly once: every message carries its row's name
-(stamps.py); a task that may have sent before reads back what the topic got since the batch was
-begun (fence.py) and sends what is missing.
-"""
+"""What one task of a write does: it sends its rows from Arrow batches, and says how many."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
-import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import WriterCommitMessage
 
 from pyrmq._tables import kafka
-from pyrmq._tables.errors import FenceError, OptionError, SchemaError
+from pyrmq._tables.errors import OptionError, SchemaError
 from pyrmq._tables.messages import COLUMNS, DELAYS, check_columns
 from pyrmq._tables.options.sink_options import SinkOptions
 from pyrmq._tables.sender import BadRow, TableSender
 from pyrmq.errors import ConfigError, MessageError
 from pyrmq.producer import Producer
-from pyrmq.spark.fence import Begun, Fence
-from pyrmq.spark.readback import names_in_topic, topic_ends
 from pyrmq.spark.shipping import Shipped
-from pyrmq.spark.stamps import PROPERTY, Stamps, missing
+from pyrmq.spark.writing.fence import Begun, Fence
+from pyrmq.spark.writing.readback import names_in_topic, topic_ends
+from pyrmq.spark.writing.stamps import PROPERTY, Stamps, missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql.types import StructType
 
     from pyrmq._tables.options.security import Security
 
-__all__ = ["BatchWriter", "Sent", "StreamWriter"]
+__all__ = ["Sent", "Task", "Writer"]
 
-_log = logging.getLogger("pyrmq.spark")
 _producers: dict[tuple[int, str, str, bool, Security], Producer] = {}
 _SHOWN = 200
 _BAD_ROW_BYTES = (4 << 20) - (64 << 10)
 """A bad row has room for its properties in a message of the default size, and is cut there."""
 _RETRIES = 2
-_MASK = 2**64 - 1
-_RESTORED = (
-    "the query's checkpoint was restored, or the input is not deterministic. Restore this directory"
-    " with the checkpoint, or delete it: then rows that the topic got since then are sent again"
-)
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """Where a task stands among all tasks of its query; a write of its own is query and batch 0."""
 
     query: str
@@ -68,7 +50,7 @@ class _Task:
     run: str = ""
 
     @classmethod
-    def here(cls) -> _Task:
+    def here(cls) -> Task:
         """Return where this task stands; without a query outside of streaming."""
         context = TaskContext.get()
         assert context is not None, "a write runs in a task"
@@ -96,11 +78,13 @@ class Sent(WriterCommitMessage):
     rows: int
     there: int
     bad: int
-    task: _Task | None = None
+    task: Task | None = None
     digest: int = 0
 
 
-class _Writer(Shipped):
+class Writer(Shipped):
+    """What the writes of frames and of streams share."""
+
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
@@ -123,7 +107,7 @@ class _Writer(Shipped):
             )
 
     def _send(
-        self, rows: Iterator[pa.RecordBatch], task: _Task, begun: Begun | None
+        self, rows: Iterator[pa.RecordBatch], task: Task, begun: Begun | None
     ) -> WriterCommitMessage:
         sender = TableSender(
             _producer(self.options), self._names_sent(), self.options.topic, self.options.timeout_ms
@@ -222,132 +206,6 @@ class _Writer(Shipped):
         if fence is None:
             return Begun(-1, topic_ends(options, topic), again=False)
         return fence.begin(lambda: topic_ends(options, topic))
-
-
-class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a frame to a topic once.
-
-    In foreachBatch Spark writes the frame of a batch again when the batch is run again. Rows are
-    named by query and batch then, and the fence lies in the directory of checkpointLocation.
-    """
-
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(given, schema, overwrite=overwrite)
-        self.job = uuid.uuid4().hex
-        self.begun = self._begin(self._fence())
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; nothing when its batch is in the topic already."""
-        task = _Task.here()
-        if self.begun is None or task.batch < 0:
-            # No batch of a query: nothing runs it again, but for its own tasks.
-            alone = replace(task, query=self.job, batch=0)
-            return self._send(iterator, alone, self.begun)
-        if self.options.checkpoint is None:
-            raise OptionError(
-                "checkpointLocation",
-                "is missing: delivery=exactly-once in foreachBatch keeps its fence there; name a"
-                " directory that no other write uses",
-            )
-        self._check_query(self.begun, task)
-        if task.batch <= self.begun.done:
-            return self._skipped(iterator, task)
-        return self._send(iterator, task, self.begun)
-
-    def _skipped(self, rows: Iterator[pa.RecordBatch], task: _Task) -> Sent:
-        """Count the rows of a batch that is in the topic, and take their hash."""
-        stamps = Stamps("")
-        for table in rows:
-            if table.num_rows:
-                stamps.of(self._messages(table))
-        return Sent(0, stamps.rows, 0, task, stamps.digest)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take note that the batch of a query is in the topic.
-
-        Raises:
-            FenceError: a batch of this number was sent before, with other rows.
-        """
-        fence = self._fence()
-        done = [sent for sent in messages if isinstance(sent, Sent) and sent.task]
-        task = done[0].task if done else None
-        if fence is None or self.begun is None or task is None or task.batch < 0:
-            return
-        count = sum(sent.rows + sent.there + sent.bad for sent in done)
-        digest = sum(sent.digest for sent in done) & _MASK
-        rows = (count, f"{digest:016x}")
-        if task.batch > self.begun.done:
-            fence.commit(task.batch, task.query, task.run, rows)
-        elif self.begun.rows is not None and self.begun.rows != rows:
-            raise FenceError(
-                f"{self.options.checkpoint} says that batch {task.batch} was sent with"
-                f" {self.begun.rows[0]} rows, and this one has {count} or other ones: {_RESTORED}"
-            )
-
-    def _check_query(self, begun: Begun, task: _Task) -> None:
-        """Rows would be left out for another query's batches, or for another write's."""
-        if begun.query is not None and begun.query != task.query:
-            raise FenceError(
-                f"{self.options.checkpoint} belongs to query {begun.query}, this is {task.query}:"
-                " use a directory of its own for each query"
-            )
-        if begun.rows is not None and task.batch < begun.done:
-            raise FenceError(
-                f"{self.options.checkpoint} says that batch {begun.done} was sent, and this is"
-                f" batch {task.batch}: {_RESTORED}"
-            )
-        if begun.done == task.batch and begun.run == task.run:
-            raise FenceError(
-                f"batch {task.batch} is written twice with {self.options.checkpoint}: each write"
-                " in foreachBatch needs a checkpointLocation of its own"
-            )
-
-    def _fence(self) -> Fence | None:
-        options = self.options
-        if not options.exactly_once or options.checkpoint is None:
-            return None
-        assert options.topic is not None
-        return Fence(options.checkpoint, options.topic, of_query=False)
-
-
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes the batches of a stream to a topic."""
-
-    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(given, schema, overwrite=overwrite)
-        self.begun = self._begin(self._fence())
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; nothing when its batch is in the topic already."""
-        task = _Task.here()
-        if self.begun is not None:
-            if not task.query or task.batch < 0:
-                raise OptionError(
-                    "delivery", "exactly-once needs a streaming query; Spark named none here"
-                )
-            if task.batch <= self.begun.done:
-                return Sent(0, sum(table.num_rows for table in iterator), 0, task)
-        return self._send(iterator, task, self.begun)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Take note that the batch is in the topic."""
-        fence = self._fence()
-        if fence is not None:
-            fence.commit(batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what was sent stays, and the batch is run again."""
-
-    def _fence(self) -> Fence | None:
-        options = self.options
-        if not options.exactly_once:
-            return None
-        assert options.topic is not None
-        if options.checkpoint is None:
-            raise OptionError(
-                "checkpointLocation", "is missing: delivery=exactly-once keeps its fence there"
-            )
-        return Fence(options.checkpoint, options.topic)
 
 
 def _producer(options: SinkOptions) -> Producer:

@@ -11,8 +11,8 @@ from pyrmq._tables import worker
 from pyrmq._tables.errors import OffsetError
 from pyrmq._tables.logs.log_plan import LogPiece, plan
 from pyrmq._tables.logs.log_worker import log_batches
-from pyrmq.spark.spark_schema import arrow_schema, projection
-from pyrmq.spark.stream import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+from pyrmq.spark.reading.schema import arrow_schema, projection
+from pyrmq.spark.reading.stream import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

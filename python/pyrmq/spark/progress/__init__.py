@@ -1,0 +1,1 @@
+"""What streaming queries do, and how far behind they are."""

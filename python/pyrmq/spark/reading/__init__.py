@@ -1,0 +1,1 @@
+"""The readers that Spark drives: batches, streams, directories of log files."""

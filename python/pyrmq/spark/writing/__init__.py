@@ -1,0 +1,1 @@
+"""The sink: what a task sends, and what makes it exactly once."""
