@@ -205,7 +205,7 @@ def test_a_call_for_several_topics_that_fails_late_changes_nothing(
 
     with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
         consumer.subscribe(first, "one || two")
-        native = consumer._core
+        native = consumer._control
 
         class Refusing:
             def __getattr__(self, name: str) -> object:
@@ -216,7 +216,7 @@ def test_a_call_for_several_topics_that_fails_late_changes_nothing(
                     raise TopicNotFound("refused")
                 native.subscribe(name, text, is_sql)
 
-        monkeypatch.setattr(consumer, "_core", Refusing())
+        monkeypatch.setattr(consumer, "_control", Refusing())
         with pytest.raises(TopicNotFound, match="refused"):
             consumer.subscribe([first, second])
         monkeypatch.undo()

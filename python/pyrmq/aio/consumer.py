@@ -50,7 +50,7 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
-        self._subscriptions = Subscriptions(self._core.subscribe, self._control, options)
+        self._subscriptions = Subscriptions(self._control, options)
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._is_watched = False
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
@@ -67,7 +67,7 @@ class PullConsumer(ConfiguredConsumer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._core)
+        self._finalizer = weakref.finalize(self, leave, self._control)
 
     async def subscribe(
         self,
@@ -96,7 +96,7 @@ class PullConsumer(ConfiguredConsumer):
         try:
             for one in topics:
                 before[one] = subscriptions.filter_of(one)
-                await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+                await self._outcomes.call(self._control.subscribe_to, one, text, is_sql)
                 subscriptions.add(one, text, is_sql)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(subscriptions.undo, before))
@@ -298,7 +298,7 @@ class PullConsumer(ConfiguredConsumer):
             >>> await consumer.commit()  # doctest: +SKIP
         """
         if offsets is None:
-            await self._outcomes.call(self._core.commit_to)
+            await self._outcomes.call(self._control.commit_to)
         else:
             await self._outcomes.call(self._control.commit_offsets_to, committable(offsets))
         await asyncio.to_thread(self._offset_file.write)
@@ -359,7 +359,7 @@ class PullConsumer(ConfiguredConsumer):
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
-            await self._outcomes.call(self._core.shut_to, all_done)
+            await self._outcomes.call(self._control.shut_to, all_done)
         finally:
             if self._callbacks is not None:
                 await asyncio.to_thread(self._callbacks.end)

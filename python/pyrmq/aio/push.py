@@ -138,7 +138,7 @@ class PushConsumer:
         self._closed = False
         self._is_closed = asyncio.Event()
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._core)
+        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -224,7 +224,7 @@ class PushConsumer:
         self._callbacks.start()
         try:
             for topic, (text, is_sql) in self._filters.items():
-                await self._outcomes.call(self._core.subscribe_to, topic, text, is_sql)
+                await self._outcomes.call(self._control.subscribe_to, topic, text, is_sql)
         except BaseException:
             # It may be in the group already: it must not hold queues that it does not read.
             self._closed = True
@@ -313,7 +313,7 @@ class PushConsumer:
         Example:
             >>> await consumer.commit()  # doctest: +SKIP
         """
-        await self._outcomes.call(self._core.commit_to)
+        await self._outcomes.call(self._control.commit_to)
         await asyncio.to_thread(self._offset_file.write)
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the sync form
@@ -485,7 +485,7 @@ class PushConsumer:
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
-            await self._outcomes.call(self._core.shut_to, True)
+            await self._outcomes.call(self._control.shut_to, True)
         finally:
             try:
                 # The thread does all of it, even if this task is cancelled meanwhile.

@@ -124,7 +124,7 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
-        self._subscriptions = Subscriptions(self._core.subscribe, self._control, options)
+        self._subscriptions = Subscriptions(self._control, options)
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
@@ -136,7 +136,7 @@ class PullConsumer(ConfiguredConsumer):
         self._is_watched = False
         self._closed = False
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._core)
+        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -182,7 +182,7 @@ class PullConsumer(ConfiguredConsumer):
         try:
             for one in topics:
                 before[one] = self._subscriptions.filter_of(one)
-                self._core.subscribe(one, text, is_sql)
+                self._control.subscribe(one, text, is_sql)
                 self._subscriptions.add(one, text, is_sql)
         except BaseException:
             self._subscriptions.undo(before)
@@ -439,7 +439,7 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.commit()  # doctest: +SKIP
         """
         if offsets is None:
-            self._core.commit()
+            self._control.commit()
         else:
             self._control.commit_offsets(committable(offsets))
         self._offset_file.write()
@@ -515,7 +515,7 @@ class PullConsumer(ConfiguredConsumer):
 
     def _shut(self, *, all_done: bool) -> None:
         try:
-            self._core.shut(all_done)
+            self._control.shut(all_done)
         finally:
             if self._callbacks is not None:
                 self._callbacks.end()

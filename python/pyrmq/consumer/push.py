@@ -152,7 +152,7 @@ class PushConsumer:
         # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
         self._lock = threading.RLock()
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._core)
+        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -266,7 +266,7 @@ class PushConsumer:
         self._callbacks = callbacks
         callbacks.start()
         for topic, (text, is_sql) in self._filters.items():
-            self._core.subscribe(topic, text, is_sql)
+            self._control.subscribe(topic, text, is_sql)
         return pool
 
     def _begin(self, pool: Pool) -> None:
@@ -379,7 +379,7 @@ class PushConsumer:
         Example:
             >>> consumer.commit()  # doctest: +SKIP
         """
-        self._core.commit()
+        self._control.commit()
         self._offset_file.write()
 
     def close(self, timeout: float = 30.0) -> None:
@@ -431,7 +431,7 @@ class PushConsumer:
         """Commit, leave the group, and let threads end."""
         self._finalizer.detach()
         try:
-            self._core.shut(True)
+            self._control.shut(True)
         finally:
             if self._callbacks is not None:
                 self._callbacks.end()

@@ -17,7 +17,7 @@ from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
@@ -50,18 +50,15 @@ class Subscriptions:
     """What a polled consumer is subscribed to.
 
     Args:
-        subscribe: Joins the group for a topic.
         control: The native consumer.
         options: Its options.
     """
 
     def __init__(
         self,
-        subscribe: Callable[[str, str, bool], None],
         control: ConsumerControl,
         options: ConsumerOptions,
     ) -> None:
-        self._subscribe = subscribe
         self._control = control
         self._options = options
         self.group = options.group
@@ -96,7 +93,7 @@ class Subscriptions:
                     self.remove(topic)
                     self._control.unsubscribe(topic, False)
                 else:
-                    self._subscribe(topic, *old)
+                    self._control.subscribe(topic, *old)
                     self.add(topic, *old)
             except RmqError:
                 _log.exception(
@@ -140,7 +137,7 @@ class Subscriptions:
             for pattern, (text, is_sql) in self._patterns.items():
                 for topic in sorted(known):
                     if topic not in self._topics and pattern.fullmatch(topic):
-                        self._subscribe(topic, text, is_sql)
+                        self._control.subscribe(topic, text, is_sql)
                         self._topics[topic] = (text, is_sql)
                         self._by_pattern.add(topic)
                         _log.info("group %s: topic %s matches", self._options.group, topic)
@@ -157,7 +154,7 @@ class Subscriptions:
             if self._is_away:
                 _log.info("group %s: polled again, joining", self._options.group)
                 for topic, (text, is_sql) in self._topics.items():
-                    self._subscribe(topic, text, is_sql)
+                    self._control.subscribe(topic, text, is_sql)
                 self._is_away = False
 
     def poll_ends(self) -> None:

@@ -87,17 +87,6 @@ impl PyConsumer {
         PyControl::new(self.puller.clone())
     }
 
-    /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let topic = self.puller.options().client.wrap(topic);
-        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
-        enter::run(
-            py,
-            async move { puller.subscribe(&topic, &expression, is_sql).await },
-        )
-    }
-
     /// Takes exactly these queues.
     fn assign(&self, py: Python<'_>, queues: Vec<(QueueRef, Option<i64>)>, expression: &str) -> PyResult<()> {
         self.owner.check_in(py)?;
@@ -167,42 +156,7 @@ impl PyConsumer {
         }
     }
 
-    /// Everything handed out is done: tells the brokers.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        enter::run(py, async move { puller.commit().await })
-    }
-
-    /// Ends everything; `all`: what was handed out is done. Commits only with a commit interval. In a forked child
-    /// nothing is done: it is the parent's.
-    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
-        if !self.owner.is_here() {
-            return Ok(());
-        }
-        let puller = self.puller.clone();
-        enter::run(py, async move { puller.shut(all).await })
-    }
-
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn subscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-        expression: String,
-        is_sql: bool,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            let topic = puller.options().client.wrap(&topic);
-            puller.subscribe(&topic, &expression, is_sql).await?;
-            Ok(Value::Done)
-        })
-    }
 
     fn assign_to(
         &self,
@@ -235,24 +189,6 @@ impl PyConsumer {
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             queues_of(&puller, &topic).await.map(Value::QueueRefs)
-        })
-    }
-
-    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.commit().await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.shut(all).await?;
-            Ok(Value::Done)
         })
     }
 }

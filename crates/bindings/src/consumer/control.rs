@@ -1,4 +1,5 @@
-//! What both kinds of consumers have: offsets of many queues, pauses, and callbacks that Python takes.
+//! What both kinds of consumers have: subscriptions, commits, their end, offsets of many queues, pauses, and callbacks
+//! that Python takes.
 
 use crate::completion::{CompletionList, QueueRef, Value};
 use crate::consumer::rebalance::PyRebalanceEvents;
@@ -73,6 +74,17 @@ impl PyControl {
         PyRebalanceEvents::new(self.puller.clone())
     }
 
+    /// Joins the group for a topic.
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let topic = self.puller.options().client.wrap(topic);
+        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
+        enter::run(
+            py,
+            async move { puller.subscribe(&topic, &expression, is_sql).await },
+        )
+    }
+
     /// Leaves the group for a topic; with `is_lost` its queues are lost to who polls. False: it was not subscribed to.
     fn unsubscribe(&self, py: Python<'_>, topic: &str, is_lost: bool) -> PyResult<bool> {
         self.owner.check_in(py)?;
@@ -95,6 +107,23 @@ impl PyControl {
         self.owner.check_in(py)?;
         let keys = self.puller.paused();
         Ok(keys.iter().map(|key| place_of(&self.puller, key)).collect())
+    }
+
+    /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.commit().await })
+    }
+
+    /// Ends everything; `all`: what was handed out is done, and of listeners' messages what they have finished. Commits
+    /// only with a commit interval. In a forked child nothing is done: it is the parent's.
+    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        let puller = self.puller.clone();
+        enter::run(py, async move { puller.shut(all).await })
     }
 
     /// Commits these offsets.
@@ -124,6 +153,24 @@ impl PyControl {
 
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
 
+    fn subscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+        expression: String,
+        is_sql: bool,
+    ) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            let topic = puller.options().client.wrap(&topic);
+            puller.subscribe(&topic, &expression, is_sql).await?;
+            Ok(Value::Done)
+        })
+    }
+
     fn unsubscribe_to(
         &self,
         py: Python<'_>,
@@ -136,6 +183,24 @@ impl PyControl {
         outcomes.run(py, token, async move {
             let topic = puller.options().client.wrap(&topic);
             puller.unsubscribe(&topic, false).await.map(Value::Truth)
+        })
+    }
+
+    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.commit().await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
+        self.owner.check_in(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.shut(all).await?;
+            Ok(Value::Done)
         })
     }
 

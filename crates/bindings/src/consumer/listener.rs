@@ -71,17 +71,6 @@ impl PyListeningConsumer {
         PyControl::new(self.puller.clone())
     }
 
-    /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let topic = self.puller.options().client.wrap(topic);
-        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
-        enter::run(
-            py,
-            async move { puller.subscribe(&topic, &expression, is_sql).await },
-        )
-    }
-
     /// A descriptor that is readable when there may be something to take: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.owner.check_in(py)?;
@@ -187,41 +176,7 @@ impl PyListeningConsumer {
         enter::run(py, async move { Ok::<_, ClientError>(puller.drain(time).await) })
     }
 
-    /// Everything that listeners have finished is done: tells the brokers.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        enter::run(py, async move { puller.commit().await })
-    }
-
-    /// Commits what listeners have finished and ends everything. In a forked child nothing is done: it is the parent's.
-    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
-        if !self.owner.is_here() {
-            return Ok(());
-        }
-        let puller = self.puller.clone();
-        enter::run(py, async move { puller.shut(all).await })
-    }
-
     // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn subscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-        expression: String,
-        is_sql: bool,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            let topic = puller.options().client.wrap(&topic);
-            puller.subscribe(&topic, &expression, is_sql).await?;
-            Ok(Value::Done)
-        })
-    }
 
     fn drain_to(
         &self,
@@ -238,24 +193,6 @@ impl PyListeningConsumer {
             token,
             async move { Ok(Value::Truth(puller.drain(time).await)) },
         )
-    }
-
-    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.commit().await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.shut(all).await?;
-            Ok(Value::Done)
-        })
     }
 }
 
