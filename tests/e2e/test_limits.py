@@ -8,11 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.pairs import Pair
 from tests.e2e.test_audit import lines
 from tests.e2e.test_security import bob, people, root, write_private
 from tests.e2e.wire import Connection, await_true
 
-from pyrmq import Broker, ConfigError, Credentials, NameServer, Producer, PullConsumer
+from pyrmq import ConfigError, Credentials, NameServer, Producer, PullConsumer
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.remoting import Client
@@ -40,37 +41,13 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-class Limited:
-    """A name server and two brokers with the same options of protection."""
+class Limited(Pair):
+    """Two brokers and a name server with the same options of protection."""
 
     def __init__(self, store: Path, **options: Any) -> None:  # noqa: ANN401 - of both servers
-        both: dict[str, Any] = {"listen_port": 0, "bind_address": "127.0.0.1", **options}
         self.admin_ports = [free_port() for _ in range(3)]
-
-        def ports(at: int) -> dict[str, Any]:
-            return {**both, "admin_listen_port": self.admin_ports[at]}
-
-        self.name_server = NameServer(**ports(0)).start()
-        self.brokers = [
-            Broker(
-                broker_name=f"broker{at}",
-                broker_ip1="127.0.0.1",
-                namesrv_addr=self.name_server.address,
-                store_path_root_dir=str(store / f"store{at}"),
-                mapped_file_size_commit_log=64 << 20,
-                **ports(at),
-            )
-            for at in (1, 2)
-        ]
-        for broker in self.brokers:
-            broker.start().await_registration()
-        self.address = self.name_server.address
-
-    def stop(self) -> None:
-        """Stop all of them at once."""
-        for broker in self.brokers:
-            broker.stop(0)
-        self.name_server.stop(0)
+        each = [{"admin_listen_port": port} for port in self.admin_ports]
+        super().__init__(store, each, **options)
 
 
 @pytest.fixture

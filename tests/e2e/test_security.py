@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
 
 from pyrmq import (
@@ -66,20 +67,14 @@ def people() -> dict[str, Any]:
     }
 
 
-class Secured:
+class Secured(Pair):
     """A name server and two brokers that check everything, with a file of users each."""
 
     def __init__(self, directory: Path) -> None:
         root = {"accessKey": "root", "secretKey": ROOT_PASSWORD}
         self.root_file = write_private(directory / "root.json", root)
         self.files = [write_private(directory / f"users{at}.json", people()) for at in range(3)]
-        self.name_server = NameServer(
-            listen_port=0, bind_address="127.0.0.1", **self.options(0)
-        ).start()
-        self.brokers = [self.broker(at, directory / f"store{at}") for at in (1, 2)]
-        for broker in self.brokers:
-            broker.start().await_registration()
-        self.address = self.name_server.address
+        super().__init__(directory, [self.options(at) for at in range(3)])
 
     def options(self, at: int) -> dict[str, Any]:
         """The options that check everything, with one of the files."""
@@ -91,25 +86,6 @@ class Secured:
             # These tests fail to log in hundreds of times.
             "failed_login_max_delay": 0,
         }
-
-    def broker(self, at: int, store: Path) -> Broker:
-        """A broker that has not started."""
-        return Broker(
-            listen_port=0,
-            broker_name=f"broker{at}",
-            bind_address="127.0.0.1",
-            broker_ip1="127.0.0.1",
-            namesrv_addr=self.name_server.address,
-            store_path_root_dir=str(store),
-            mapped_file_size_commit_log=64 << 20,
-            **self.options(at),
-        )
-
-    def stop(self) -> None:
-        """Stop all of them at once."""
-        for broker in self.brokers:
-            broker.stop(0)
-        self.name_server.stop(0)
 
 
 @pytest.fixture(scope="module")

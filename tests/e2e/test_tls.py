@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
 
 from pyrmq import (
@@ -46,34 +47,6 @@ if TYPE_CHECKING:
 ROUTE, BROKER_CONFIG = 105, 26
 
 
-class Cluster:
-    """A name server and two brokers with the same options of TLS."""
-
-    def __init__(self, store: Path, **options: Any) -> None:  # noqa: ANN401 - of both servers
-        both: dict[str, Any] = {"listen_port": 0, "bind_address": "127.0.0.1", **options}
-        self.name_server = NameServer(**both).start()
-        self.brokers = [
-            Broker(
-                broker_name=f"broker{at}",
-                broker_ip1="127.0.0.1",
-                namesrv_addr=self.name_server.address,
-                store_path_root_dir=str(store / f"store{at}"),
-                mapped_file_size_commit_log=64 << 20,
-                **both,
-            )
-            for at in (1, 2)
-        ]
-        for broker in self.brokers:
-            broker.start().await_registration()
-        self.address = self.name_server.address
-
-    def stop(self) -> None:
-        """Stop all of them at once."""
-        for broker in self.brokers:
-            broker.stop(0)
-        self.name_server.stop(0)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tls") / "secure"
@@ -82,8 +55,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secure(files: Path) -> Iterator[Cluster]:
-    cluster = Cluster(files.parent, **secure_values(files))
+def secure(files: Path) -> Iterator[Pair]:
+    cluster = Pair(files.parent, **secure_values(files))
     with Admin(name_server=cluster.address, credentials=admin(files)) as tool:
         tool.create_topic("orders", queues=4)
     yield cluster
@@ -98,7 +71,7 @@ def app(files: Path) -> Credentials:
     return Credentials.from_file(files / "app.toml")
 
 
-def test_every_client_works_through_tls_with_one_file(secure: Cluster, files: Path) -> None:
+def test_every_client_works_through_tls_with_one_file(secure: Pair, files: Path) -> None:
     given: dict[str, Any] = {"name_server": secure.address, "credentials": app(files)}
     with Producer(**given) as producer, Producer(**given, vip_channel=True, group="vip") as vip:
         producer.send("orders", b"one")
@@ -136,7 +109,7 @@ def test_every_client_works_through_tls_with_one_file(secure: Cluster, files: Pa
         }
 
 
-def test_the_asynchronous_producer_works_through_tls(secure: Cluster, files: Path) -> None:
+def test_the_asynchronous_producer_works_through_tls(secure: Pair, files: Path) -> None:
     async def send() -> str:
         async with AsyncProducer(name_server=secure.address, credentials=app(files)) as producer:
             return (await producer.send("orders", b"one")).broker
@@ -144,7 +117,7 @@ def test_the_asynchronous_producer_works_through_tls(secure: Cluster, files: Pat
     assert asyncio.run(send()) in {"broker1", "broker2"}
 
 
-def test_an_enforcing_server_serves_no_plain_client(secure: Cluster) -> None:
+def test_an_enforcing_server_serves_no_plain_client(secure: Pair) -> None:
     with Client() as client:
         for address in (secure.address, *(broker.address for broker in secure.brokers)):
             with pytest.raises(RmqError):
@@ -165,7 +138,7 @@ def test_an_enforcing_server_serves_no_plain_client(secure: Cluster) -> None:
     ids=["authority", "host"],
 )
 def test_a_server_that_is_not_trusted_gets_no_request(
-    secure: Cluster,
+    secure: Pair,
     files: Path,
     tls: tuple[str, str | None],
     text: str,
@@ -181,14 +154,14 @@ def test_a_server_that_is_not_trusted_gets_no_request(
         client.request(secure.address, ROUTE, {"topic": "orders"})
 
 
-def test_a_name_of_the_certificate_stands_for_the_host(secure: Cluster, files: Path) -> None:
+def test_a_name_of_the_certificate_stands_for_the_host(secure: Pair, files: Path) -> None:
     tls = Tls(files / "ca.pem", server_name="broker.example")
     with Client(tls=tls, credentials=admin(files)) as client:
         assert client.request(secure.address, ROUTE, {"topic": "orders"}).code == 0
 
 
 def test_without_checks_a_warning_says_so(
-    secure: Cluster, files: Path, caplog: pytest.LogCaptureFixture
+    secure: Pair, files: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "pyrmq.tls"),
@@ -199,7 +172,7 @@ def test_without_checks_a_warning_says_so(
 
 
 def test_a_permissive_cluster_of_a_test_certificate_serves_both(tmp_path: Path) -> None:
-    cluster = Cluster(
+    cluster = Pair(
         tmp_path,
         tls_server_mode="permissive",
         tls_test_mode_enable=True,
@@ -215,7 +188,7 @@ def test_a_permissive_cluster_of_a_test_certificate_serves_both(tmp_path: Path) 
 
 
 def test_a_tls_client_gets_nothing_from_a_plain_server(tmp_path: Path, files: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = Pair(tmp_path)
     try:
         with Client(tls=Tls(files / "ca.pem")) as client, pytest.raises(RmqError, match="TLS"):
             client.request(cluster.address, ROUTE, {"topic": "orders"})
@@ -249,7 +222,7 @@ def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path, files:
 def test_certificates_change_under_load_and_no_send_fails(tmp_path: Path) -> None:
     directory = tmp_path / "live"
     make_secure(directory)
-    cluster = Cluster(tmp_path, **secure_values(directory))
+    cluster = Pair(tmp_path, **secure_values(directory))
     stop, failed, sent = Event(), [], [0]
     first = app(directory)
 
@@ -305,7 +278,7 @@ def certificate(path: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(first + "-----END CERTIFICATE-----\n")
 
 
-def test_only_modern_versions_are_spoken(secure: Cluster) -> None:
+def test_only_modern_versions_are_spoken(secure: Pair) -> None:
     assert peer_certificate(secure.address)[0] == "TLSv1.3"
 
 
