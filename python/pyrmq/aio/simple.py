@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.ending import end_dropped
-from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.options.simple import (
     INVISIBLE_S,
     MAX_MESSAGES,
@@ -29,7 +24,7 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyrmq._client.options.simple import MessageOrReceipt
+    from pyrmq._client.options.simple import MessageOrReceipt, SimpleConsumerArguments
     from pyrmq.message import PoppedMessage
 
 __all__ = ["SimpleConsumer"]
@@ -49,17 +44,11 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         ...             await consumer.ack(message)
     """
 
-    def _open(self) -> None:
-        options = self._options
-        self._core = _core.SimpleConsumer(options.native())
-        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
-        self._hooks.client_id = self._core.client_id()
+    def __init__(self, **arguments: Unpack[SimpleConsumerArguments]) -> None:
+        super().__init__(**arguments)
         self._outcomes = CompletionList()
         self._waiting: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, end_dropped, self._core.close)
 
     async def subscribe(
         self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
@@ -81,14 +70,6 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """
         if not await self._outcomes.call(self._core.unsubscribe_to, topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
-
-    def topics(self) -> list[str]:
-        """List the topics that are subscribed to.
-
-        Example:
-            >>> consumer.topics()  # doctest: +SKIP
-        """
-        return self._core.topics()
 
     async def receive(
         self,

@@ -12,15 +12,10 @@ Example:
 
 from __future__ import annotations
 
-import weakref
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.ending import end_dropped
-from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.options.simple import (
     INVISIBLE_S,
     MAX_MESSAGES,
@@ -84,15 +79,6 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         >>> consumer.close()
     """
 
-    def _open(self) -> None:
-        options = self._options
-        self._core = _core.SimpleConsumer(options.native())
-        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
-        self._hooks.client_id = self._core.client_id()
-        self._closed = False
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, end_dropped, self._core.close)
-
     def subscribe(
         self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
     ) -> None:
@@ -128,15 +114,6 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """
         if not self._core.unsubscribe(topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
-
-    def topics(self) -> list[str]:
-        """List the topics that are subscribed to.
-
-        Example:
-            >>> consumer.topics()  # doctest: +SKIP
-            ['orders']
-        """
-        return self._core.topics()
 
     def receive(
         self,

@@ -1,12 +1,15 @@
-"""Options of consumers that take messages for a time, and the constructor that both forms have."""
+"""Options of consumers that take messages for a time, and what both forms of them have."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
-from pyrmq._client.hooks.consume import ConsumeHook
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.ending import end_dropped
+from pyrmq._client.hooks.consume import ConsumeHook, ConsumeHooks
 from pyrmq._client.options.producer import Options
 from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.values import name_servers, whole
@@ -113,18 +116,29 @@ class SimpleConsumerOptions(Options):
         }
 
 
-class ConfiguredSimpleConsumer(ABC):
-    """The constructor that both forms of the simple consumer have."""
+class ConfiguredSimpleConsumer:
+    """What both forms of the simple consumer have: their arguments, and the native consumer."""
 
-    def __init__(self, **options: Unpack[SimpleConsumerArguments]) -> None:
-        if "group" not in options:
+    def __init__(self, **arguments: Unpack[SimpleConsumerArguments]) -> None:
+        if "group" not in arguments:
             raise TypeError(f"{type(self).__name__}() needs the argument `group`")
-        self._options = SimpleConsumerOptions(**options)
-        self._open()
+        options = SimpleConsumerOptions(**arguments)
+        self._options = options
+        self._core = _core.SimpleConsumer(options.native())
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._core.client_id()
+        self._closed = False
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, end_dropped, self._core.close)
 
-    @abstractmethod
-    def _open(self) -> None:
-        """Make what the form has, once the options are there."""
+    def topics(self) -> list[str]:
+        """List the topics that are subscribed to.
+
+        Example:
+            >>> consumer.topics()  # doctest: +SKIP
+            ['orders']
+        """
+        return self._core.topics()
 
 
 def settled_of(
