@@ -67,7 +67,22 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
         finally:
             await run_sync(cluster.close)
 
-    reads: dict[str, Callable[[_Query], Any]] = {
+    reads, writes = _reads(cluster, changes, permissions), _writes(changes)
+    routes = [
+        Route("/", _page, methods=["GET"]),
+        *(Route(f"/api/{name}", _reading(ask), methods=["GET"]) for name, ask in reads.items()),
+        *(Route(f"/api/{name}", _writing(do), methods=["POST"]) for name, do in writes.items()),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
+    return Starlette(
+        routes=routes, middleware=[Middleware(Guard, permissions=permissions)], lifespan=life
+    )
+
+
+def _reads(
+    cluster: Cluster, changes: Changes, permissions: Permissions
+) -> dict[str, Callable[[_Query], Any]]:
+    return {
         "overview": lambda _: {
             **cluster.overview(),
             "version": __version__,
@@ -90,7 +105,10 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
         "dead-letter-groups": lambda _: cluster.dead_letter_groups(),
         "options": lambda query: changes.options(query.text("broker")),
     }
-    writes: dict[str, Callable[[_Body], Any]] = {
+
+
+def _writes(changes: Changes) -> dict[str, Callable[[_Body], Any]]:
+    return {
         "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MOST_RESENT)),
         "set-option": lambda body: changes.set_option(
             body.text("broker"), body.text("key"), body.text("value", may_be_empty=True)
@@ -100,15 +118,6 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
             body.text("topic"), body.number("queues", 1, 65_536)
         ),
     }
-    routes = [
-        Route("/", _page, methods=["GET"]),
-        *(Route(f"/api/{name}", _reading(ask), methods=["GET"]) for name, ask in reads.items()),
-        *(Route(f"/api/{name}", _writing(do), methods=["POST"]) for name, do in writes.items()),
-        Mount("/static", StaticFiles(directory=_STATIC)),
-    ]
-    return Starlette(
-        routes=routes, middleware=[Middleware(Guard, permissions=permissions)], lifespan=life
-    )
 
 
 class _Query:
