@@ -151,7 +151,6 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/producer.py": CLASS,
     "python/pyrmq/_tables/planning/progress.py": "pure arithmetic with its examples",
     "python/pyrmq/_tables/brokers/remote.py": CLASS,
-    "python/pyrmq/testing/members.py": KIND,
     "tests/e2e/test_push.py": "one class under test",
 }
 """Files above the signal, and why they stay whole."""

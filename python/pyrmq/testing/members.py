@@ -4,194 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
-from threading import Thread
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyrmq.broker.server import Broker
 from pyrmq.errors import ClosedError, ConfigError, ServerError
 from pyrmq.nameserver.server import NameServer
-from pyrmq.server.lifecycle import Server
 from pyrmq.testing.faults import Disk, Network
+from pyrmq.testing.ports import FAST_DISTANCE, HOST, OUTSIDE, Ports, free_pair
 from pyrmq.testing.process import InOwnProcess
+from pyrmq.testing.runners import InThisProcess, Runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyrmq import _core
 
-HOST = "127.0.0.1"
-OUTSIDE = "127.0.0.2"
-"""The address of links to brokers: a broker can register another address, but no other port."""
-_FAST_DISTANCE = 2
 _LOOK_SECONDS = 0.002
-_PORT_TRIES = 32
-
-ServerT = TypeVar("ServerT", bound=Server[Any, Any])
-
-
-class Runner(Protocol):
-    """Runs one server, in this process or in its own."""
-
-    @property
-    def running(self) -> bool:
-        """Whether the server runs."""
-
-    def start(self, port: int) -> str:
-        """Start it on this port, 0 for a free one; return its address."""
-
-    def stop(self, timeout: float) -> None:
-        """Stop it cleanly."""
-
-    def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
-
-    def health(self) -> dict[str, Any]:
-        """How it is."""
-
-    def broker_names(self) -> set[str]:
-        """The brokers that a name server knows."""
-
-
-class InThisProcess(Generic[ServerT]):
-    """Runs a server as an object of this process.
-
-    Args:
-        name: of the server, for error texts.
-        make: makes the server for a port.
-    """
-
-    def __init__(self, name: str, make: Callable[[int], ServerT]) -> None:
-        self._name = name
-        self._make = make
-        self._server: ServerT | None = None
-        self.running = False
-
-    @property
-    def server(self) -> ServerT:
-        """The server; the last one if it is stopped.
-
-        Raises:
-            ClosedError: it was never started.
-        """
-        if self._server is None:
-            raise ClosedError(f"{self._name} was never started")
-        return self._server
-
-    def start(self, port: int) -> str:
-        """Start a new server object; the stopped one stays as it is."""
-        self._server = server = self._make(port)
-        server.start()
-        self.running = True
-        return server.address
-
-    def stop(self, timeout: float) -> None:
-        """Stop it cleanly."""
-        try:
-            self.server.stop(timeout)
-        finally:
-            self.running = False
-
-    def kill(self) -> None:
-        """Raise, because it cannot be killed.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError(
-            f"{self._name} runs inside this process and cannot be killed: use "
-            "cluster(processes=True), or stop() for a clean end"
-        )
-
-    def health(self) -> dict[str, Any]:
-        """How it is."""
-        return self.server.health()
-
-    def broker_names(self) -> set[str]:
-        """The brokers that a name server knows."""
-        assert isinstance(self.server, NameServer)
-        return {broker.name for broker in self.server.brokers()}
-
-
-def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """Make calls at the same time, each waiting for its own disk; the first error is raised."""
-    failures: list[BaseException] = []
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            failures.append(error)
-
-    threads = [Thread(target=run, args=(call,)) for call in calls[1:]]
-    for thread in threads:
-        thread.start()
-    try:
-        for call in calls[:1]:
-            run(call)
-        for thread in threads:
-            thread.join()
-    except BaseException:
-        # Interrupted: wait for the starts under way, because the servers are stopped next.
-        for thread in threads:
-            thread.join()
-        raise
-    if failures:
-        raise failures[0]
-
-
-def _free_pair() -> int:
-    """Find a port that is free here and outside, and whose fast port is free too.
-
-    Raises:
-        ServerError: this machine has no such address or port.
-    """
-    failure: OSError | None = None
-    for _ in range(_PORT_TRIES):
-        with ExitStack() as stack:
-            port = 0
-            try:
-                for distance in (0, _FAST_DISTANCE):
-                    for host in (OUTSIDE, HOST):
-                        held = stack.enter_context(socket.socket())
-                        held.bind((host, port and port - distance))
-                        port = port or held.getsockname()[1]
-            except OSError as error:
-                failure = error
-            else:
-                return port
-    raise ServerError(
-        f"found no ports for links at {OUTSIDE}: {failure}. Where that address is missing (macOS), "
-        f"add it: sudo ifconfig lo0 alias {OUTSIDE}"
-    )
-
-
-class _Ports:
-    """Reserves the ports of a stopped server; connections are refused."""
-
-    def __init__(self) -> None:
-        self._held: list[socket.socket] = []
-
-    def hold(self, host: str, *ports: int) -> None:
-        """Bind them without listening; skip ports that are taken."""
-        for port in ports:
-            held = socket.socket()
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                held.bind((host, port))
-            except OSError:
-                held.close()
-            else:
-                self._held.append(held)
-
-    def release(self) -> None:
-        """Release them."""
-        while self._held:
-            self._held.pop().close()
 
 
 class _Member(ABC):
@@ -207,7 +38,7 @@ class _Member(ABC):
         self._host = host
         self._links = links
         self._network: Network | None = None
-        self._ports = _Ports()
+        self._ports = Ports()
         self._port = 0
         self._address = ""
         self._others: Sequence[_Member] = ()
@@ -430,7 +261,7 @@ class ClusterBroker(_Member):
 
     def _port_behind_links(self) -> int:
         # Its links have the same port on another address.
-        return _free_pair()
+        return free_pair()
 
     def _open(self, links: _core.Links) -> list[_core.Link]:
         ports = (self._port, *self._more_ports())
@@ -438,7 +269,7 @@ class ClusterBroker(_Member):
         return [links.open(f"{OUTSIDE}:{port}", f"{HOST}:{port}") for port in ports]
 
     def _more_ports(self) -> tuple[int, ...]:
-        return (self._port - _FAST_DISTANCE,)
+        return (self._port - FAST_DISTANCE,)
 
 
 class ClusterNameServer(_Member):

@@ -19,22 +19,17 @@ from pyrmq.errors import ConfigError
 from pyrmq.nameserver.server import NameServer
 from pyrmq.testing.faults import Disk
 from pyrmq.testing.faulty_broker import FaultyBroker
-from pyrmq.testing.members import (
-    HOST,
-    OUTSIDE,
-    ClusterBroker,
-    ClusterNameServer,
-    InThisProcess,
-    side_by_side,
-)
+from pyrmq.testing.members import ClusterBroker, ClusterNameServer
+from pyrmq.testing.ports import HOST, OUTSIDE
 from pyrmq.testing.process import DiskOfProcess, InOwnProcess
+from pyrmq.testing.runners import InThisProcess, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyrmq.testing.faults import DiskFaults
-    from pyrmq.testing.members import Runner
     from pyrmq.testing.process import MakeOptions
+    from pyrmq.testing.runners import Runner
 
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _INDEX_SLOTS = 10_000
