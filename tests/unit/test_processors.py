@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -170,3 +172,21 @@ def test_a_worker_outlives_a_handler_that_raises() -> None:
     assert second.answered.wait(5)
     workers.stop(5)
     assert second.answers == [(1, "ZeroDivisionError: division by zero")]
+
+
+def test_handlers_ask_only_for_fields_that_a_header_has() -> None:
+    """A misspelt name would read as a field that is missing, which is no error."""
+    root = Path(__file__).resolve().parents[2]
+    headers = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (root / "crates/remoting/src/header").rglob("*.rs")
+    )
+    known = set(re.findall(r'=> "(\w+)"', headers))
+    asked = {
+        name
+        for server in ("nameserver", "broker")
+        for path in (root / "python/pyrmq" / server / "processor").glob("*.py")
+        for name in re.findall(r'request\.get\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(asked) >= 8
+    assert not asked - known
