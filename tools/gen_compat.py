@@ -37,8 +37,6 @@ A code that is not listed is refused too, unless an application registers a hand
 
 `test`: one of the tests that send this code to a server.
 
-Spark cannot read store directories yet: `load` of a name with a slash raises an error that says so.
-
 | code | name | versions | name server | broker | note | test |
 |---|---|---|---|---|---|---|
 """
