@@ -3,24 +3,16 @@
 import asyncio
 import logging
 import re
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from time import monotonic
 from typing import Literal, Self, TypeVar
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.ending import leave
-from pyrmq._client.hooks.consume import ConsumeHooks
-from pyrmq._client.identities import note_member
-from pyrmq._client.options.consumer import ConfiguredConsumer
 from pyrmq._client.values import committable, places_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
-from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
-from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
-from pyrmq.consumer.subscriptions import Subscriptions, watched
+from pyrmq.consumer.membership import filter_of
+from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -31,7 +23,7 @@ _log = logging.getLogger("pyrmq.consumer")
 _Messages = TypeVar("_Messages", list[ReceivedMessage], MessageBatch)
 
 
-class PullConsumer(ConfiguredConsumer):
+class PullConsumer(PolledConsumer):
     """Pulls messages in one event loop. The arguments are those of :class:`pyrmq.PullConsumer`.
 
     `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. They run in the task that
@@ -46,28 +38,15 @@ class PullConsumer(ConfiguredConsumer):
     """
 
     def _open(self) -> None:
-        options = self._options
-        self._core = _core.PullConsumer(options.native())
-        self._control = self._core.control()
-        self._offset_file = OffsetFile(self._control, options)
-        self._subscriptions = Subscriptions(self._control, options)
-        self._callbacks = callbacks_of(self._control, self._offset_file, options)
-        self._is_watched = False
-        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
-        self._hooks.client_id = self._control.client_id()
-        note_member(options.group, self._control.client_id(), self)
-        self._group = options.group
+        super()._open()
         self._outcomes = CompletionList()
         self._rebalances = (
-            RebalanceCallbacks(self._control, options, self._outcomes)
-            if options.announces_rebalances()
+            RebalanceCallbacks(self._control, self._options, self._outcomes)
+            if self._options.announces_rebalances()
             else None
         )
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._control)
 
     async def subscribe(
         self,
@@ -103,12 +82,6 @@ class PullConsumer(ConfiguredConsumer):
             raise
         if self._options.max_poll_interval is not None:
             self._watch()
-
-    def _watch(self) -> None:
-        """Let a thread look after the subscriptions."""
-        if not self._is_watched:
-            self._is_watched = True
-            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
 
     async def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic; see :meth:`pyrmq.PullConsumer.unsubscribe`.
@@ -146,14 +119,6 @@ class PullConsumer(ConfiguredConsumer):
         """
         places = await self._outcomes.call(self._core.queues_of_to, topic)
         return [QueueId(*place) for place in places]
-
-    def assignment(self) -> list[QueueId]:
-        """List the queues that this consumer has now.
-
-        Example:
-            >>> consumer.assignment()  # doctest: +SKIP
-        """
-        return [QueueId(*place) for place, _ in self._core.positions()]
 
     async def poll(
         self,
@@ -238,21 +203,6 @@ class PullConsumer(ConfiguredConsumer):
             for message in await self.poll(1):
                 yield message
 
-    def position(self, queue: QueueId) -> int:
-        """Return the offset of the next message that a queue returns.
-
-        Raises:
-            ConfigError: The queue is not assigned to this consumer.
-
-        Example:
-            >>> consumer.position(queue)  # doctest: +SKIP
-            42
-        """
-        for place, position in self._core.positions():
-            if place == queue:
-                return position
-        raise ConfigError(f"{queue} is not assigned to this consumer")
-
     async def seek(self, queue: QueueId, offset: int | Literal["first", "last"] | datetime) -> None:
         """Continue at another offset of an assigned queue; see :meth:`pyrmq.PullConsumer.seek`.
 
@@ -264,30 +214,6 @@ class PullConsumer(ConfiguredConsumer):
             found: list[int] = await self._outcomes.call(self._control.offsets_to, [queue], *where)
             offset = found[0]
         self._core.seek(queue, offset)
-
-    def pause(self, queues: Iterable[QueueId]) -> None:
-        """Stop queues; see :meth:`pyrmq.PullConsumer.pause`.
-
-        Example:
-            >>> consumer.pause(consumer.assignment())  # doctest: +SKIP
-        """
-        self._control.pause([*queues], True)
-
-    def resume(self, queues: Iterable[QueueId]) -> None:
-        """Go on with queues that were paused.
-
-        Example:
-            >>> consumer.resume(consumer.paused())  # doctest: +SKIP
-        """
-        self._control.pause([*queues], False)
-
-    def paused(self) -> list[QueueId]:
-        """List the assigned queues that are paused.
-
-        Example:
-            >>> consumer.paused()  # doctest: +SKIP
-        """
-        return [QueueId(*place) for place in self._control.paused()]
 
     async def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
         """Commit everything that was returned, or these offsets.

@@ -1,8 +1,8 @@
 """Consumers: polled, calling a function for each message, and taking messages for a time."""
 
 from pyrmq._client.hooks.consume import ConsumeHook, ConsumeOutcome, Consuming
-from pyrmq.consumer.offsets import QueueOffsets
 from pyrmq.consumer.outcome import ConsumeResult, DeadLetter, ReconsumeLater
+from pyrmq.consumer.polled import QueueOffsets
 from pyrmq.consumer.pull import PullConsumer
 from pyrmq.consumer.push import PushConsumer
 from pyrmq.consumer.simple import SimpleConsumer

@@ -14,18 +14,11 @@ Example:
 
 import logging
 import re
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from time import monotonic
 from typing import Literal, Self, TypeVar
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.ending import leave
-from pyrmq._client.hooks.consume import ConsumeHooks
-from pyrmq._client.identities import note_member
-from pyrmq._client.options.consumer import ConfiguredConsumer
 from pyrmq._client.values import (
     committable,
     milliseconds,
@@ -34,10 +27,9 @@ from pyrmq._client.values import (
     topics_of,
     whole,
 )
-from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
-from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
+from pyrmq.consumer.membership import filter_of
+from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.consumer.rebalance import RebalanceCallbacks
-from pyrmq.consumer.subscriptions import Subscriptions, watched
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -48,7 +40,7 @@ _log = logging.getLogger("pyrmq.consumer")
 _Taken = TypeVar("_Taken", list[ReceivedMessage], MessageBatch)
 
 
-class PullConsumer(ConfiguredConsumer):
+class PullConsumer(PolledConsumer):
     """Pulls messages. One consumer serves any number of threads.
 
     Join a group with :meth:`subscribe`: its members share the queues of a topic, and brokers store
@@ -120,23 +112,12 @@ class PullConsumer(ConfiguredConsumer):
     """
 
     def _open(self) -> None:
-        options = self._options
-        self._core = _core.PullConsumer(options.native())
-        self._control = self._core.control()
-        self._offset_file = OffsetFile(self._control, options)
-        self._subscriptions = Subscriptions(self._control, options)
-        self._callbacks = callbacks_of(self._control, self._offset_file, options)
-        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
-        self._hooks.client_id = self._control.client_id()
-        note_member(options.group, self._control.client_id(), self)
-        self._group = options.group
+        super()._open()
         self._rebalances = (
-            RebalanceCallbacks(self._control, options) if options.announces_rebalances() else None
+            RebalanceCallbacks(self._control, self._options)
+            if self._options.announces_rebalances()
+            else None
         )
-        self._is_watched = False
-        self._closed = False
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -244,15 +225,6 @@ class PullConsumer(ConfiguredConsumer):
         """
         return [QueueId(*place) for place in self._core.queues_of(topic)]
 
-    def assignment(self) -> list[QueueId]:
-        """List the queues that this consumer has now.
-
-        Example:
-            >>> consumer.assignment()  # doctest: +SKIP
-            [QueueId(topic='orders', broker='broker-a', queue_id=0)]
-        """
-        return [QueueId(*place) for place, _ in self._core.positions()]
-
     def poll(self, max_messages: int = 1024, timeout: float | None = None) -> list[ReceivedMessage]:
         """Return messages; wait for the first.
 
@@ -342,32 +314,11 @@ class PullConsumer(ConfiguredConsumer):
         has_limit = self._options.max_poll_interval is not None
         return bool(self._hooks) or has_limit or self._rebalances is not None
 
-    def _watch(self) -> None:
-        """Let a thread look after the subscriptions."""
-        if not self._is_watched:
-            self._is_watched = True
-            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
-
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
         poll = self.poll if self._is_polled_closely() else self._core.poll
         while not self._closed:
             yield from poll(1, None)
-
-    def position(self, queue: QueueId) -> int:
-        """Return the offset of the next message that a queue returns.
-
-        Raises:
-            ConfigError: The queue is not assigned to this consumer.
-
-        Example:
-            >>> consumer.position(queue)  # doctest: +SKIP
-            42
-        """
-        for place, position in self._core.positions():
-            if place == queue:
-                return position
-        raise ConfigError(f"{queue} is not assigned to this consumer")
 
     def seek(self, queue: QueueId, offset: int | Literal["first", "last"] | datetime) -> None:
         """Continue at another offset of an assigned queue.
@@ -386,40 +337,6 @@ class PullConsumer(ConfiguredConsumer):
         if not isinstance(offset, int):
             (offset,) = self._control.offsets([queue], *start_of(offset))
         self._core.seek(queue, offset)
-
-    def pause(self, queues: Iterable[QueueId]) -> None:
-        """Return and fetch nothing of these queues until they are resumed; they stay assigned.
-
-        A queue that goes to another member and comes back is not paused any more, as with Kafka and
-        Apache's ``DefaultLitePullConsumer``; pause it again in `on_assigned`.
-
-        Raises:
-            ConfigError: A queue is not assigned to this consumer; none is paused then.
-
-        Example:
-            >>> consumer.pause(consumer.assignment())  # doctest: +SKIP
-        """
-        self._control.pause([*queues], True)
-
-    def resume(self, queues: Iterable[QueueId]) -> None:
-        """Go on with queues that were paused.
-
-        Raises:
-            ConfigError: A queue is not assigned to this consumer; none is resumed then.
-
-        Example:
-            >>> consumer.resume(consumer.paused())  # doctest: +SKIP
-        """
-        self._control.pause([*queues], False)
-
-    def paused(self) -> list[QueueId]:
-        """List the assigned queues that are paused.
-
-        Example:
-            >>> consumer.paused()  # doctest: +SKIP
-            []
-        """
-        return [QueueId(*place) for place in self._control.paused()]
 
     def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
         """Commit everything that was returned, at all brokers at the same time.

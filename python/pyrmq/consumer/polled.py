@@ -1,0 +1,143 @@
+"""What both forms of the pulling consumer have, and what they say of their queues at once."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.ending import leave
+from pyrmq._client.hooks.consume import ConsumeHooks
+from pyrmq._client.identities import note_member
+from pyrmq._client.options.consumer import ConfiguredConsumer
+from pyrmq.consumer.membership import OffsetFile, callbacks_of
+from pyrmq.consumer.subscriptions import Subscriptions, watched
+from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["WHICH", "PolledConsumer", "QueueOffsets", "offsets_of"]
+
+WHICH = ("first", "last", "committed")
+"""What is asked for, in the order of the fields of :class:`QueueOffsets`."""
+
+
+class QueueOffsets(NamedTuple):
+    """A queue's offsets at one moment.
+
+    Attributes:
+        first: The first message that is kept.
+        last: The offset that the next message gets.
+        committed: The group's next message; None if it has not committed one.
+
+    Example:
+        >>> QueueOffsets(first=0, last=42, committed=40).lag
+        2
+    """
+
+    first: int
+    last: int
+    committed: int | None
+
+    @property
+    def lag(self) -> int:
+        """Messages that the group has not committed; all that are kept if it never has."""
+        begin = self.first if self.committed is None else max(self.first, self.committed)
+        return max(0, self.last - begin)
+
+
+def offsets_of(
+    queues: Sequence[QueueId], columns: Sequence[Sequence[int]]
+) -> dict[QueueId, QueueOffsets]:
+    """Put answers together: a column for each of :data:`WHICH`."""
+    return {
+        queue: QueueOffsets(first, last, None if committed < 0 else committed)
+        for queue, first, last, committed in zip(queues, *columns, strict=True)
+    }
+
+
+class PolledConsumer(ConfiguredConsumer):
+    """The verbs that both forms of the pulling consumer have, since they ask no broker."""
+
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.PullConsumer(options.native())
+        self._control = self._core.control()
+        self._offset_file = OffsetFile(self._control, options)
+        self._subscriptions = Subscriptions(self._control, options)
+        self._callbacks = callbacks_of(self._control, self._offset_file, options)
+        self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
+        self._hooks.client_id = self._control.client_id()
+        note_member(options.group, self._control.client_id(), self)
+        self._group = options.group
+        self._is_watched = False
+        self._closed = False
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, leave, self._control)
+
+    def assignment(self) -> list[QueueId]:
+        """List the queues that this consumer has now.
+
+        Example:
+            >>> consumer.assignment()  # doctest: +SKIP
+            [QueueId(topic='orders', broker='broker-a', queue_id=0)]
+        """
+        return [QueueId(*place) for place, _ in self._core.positions()]
+
+    def position(self, queue: QueueId) -> int:
+        """Return the offset of the next message that a queue returns.
+
+        Raises:
+            ConfigError: The queue is not assigned to this consumer.
+
+        Example:
+            >>> consumer.position(queue)  # doctest: +SKIP
+            42
+        """
+        for place, position in self._core.positions():
+            if place == queue:
+                return position
+        raise ConfigError(f"{queue} is not assigned to this consumer")
+
+    def pause(self, queues: Iterable[QueueId]) -> None:
+        """Return and fetch nothing of these queues until they are resumed; they stay assigned.
+
+        A queue that goes to another member and comes back is not paused any more, as with Kafka and
+        Apache's ``DefaultLitePullConsumer``; pause it again in `on_assigned`.
+
+        Raises:
+            ConfigError: A queue is not assigned to this consumer; none is paused then.
+
+        Example:
+            >>> consumer.pause(consumer.assignment())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], True)
+
+    def resume(self, queues: Iterable[QueueId]) -> None:
+        """Go on with queues that were paused.
+
+        Raises:
+            ConfigError: A queue is not assigned to this consumer; none is resumed then.
+
+        Example:
+            >>> consumer.resume(consumer.paused())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], False)
+
+    def paused(self) -> list[QueueId]:
+        """List the assigned queues that are paused.
+
+        Example:
+            >>> consumer.paused()  # doctest: +SKIP
+            []
+        """
+        return [QueueId(*place) for place in self._control.paused()]
+
+    def _watch(self) -> None:
+        """Let a thread look after the subscriptions."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
