@@ -45,6 +45,18 @@ def add_name_server(to: argparse.ArgumentParser) -> None:
     add_security(to)
 
 
+def add_watch(to: argparse.ArgumentParser) -> None:
+    """Add `--watch` and `--interval`, of commands that show rates."""
+    to.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
+    to.add_argument(
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between the two samples for the rates (default: 1)",
+    )
+
+
 class _ToEnvironment(argparse.Action):
     """Sets an environment variable: every client of the command reads it, wherever it is made."""
 

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq.cli.arguments import add_name_server, parser, seconds
+from pyrmq.cli.arguments import add_name_server, add_watch, parser
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS
@@ -198,12 +198,5 @@ def _parser() -> argparse.ArgumentParser:
     made = parser("broker status", "Show the health and traffic of the brokers of a cluster.")
     add_name_server(made)
     made.add_argument("--broker", metavar="NAME", help="only the broker of this name")
-    made.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
-    made.add_argument(
-        "--interval",
-        type=seconds,
-        default=1.0,
-        metavar="SECONDS",
-        help="time between the two samples for the rates (default: 1)",
-    )
+    add_watch(made)
     return made

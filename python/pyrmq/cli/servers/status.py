@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq._client.security.credentials import native_security
-from pyrmq.cli.arguments import add_name_server, parser, seconds
+from pyrmq.cli.arguments import add_name_server, add_watch, parser
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import NAME_SERVER_STATUS
@@ -199,12 +199,5 @@ def _parser() -> argparse.ArgumentParser:
         "nameserver status", "Show the health of name servers and their registered brokers."
     )
     add_name_server(made)
-    made.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
-    made.add_argument(
-        "--interval",
-        type=seconds,
-        default=1.0,
-        metavar="SECONDS",
-        help="time between the two samples for the rates (default: 1)",
-    )
+    add_watch(made)
     return made
