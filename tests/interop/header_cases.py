@@ -293,6 +293,7 @@ BROKER = (
         RequestCode.CLONE_GROUP_OFFSET,
         {"srcGroup": "Readers", "destGroup": "Copies", "topic": "Probed", "offline": "true"},
     ),
+    Case(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}),
 )
 """The requests to a broker, in this order."""
 

@@ -248,6 +248,23 @@ async fn a_broker_without_slaves_says_so() {
     site.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_has_no_flush_offset_of_a_master_to_reset() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    site.send_ok("T", b"x", "").await;
+    let end = site.broker.state().store.health().max_physical_offset;
+    for offset in [None, Some("0"), Some("x1")] {
+        let mut request = Command::request(request::RESET_MASTER_FLUSH_OFFSET);
+        if let Some(offset) = offset {
+            request.fields.set("masterFlushOffset", offset);
+        }
+        site.ask_ok(request).await;
+    }
+    assert_eq!(site.broker.state().store.health().max_physical_offset, end);
+    site.stop().await;
+}
+
 /// A consumer that answers 221 and keeps what it is told.
 fn member() -> (Client, Arc<Mutex<Vec<Command>>>) {
     let told: Arc<Mutex<Vec<Command>>> = Arc::default();

@@ -26,7 +26,6 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
     (
         &[
             request::EXCHANGE_BROKER_HA_INFO,
-            request::RESET_MASTER_FLUSH_OFFSET,
             request::GET_BROKER_EPOCH_CACHE,
             request::NOTIFY_BROKER_ROLE_CHANGED,
             request::NOTIFY_MIN_BROKER_ID_CHANGE,

@@ -185,6 +185,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
         store_admin::replication,
         "a master without slaves",
     ),
+    (
+        request::RESET_MASTER_FLUSH_OFFSET,
+        store_admin::reset_master_flush,
+        "nothing to do: only slaves keep one",
+    ),
 ];
 
 /// Requests that are answered at once, on the main port only.

@@ -109,3 +109,8 @@ pub(crate) fn replication(state: &State, _request: &Command, _peer: &Peer) -> An
         ..HARuntimeInfo::default()
     }))
 }
+
+/// Resets what a slave knows of its master's flushed log (908). A master answers and changes nothing, as Apache's.
+pub(crate) fn reset_master_flush(_state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(Command::response(response::SUCCESS))
+}
