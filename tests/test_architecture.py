@@ -141,7 +141,6 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/aio/consumer.py": CLASS,
     "python/pyrmq/aio/producer.py": CLASS,
     "python/pyrmq/aio/push.py": CLASS,
-    "python/pyrmq/broker/metrics.py": KIND,
     "python/pyrmq/config/broker.py": KIND,
     "python/pyrmq/consumer/listener.py": CLASS,
     "python/pyrmq/consumer/pull.py": CLASS,

@@ -1,4 +1,4 @@
-"""The metrics of the broker.
+"""The metrics of the broker: topics and groups here, the broker as a whole in state_metrics.py.
 
 Names that begin with `rocketmq_` are those of Apache's brokers from 5.1 on, with Apache's labels
 and units, so that dashboards made for them work. Names that begin with `pyrmq_` are ours.
@@ -6,12 +6,11 @@ and units, so that dashboards made for them work. Names that begin with `pyrmq_`
 
 from __future__ import annotations
 
-import os
 import threading
-from time import time
 from typing import TYPE_CHECKING, Any
 
-from pyrmq.server.metrics import Family, Histogram, gauge
+from pyrmq.broker.state_metrics import NODE, node_of, of_the_whole
+from pyrmq.server.metrics import Family
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -22,30 +21,6 @@ Row = tuple[tuple[str, ...], float]
 
 OTHERS = "_others"
 """The label value for everything that is not listed by name."""
-
-_COUNTERS = {
-    "messages_in": "Messages stored.",
-    "bytes_in": "Bytes of messages stored.",
-    "messages_out": "Messages sent to consumers.",
-    "bytes_out": "Bytes of messages sent to consumers.",
-    "puts_failed": "Sends that the store refused.",
-    "pulls_found": "Pulls that found messages.",
-    "pulls_missed": "Pulls that found no messages.",
-    "sent_back": "Messages that consumers sent back for a retry.",
-    "dead_letters": "Messages that went to a dead-letter topic.",
-    "log_writes": "Writes to the commit log; a batch is one.",
-    "keys_indexed": "Keys put into the key index.",
-    "files_deleted": "Files that retention deleted.",
-    "busy_held": "Sends refused because a write or an fsync took too long.",
-    "busy_waited": "Sends refused because they had waited too long.",
-    "busy_overload": "Sends refused because too many waited for the disk.",
-}
-_HELD = {
-    "delayed": "Messages of delay levels that are not delivered yet.",
-    "timer": "Timer messages that are not delivered yet.",
-    "timer_late_seconds": "How late the timer delivers.",
-    "half": "Open transactions.",
-}
 
 
 class Listed:
@@ -119,14 +94,10 @@ class Figures:
         server = self._server
         seen: dict[str, Any] = server.core.figures()
         limit = server.options.metrics_top
-        yield from _whole(server, seen)
+        yield from of_the_whole(server, seen)
         with self._lock:
             families = [*self._of_topics(seen["topics"], limit), *self._of_groups(seen, limit)]
         yield from families
-
-    def _node(self) -> tuple[str, str, str]:
-        options = self._server.options
-        return (options.broker_cluster_name, "broker", options.broker_name)
 
     def _of_topics(self, topics: Sequence[Any], limit: int) -> Iterator[Family]:
         named = {
@@ -139,8 +110,8 @@ class Figures:
         added: list[tuple[str, bool, float, float]] = (
             [(OTHERS, False, ins, size)] if others or ins else []
         )
-        node = self._node()
-        labels = (*_NODE, "topic", "is_system")
+        node = node_of(self._server)
+        labels = (*NODE, "topic", "is_system")
         every = [*((name, system, ins, size) for name, system, ins, size, _ in rows), *added]
         for metric, text, at in (
             ("rocketmq_messages_in", "Messages stored, by topic.", 2),
@@ -177,8 +148,8 @@ class Figures:
             float(sum(sum(named[pair][1]) for pair in others)),
             float(sum(named[pair][2] for pair in others)),
         ]
-        node = self._node()
-        labels = (*_NODE, "consumer_group", "topic", "is_retry")
+        node = node_of(self._server)
+        labels = (*NODE, "consumer_group", "topic", "is_retry")
         listed = [(*node, *pair, str(pair[1].startswith("%RETRY%")).lower()) for pair in ours]
         added = [(*node, OTHERS, OTHERS, "false")] if others or any(sums) else []
         for (metric, kind, text), column, other in zip(_OF_GROUP, columns, rest, strict=True):
@@ -193,7 +164,7 @@ class Figures:
             "rocketmq_consumer_connections",
             "gauge",
             "Consumers connected, by group.",
-            (*_NODE, "consumer_group"),
+            (*NODE, "consumer_group"),
             sorted(members, key=lambda row: -row[1])[:limit],
         )
         yield from _lags({pair: named[pair][1] for pair in ours}, ages)
@@ -222,7 +193,6 @@ def _lags(lags: dict[tuple[str, str], list[int]], ages_ms: Sequence[int]) -> Ite
     )
 
 
-_NODE = ("cluster", "node_type", "node_id")
 _OF_GROUP = (
     ("rocketmq_messages_out", "counter", "Messages sent to consumers, by group."),
     ("rocketmq_throughput_out", "counter", "Bytes of messages sent to consumers, by group."),
@@ -243,147 +213,3 @@ _OF_GROUP = (
         "Messages sent to consumers but not consumed.",
     ),
 )
-
-
-def _whole(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
-    """The metrics of the broker as a whole."""
-    from pyrmq.broker.processor.status import report
-
-    state = report(server)
-    store = state["store"]
-    yield gauge("pyrmq_broker_ready", "1 while clients may be sent here.", int(server.ready()))
-    yield gauge("pyrmq_broker_uptime_seconds", "Since the start.", state["uptime_ms"] / 1000)
-    yield gauge(
-        "pyrmq_broker_start_seconds", "Duration of the start, with recovery.", server.start_seconds
-    )
-    yield gauge(
-        "pyrmq_broker_recovered_from_crash",
-        "1 if the stop before this start was unclean.",
-        int(store["recovered_from_crash"]),
-    )
-    for name, value in seen["counters"]:
-        yield Family(f"pyrmq_broker_{name}", "counter", _COUNTERS[name], (), [((), value)])
-    for name, value in seen["held"]:
-        metric = name if name.endswith("_seconds") else f"{name}_messages"
-        yield gauge(f"pyrmq_broker_{metric}", _HELD[name], value)
-    yield from _clients(state)
-    yield from _resources(state)
-    yield from _apache_counts(server, seen)
-    yield from _store(server, state, seen)
-
-
-def _clients(state: dict[str, Any]) -> Iterator[Family]:
-    yield gauge("pyrmq_broker_producers", "Producers connected.", state["producers"])
-    yield gauge("pyrmq_broker_consumers", "Consumers connected.", state["consumers"])
-    yield gauge("pyrmq_broker_held_pulls", "Pulls that wait for messages.", state["waiting_pulls"])
-    yield gauge("pyrmq_broker_name_servers", "Configured name servers.", state["name_servers"])
-    yield gauge(
-        "pyrmq_broker_registered", "Name servers that know this broker.", state["registered"]
-    )
-
-
-def _resources(state: dict[str, Any]) -> Iterator[Family]:
-    held, unfinished, memory = state["descriptors"], state["unfinished_requests"], state["memory"]
-    yield gauge("pyrmq_broker_connections", "Open connections.", held["connections"])
-    yield Family(
-        "pyrmq_broker_connections_refused",
-        "counter",
-        "Connections refused because descriptors were reserved for the store.",
-        (),
-        [((), held["refused"])],
-    )
-    yield gauge("pyrmq_broker_descriptors", "Descriptors that the process has open.", _open_files())
-    yield gauge(
-        "pyrmq_broker_descriptors_limit", "Descriptors that it may have open.", held["limit"]
-    )
-    yield gauge(
-        "pyrmq_broker_unfinished_request_bytes",
-        "Memory of requests that have not arrived completely.",
-        unfinished["bytes"],
-    )
-    for name, key, text in (
-        ("pyrmq_broker_memory_resident_bytes", "resident_bytes", "Resident memory."),
-        ("pyrmq_broker_memory_limit_bytes", "limit_bytes", "Memory limit of its control group."),
-    ):
-        if memory[key] is not None:
-            yield gauge(name, text, memory[key])
-
-
-def _open_files() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are not wanted as paths
-    except OSError:
-        return 0
-
-
-def _apache_counts(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
-    options = server.options
-    node = (options.broker_cluster_name, "broker", options.broker_name)
-    for name, text, value in (
-        (
-            "rocketmq_broker_permission",
-            "Permission bits: 4 read, 2 write.",
-            options.broker_permission,
-        ),
-        ("rocketmq_topic_number", "Topics.", len(seen["topics"])),
-        (
-            "rocketmq_consumer_group_number",
-            "Groups that consume.",
-            len({pair[0] for pair, *_ in seen["groups"]}),
-        ),
-    ):
-        yield Family(name, "gauge", text, _NODE, [(node, float(value))])
-
-
-def _store(server: Broker, state: dict[str, Any], seen: dict[str, Any]) -> Iterator[Family]:
-    store, busy = state["store"], state["store"]["busy"]
-    options = server.options
-    node = (options.broker_cluster_name, "broker", options.broker_name)
-    size = store["max_physical_offset"] - store["min_physical_offset"]
-    kept_ms = seen["oldest_ms"]
-    local = (*_NODE, "storage_type", "storage_medium")
-    for name, text, value in (
-        ("rocketmq_storage_size", "Bytes of the commit log.", size),
-        (
-            "rocketmq_storage_flush_behind_bytes",
-            "Bytes stored but not flushed.",
-            store["max_physical_offset"] - store["flushed_offset"],
-        ),
-        (
-            "rocketmq_storage_dispatch_behind_bytes",
-            "Bytes stored but not yet readable or indexed.",
-            store["dispatch_behind_bytes"],
-        ),
-        (
-            "rocketmq_storage_message_reserve_time",
-            "Age of the oldest message, ms.",
-            max(0, int(time() * 1000) - kept_ms) if kept_ms >= 0 else 0,
-        ),
-    ):
-        yield Family(name, "gauge", text, local, [((*node, "local", "disk"), float(value))])
-    yield gauge("pyrmq_broker_store_max_bytes", "`storeMaxBytes`.", options.store_max_bytes)
-    yield gauge("pyrmq_broker_store_queues", "Consume queues.", store["queues"])
-    yield gauge("pyrmq_broker_disk_used_ratio", "Used share of the disk.", store["disk_ratio"])
-    yield gauge("pyrmq_broker_disk_free_bytes", "Free bytes of the disk.", store["disk_free_bytes"])
-    yield gauge(
-        "pyrmq_broker_store_read_only",
-        "1 while nothing can be stored.",
-        int(store["read_only"] is not None),
-    )
-    yield gauge(
-        "pyrmq_broker_sends_waiting",
-        "Sends that wait for another send or for the disk.",
-        busy["waiting_for_lock"] + busy["waiting_for_disk"],
-    )
-    yield gauge(
-        "pyrmq_broker_send_oldest_wait_seconds",
-        "How long the first waiting send has waited.",
-        busy["oldest_ms"] / 1000,
-    )
-    yield Family(
-        "pyrmq_broker_fsync_seconds",
-        "histogram",
-        "Duration of fsyncs: of the commit log, or of all consume queues together.",
-        ("files",),
-        [((name,), Histogram(buckets, us)) for name, buckets, us in seen["flushes"]],
-    )
