@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -81,7 +82,7 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "routing": ["fault", "select", "route", "allocate", "filter", "table"],
     "store": [
-        *("error", "format", "options", "delay", "stats", "live", "failure", "fs"),
+        *("error", "format", "delay", "options", "stats", "live", "failure", "fs"),
         *("group_commit", "message", "config_file", "descriptors", "checkpoint"),
         *("log", "queue", "scan", "index", "state", "dispatch", "flush", "append", "read"),
         *("retention", "engine", "recovery", "maintenance", "store", "timer"),
@@ -371,40 +372,83 @@ def _use_paths(tree: str) -> list[list[str]]:
     return [prefix + path for branch in branches if branch.strip() for path in _use_paths(branch)]
 
 
-def _rust_edges(source: Path) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
-    """Which modules of a crate use which; tests and re-exports do not count."""
+Module = tuple[str, ...]
+"""The path of a module in its crate: `("net", "peer")`; the crate's root is `()`."""
+
+EXPORT = re.compile(r"\bpub(?:\([^)]*\))?\s+use\s([^;]+);")
+
+
+def _rust_modules(source: Path) -> dict[Module, str]:
+    """The code of each module of a crate, without comments and tests."""
     texts = {}
     for path in source.rglob("*.rs"):
         parts = list(path.relative_to(source).with_suffix("").parts)
         if parts[-1] in {"mod", "lib"}:
             parts.pop()
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
-        text = re.sub(r"\bpub(?:\([^)]*\))?\s+use\s[^;]+;", "", text)
-        code = re.split(r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE)
-        texts[tuple(parts)] = code[0]
-    edges: dict[tuple[str, ...], set[tuple[str, ...]]] = {module: set() for module in texts}
+        texts[tuple(parts)] = re.split(
+            r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE
+        )[0]
+    return texts
+
+
+def _absolute(module: Module, name: list[str]) -> Module:
+    """A path that `module` names, from the crate's root."""
+    base, rest = list(module), name[1:] if name[0] == "self" else name
+    while rest and rest[0] == "super":
+        base, rest = base[:-1], rest[1:]
+    if rest and rest[0] == "crate":
+        base, rest = [], rest[1:]
+    return (*base, *rest)
+
+
+def _rust_exports(texts: dict[Module, str]) -> dict[Module, Module]:
+    """What `pub use` declarations stand for: `net::Peer` is `net::peer::Peer`."""
+    exports = {}
     for module, text in texts.items():
-        uses = r"(?:^|\s)use\s+([^;]+);"
+        for tree in EXPORT.findall(text):
+            for name in _use_paths(tree):
+                *path, last = name
+                inner, _, alias = (part.strip() for part in last.partition(" as "))
+                exports[*module, alias or inner] = _absolute(module, [*path, inner])
+    # `pub use bytes;` names another crate.
+    return {name: target for name, target in exports.items() if name != target}
+
+
+def _module_of(path: Module, texts: dict[Module, str], exports: dict[Module, Module]) -> Module:
+    """The module that defines what a path names, through every `pub use` on the way."""
+    target = path
+    while target and target not in texts:
+        if target in exports:
+            return _module_of((*exports[target], *path[len(target) :]), texts, exports)
+        target = target[:-1]
+    return target
+
+
+@functools.cache
+def _rust_edges(source: Path) -> dict[Module, set[Module]]:
+    """Which modules of a crate use which; tests and re-exports do not count."""
+    texts = _rust_modules(source)
+    exports = _rust_exports(texts)
+    edges: dict[Module, set[Module]] = {module: set() for module in texts}
+    uses = r"(?:^|\s)use\s+([^;]+);"
+    for module, whole in texts.items():
+        text = EXPORT.sub("", whole)
         names = [name for tree in re.findall(uses, text) for name in _use_paths(tree)]
         inline = re.findall(r"\b(?:crate|super)(?:::\w+)+", re.sub(uses, "", text))
         names += [name.split("::") for name in inline]
         for name in names:
-            base, rest = list(module), name
-            while rest[0] == "super":
-                base, rest = base[:-1], rest[1:]
-            if rest[0] == "crate":
-                base, rest = [], rest[1:]
-            elif base == list(module) and (*module, rest[0]) not in texts:
+            name[-1] = name[-1].partition(" as ")[0].strip()
+            own = (*module, name[0])
+            if name[0] not in {"crate", "super", "self"} and own not in texts | exports:
                 continue
-            target = [*base, *rest]
-            while target and tuple(target) not in texts:
-                target.pop()
-            if target and tuple(target) != module:
-                edges[module].add(tuple(target))
+            target = _module_of(_absolute(module, name), texts, exports)
+            if target and target != module:
+                edges[module].add(target)
     return edges
 
 
-def _circles(edges: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[set[tuple[str, ...]]]:
+def _circles(edges: dict[Module, set[Module]]) -> list[set[Module]]:
     """Groups of modules that all reach one another."""
     reachable = {module: set(used) for module, used in edges.items()}
     for through in reachable:
@@ -433,6 +477,20 @@ def test_the_scan_sees_an_import_circle(tmp_path: Path) -> None:
     (tmp_path / "b" / "inner.rs").write_text("fn f() { super::other::g() }\n")
     (tmp_path / "b" / "other.rs").write_text("use crate::a::A;\n")
     assert _circles(_rust_edges(tmp_path)) == [{("a",), ("b", "inner"), ("b", "other")}]
+
+
+def test_the_scan_sees_through_re_exports(tmp_path: Path) -> None:
+    (tmp_path / "lib.rs").write_text("mod a;\nmod b;\npub use b::{C as D, inner};\n")
+    (tmp_path / "a.rs").write_text("use crate::{D, inner::E};\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mod.rs").write_text("mod inner;\npub use inner::C;\n")
+    (tmp_path / "b" / "inner.rs").write_text("use self::x::Y;\nuse super::C;\n")
+    assert _rust_edges(tmp_path) == {
+        (): set(),
+        ("a",): {("b", "inner")},
+        ("b",): set(),
+        ("b", "inner"): set(),
+    }
 
 
 def _upward(order: list[str], edges: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[str]:

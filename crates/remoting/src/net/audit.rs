@@ -4,8 +4,8 @@
 //! body. What a peer chose is quoted, escaped and cut. A change is written when it is answered. Refusals are limited
 //! for each address and in sum, so that strangers cannot fill the disk.
 
+use super::CodeSet;
 use super::address_map::AddressMap;
-use super::{CodeSet, Peer};
 use crate::codes::{request, response};
 use crate::command::Command;
 use crate::sync::lock;
@@ -91,23 +91,23 @@ impl AuditLog {
     }
 
     /// Returns what to write when a request is answered; `None` if it is no administrative change.
-    pub(super) fn change(&self, request: &Command, peer: &Peer) -> Option<Box<Change>> {
+    pub(super) fn change(&self, request: &Command, from: SocketAddr) -> Option<Box<Change>> {
         if !self.changes.contains(request.code) {
             return None;
         }
         Some(Box::new(Change {
             user: self.user(request),
-            from: peer.remote(),
+            from,
             code: request.code,
             resources: cut(&self.requests.resources(request)),
         }))
     }
 
     /// Writes that a request was refused, and why.
-    pub(super) fn refused(&self, request: &Command, peer: &Peer, answer: i32, why: &str) {
+    pub(super) fn refused(&self, request: &Command, from: SocketAddr, answer: i32, why: &str) {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
-        let window = refusals.by_address.entry(peer.remote().ip());
+        let window = refusals.by_address.entry(from.ip());
         let Some(omitted) = window.take(now, PER_ADDRESS) else {
             return;
         };
@@ -118,7 +118,7 @@ impl AuditLog {
         tracing::warn!(
             target: "pyrmq_audit",
             user = ?self.user(request),
-            from = %peer.remote(),
+            from = %from,
             code = request.code,
             request = name_of(request.code),
             resources = ?cut(&self.requests.resources(request)),

@@ -4,9 +4,8 @@
 //! One lock guards queue, waits and the sleeping task's waker, so sending a request takes one lock. A push wakes the
 //! task only if it sleeps: frames that the task itself queues while it works cost no wake-up.
 
-use super::members::MemberId;
 use super::outbound_request::{Commanded, Request};
-use super::pending::{Callback, Pending};
+use super::pending::{Callback, MemberId, Pending};
 use super::send_queue::{SendQueue, cost_of};
 use super::{CloseReason, NetError, Outbox};
 use crate::command::Command;

@@ -3,14 +3,15 @@
 use super::connection::{Connection, Setting};
 use super::hooks::Security;
 use super::link::{Link, Phase, RetireAddress};
-use super::members::{MemberId, Members};
+use super::members::Members;
 use super::memory_budget::MemoryBudget;
 use super::outbound_request::Request;
+use super::peer::next_peer_id;
+use super::pending::MemberId;
 use super::resolve::Resolve;
 use super::send_queue::SendQueue;
-use super::server::{Events, next_peer_id};
 use super::stream::Stream;
-use super::{ClientOptions, CloseReason, NetError, Peer, Table, Tracker};
+use super::{ClientOptions, CloseReason, Events, NetError, Peer, Table, Tracker};
 use crate::command::Command;
 use crate::hash::NameMap;
 use crate::sync::lock;

@@ -1,19 +1,11 @@
 //! The clients that share one set of connections, and which of them a server's request is for.
 
+use super::pending::MemberId;
 use super::table::unsupported;
 use super::{Peer, Processor, Reply, Table};
 use crate::command::Command;
 use crate::sync::{read, write};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// One of the clients that share connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MemberId(u32);
-
-impl MemberId {
-    /// A server, which asks its clients.
-    pub(super) const SERVER: Self = Self(0);
-}
 
 /// The clients that share connections, each with the table of what it answers.
 #[derive(Debug)]
@@ -23,7 +15,7 @@ pub(super) struct Members {
 
 #[derive(Debug)]
 struct List {
-    last: u32,
+    last: MemberId,
     // None once the last one has left: nobody joins any more.
     members: Option<Vec<(MemberId, Arc<Table>)>>,
 }
@@ -31,9 +23,9 @@ struct List {
 impl Members {
     /// One member, and its id.
     pub(super) fn new(table: Arc<Table>) -> (Arc<Self>, MemberId) {
-        let first = MemberId(1);
+        let first = MemberId::SERVER.next();
         let list = List {
-            last: first.0,
+            last: first,
             members: Some(vec![(first, table)]),
         };
         let list = RwLock::new(list);
@@ -43,9 +35,9 @@ impl Members {
     /// Adds a member; `None` if the last one has left.
     pub(super) fn join(&self, table: Arc<Table>) -> Option<MemberId> {
         let mut list = self.write();
-        let id = MemberId(list.last + 1);
+        let id = list.last.next();
         list.members.as_mut()?.push((id, table));
-        list.last = id.0;
+        list.last = id;
         Some(id)
     }
 

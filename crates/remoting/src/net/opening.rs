@@ -2,8 +2,9 @@
 //! handshake. A stop ends both.
 
 use super::link::{Link, Park, Phase};
+use super::proxy_protocol::{self, OPENING_TIMEOUT};
 use super::stream::Stream;
-use super::{CloseReason, Security, proxy_protocol};
+use super::{CloseReason, Security};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,11 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
-
-/// Longest time for a PROXY header and a TLS handshake together, from the accepted connection on. There is no further
-/// bound on them: each holds some 40 KiB of one of the server's connections, whose number is bounded, and a line of
-/// waiting handshakes would let one host that begins many keep all others out.
-pub(super) const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection whose PROXY header, if it had one, has been read.
 pub(super) struct Accepted {

@@ -1,8 +1,7 @@
 //! Our requests on a link: queued with their wait, answered, timed out, or ended with the connection.
 
 use super::link::{Link, Phase, State};
-use super::members::MemberId;
-use super::pending::{Callback, OutboundRequest, Waiter};
+use super::pending::{Callback, MemberId, OutboundRequest, Waiter};
 use super::send_queue::{Entry, SendQueue, cost_of};
 use super::{CloseReason, NetError};
 use crate::codes::response;

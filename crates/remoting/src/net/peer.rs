@@ -1,10 +1,10 @@
 //! A connection as a processor sees it, and the right to answer one request.
 
-use super::NetError;
 use super::audit::Change;
 use super::large_frames::Permit;
 use super::pending::Callback;
 use super::send_queue::HEAD_ROOM;
+use super::{CloseReason, NetError};
 use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use crate::frame;
@@ -12,6 +12,7 @@ use crate::header::{Head, HeadWriter};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Queue of a connection's outgoing frames. The server and the client implement it; tests may too.
@@ -42,6 +43,13 @@ pub trait Outbox: Send + Sync + 'static {
     fn is_closed(&self) -> bool;
     /// Closes the connection after all queued frames are written.
     fn close(&self);
+}
+
+static NEXT_PEER: AtomicU64 = AtomicU64::new(1);
+
+/// Returns a connection number that is unique in this process.
+pub(super) fn next_peer_id() -> u64 {
+    NEXT_PEER.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A live connection. Cloning is cheap. Equality compares ids, which are unique in a process.
@@ -135,6 +143,26 @@ impl fmt::Debug for Peer {
             .finish_non_exhaustive()
     }
 }
+
+/// Receives events of every connection, on the connection's own task: implementations must not block.
+pub trait Events: Send + Sync + 'static {
+    /// A peer has connected; nothing has been read yet but a PROXY header.
+    fn opened(&self, peer: &Peer) {
+        let _ = peer;
+    }
+    /// A connection has ended. Called exactly once for each `opened`.
+    fn closed(&self, peer: &Peer, reason: &CloseReason) {
+        let _ = (peer, reason);
+    }
+    /// Returns how many of this process's descriptors connections must leave free. Called at each new connection, which
+    /// is refused if it took one of them.
+    fn reserved_descriptors(&self) -> usize {
+        16
+    }
+}
+
+/// Ignores all events.
+impl Events for () {}
 
 /// The right and duty to answer one request, once.
 #[derive(Debug)]

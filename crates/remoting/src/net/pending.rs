@@ -4,7 +4,6 @@
 //! scan is kept, so a busy connection scans once per timeout, at any rate.
 
 use super::NetError;
-use super::members::MemberId;
 use crate::command::Command;
 use crate::error::WireError;
 use crate::hash::NameMap;
@@ -29,6 +28,20 @@ pub trait OutboundRequest: Completion<Result<Command, NetError>> {
 /// Receives a request's outcome: in the connection's task, or in the sending call if nothing could be queued. It must
 /// not block.
 pub type Callback = Box<dyn Completion<Result<Command, NetError>>>;
+
+/// One of the clients that share connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MemberId(u32);
+
+impl MemberId {
+    /// A server, which asks its clients.
+    pub(super) const SERVER: Self = Self(0);
+
+    /// The id of the client that joins after this one.
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 /// One waiting request.
 pub(super) struct Waiter {

@@ -11,8 +11,14 @@
 use super::{CloseReason, Network};
 use proxy_header::{ParseConfig, Protocol, ProxyHeader};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+
+/// Longest time for a PROXY header and a TLS handshake together, from the accepted connection on. There is no further
+/// bound on them: each holds some 40 KiB of one of the server's connections, whose number is bounded, and a line of
+/// waiting handshakes would let one host that begins many keep all others out.
+pub(super) const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest header of version 1.
 const MAX_TEXT: usize = 107;

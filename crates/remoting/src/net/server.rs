@@ -11,10 +11,11 @@ use super::link::{Link, Phase};
 use super::memory_budget::MemoryBudget;
 use super::opening;
 use super::partial_frames::{Halves, UnfinishedFrames};
+use super::peer::next_peer_id;
 use super::refusal_log::RefusalLog;
 use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
-use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
+use super::{CloseReason, Events, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
 use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -32,33 +33,6 @@ use tokio::time::Instant;
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-static NEXT_PEER: AtomicU64 = AtomicU64::new(1);
-
-/// Returns a connection number that is unique in this process.
-pub(super) fn next_peer_id() -> u64 {
-    NEXT_PEER.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Receives events of every connection, on the connection's own task: implementations must not block.
-pub trait Events: Send + Sync + 'static {
-    /// A peer has connected; nothing has been read yet but a PROXY header.
-    fn opened(&self, peer: &Peer) {
-        let _ = peer;
-    }
-    /// A connection has ended. Called exactly once for each `opened`.
-    fn closed(&self, peer: &Peer, reason: &CloseReason) {
-        let _ = (peer, reason);
-    }
-    /// Returns how many of this process's descriptors connections must leave free. Called at each new connection, which
-    /// is refused if it took one of them.
-    fn reserved_descriptors(&self) -> usize {
-        16
-    }
-}
-
-/// Ignores all events.
-impl Events for () {}
 
 /// How a server's connections ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

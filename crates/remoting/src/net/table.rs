@@ -195,7 +195,7 @@ impl Table {
             return Err(Box::new((reply, refused)));
         }
         Ok(match &self.audit {
-            Some(audit) => reply.noting(audit.change(request, peer)),
+            Some(audit) => reply.noting(audit.change(request, peer.remote())),
             None => reply,
         })
     }
@@ -209,7 +209,7 @@ impl Table {
     /// Writes down that a request is refused.
     pub(super) fn audit_refusal(&self, request: &Command, peer: &Peer, answer: i32, why: &str) {
         if let Some(audit) = &self.audit {
-            audit.refused(request, peer, answer, why);
+            audit.refused(request, peer.remote(), answer, why);
         }
     }
 
