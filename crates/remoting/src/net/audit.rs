@@ -5,9 +5,9 @@
 //! for each address and in sum, so that strangers cannot fill the disk.
 
 use super::CodeSet;
-use super::address_map::AddressMap;
 use crate::codes::{request, response};
 use crate::command::Command;
+use crate::net::limits::address_map::AddressMap;
 use crate::sync::lock;
 use std::fmt;
 use std::net::SocketAddr;
@@ -136,7 +136,7 @@ impl AuditLog {
 
 /// An administrative change on its way.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     user: String,
     from: SocketAddr,
     code: i32,

@@ -9,69 +9,56 @@
 //!                                    refused  -> REQUEST_CODE_NOT_SUPPORTED with the row's remark
 //!           then write all ready frames in one vectored write
 //! ```
+//!
+//! The folders, lowest first; each imports only from those above it in this list:
+//!
+//! - `limits/`: how much one client, and all of them together, may use: connections, rates, failed logins, memory,
+//!   large and partial frames, descriptors
+//! - `socket/`: a connection before its first frame: networks, host names, PROXY header, TLS, the stream of bytes
+//! - `link/`: what a connection's task shares with other threads: the peer, the reply, queued frames, requests that
+//!   wait for an answer
+//! - `table/`: what answers each request code, what checks requests first, the queue for Python
+//! - `connection/`: the task of one connection
+//! - `server/`, `client/`: accepting connections; opening them and sending requests
+//! - `faulty_link/`: a relay that fails on command, for tests
 
-mod address_map;
 mod audit;
-mod call;
 mod client;
 mod code_set;
 mod connection;
-mod descriptors;
-mod dispatch;
 mod error;
-mod failed_logins;
 mod faulty_link;
-mod hooks;
-mod large_frames;
 mod limits;
 mod link;
-mod links;
-mod members;
-mod memory_budget;
-mod network;
-mod opening;
 mod options;
-mod outbound_request;
-mod outgoing;
-mod partial_frames;
-mod peer;
-mod pending;
-mod proxy_protocol;
-mod refusal_log;
-mod relay;
-mod requests;
-mod resolve;
-mod send_queue;
 mod server;
 pub mod shutdown;
+mod socket;
 mod stats;
-mod stream;
 pub mod table;
-#[cfg(feature = "tls")]
-mod tls;
 
 pub use audit::{AuditLog, RequestAudit};
-pub use call::Call;
+pub use client::call::Call;
 pub use client::{Client, WeakClient};
 pub use code_set::CodeSet;
-pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, FaultyLink, Passage, Way};
-pub use hooks::{AdminPort, Refused, RequestCheck, RequestSigner, Security};
+pub use limits::descriptors::{descriptor_limit, raise_descriptor_limit};
+pub use limits::partial_frames::UnfinishedFrames;
 pub use limits::{ClientLimits, Limits, RateLimits};
-pub use network::Network;
+pub use link::peer::{Events, Outbox, Peer, Reply};
+pub use link::pending::{Callback, OutboundRequest};
 pub use options::{ClientOptions, ConnectionOptions, LargeFrames, ServerOptions};
-pub use partial_frames::UnfinishedFrames;
-pub use peer::{Events, Outbox, Peer, Reply};
-pub use pending::{Callback, OutboundRequest};
-pub use proxy_protocol::ProxySources;
-pub use requests::{PythonRequest, Requests};
-pub use resolve::{Found, Resolve, SystemResolver};
 pub use server::{Drained, Server};
 pub use shutdown::{Shutdown, Tracker};
-pub use stats::{Snapshot, Stats};
-pub use table::{BatchProcessor, Processor, RequestBatch, Row, Table};
+pub use socket::network::Network;
+pub use socket::proxy_protocol::ProxySources;
+pub use socket::resolve::{Found, Resolve, SystemResolver};
 #[cfg(feature = "tls")]
-pub use tls::{
+pub use socket::tls::{
     ClientAuth, ClientTls, ClientTlsSettings, Identity, Pem, ServerTls, ServerTlsSettings, TlsError,
 };
+pub use stats::{Snapshot, Stats};
+pub use table::hooks::{AdminPort, Refused, RequestCheck, RequestSigner, Security};
+pub use table::requests::{PythonRequest, Requests};
+pub use table::{BatchProcessor, Processor, RequestBatch, Row, Table};

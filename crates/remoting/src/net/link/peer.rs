@@ -1,0 +1,300 @@
+//! A connection as a processor sees it, and the right to answer one request.
+
+use crate::codes::response;
+use crate::command::{Command, FLAG_RESPONSE, SerializeType};
+use crate::frame;
+use crate::header::{Head, HeadWriter};
+use crate::net::audit::Change;
+use crate::net::limits::large_frames::Permit;
+use crate::net::link::pending::Callback;
+use crate::net::link::send_queue::HEAD_ROOM;
+use crate::net::{CloseReason, NetError};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Queue of a connection's outgoing frames. The server and the client implement it; tests may too.
+pub trait Outbox: Send + Sync + 'static {
+    /// Queues a frame and wakes the connection's task if it sleeps. A closed connection drops it.
+    fn push(&self, command: Command);
+    /// Queues the answer to a request of the peer.
+    fn reply(&self, command: Command) {
+        self.push(command);
+    }
+    /// Queues an answer without a body whose head is already written.
+    fn reply_written(&self, head: &[u8]) {
+        match frame::decode(&mut head.into(), &frame::Limits::default()) {
+            Ok(Some(command)) => self.reply(command),
+            // A partial frame is never written.
+            Ok(None) | Err(_) => self.silence(),
+        }
+    }
+    /// Ends a request of the peer without an answer.
+    fn silence(&self) {}
+    /// Queues a request to the peer and calls back with its outcome, from the connection's task: the callback must
+    /// not block.
+    fn request(&self, command: Command, timeout: Duration, callback: Callback) {
+        let _ = (command, timeout);
+        callback.complete(Err(NetError::Closed));
+    }
+    /// Returns true once the connection is closed.
+    fn is_closed(&self) -> bool;
+    /// Closes the connection after all queued frames are written.
+    fn close(&self);
+}
+
+static NEXT_PEER: AtomicU64 = AtomicU64::new(1);
+
+/// Returns a connection number that is unique in this process.
+pub(crate) fn next_peer_id() -> u64 {
+    NEXT_PEER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A live connection. Cloning is cheap. Equality compares ids, which are unique in a process.
+#[derive(Clone)]
+pub struct Peer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: u64,
+    remote: SocketAddr,
+    local: SocketAddr,
+    outbox: Arc<dyn Outbox>,
+}
+
+impl Peer {
+    /// Creates a peer over an outbox.
+    pub fn new(id: u64, remote: SocketAddr, local: SocketAddr, outbox: Arc<dyn Outbox>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                remote,
+                local,
+                outbox,
+            }),
+        }
+    }
+
+    /// Returns the connection's number in this process.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// Returns the remote address.
+    pub fn remote(&self) -> SocketAddr {
+        self.inner.remote
+    }
+
+    /// Returns the local address.
+    pub fn local(&self) -> SocketAddr {
+        self.inner.local
+    }
+
+    /// Queues a frame unchanged: for notices (oneway requests) to the peer.
+    pub fn send(&self, command: Command) {
+        self.inner.outbox.push(command);
+    }
+
+    /// Sends a request to the peer. The callback receives the answer or the error in the connection's task: it must not
+    /// block.
+    pub fn request_with(
+        &self,
+        command: Command,
+        timeout: Duration,
+        callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
+    ) {
+        self.inner.outbox.request(command, timeout, Box::new(callback));
+    }
+
+    /// Sends a request to the peer and waits for the answer.
+    pub async fn request(&self, command: Command, timeout: Duration) -> Result<Command, NetError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.request_with(command, timeout, |result| drop(sender.send(result)));
+        receiver.await.unwrap_or(Err(NetError::Closed))
+    }
+
+    /// Returns true once the connection is closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.outbox.is_closed()
+    }
+
+    /// Closes the connection after all queued frames are written.
+    pub fn close(&self) {
+        self.inner.outbox.close();
+    }
+}
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Peer {}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("id", &self.id())
+            .field("remote", &self.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Receives events of every connection, on the connection's own task: implementations must not block.
+pub trait Events: Send + Sync + 'static {
+    /// A peer has connected; nothing has been read yet but a PROXY header.
+    fn opened(&self, peer: &Peer) {
+        let _ = peer;
+    }
+    /// A connection has ended. Called exactly once for each `opened`.
+    fn closed(&self, peer: &Peer, reason: &CloseReason) {
+        let _ = (peer, reason);
+    }
+    /// Returns how many of this process's descriptors connections must leave free. Called at each new connection, which
+    /// is refused if it took one of them.
+    fn reserved_descriptors(&self) -> usize {
+        16
+    }
+}
+
+/// Ignores all events.
+impl Events for () {}
+
+/// The right and duty to answer one request, once.
+#[derive(Debug)]
+pub struct Reply {
+    peer: Peer,
+    opaque: i32,
+    serialize_type: SerializeType,
+    oneway: bool,
+    open: bool,
+    // Released when the request is answered.
+    permit: Option<Permit>,
+    // Written down with the answer.
+    change: Option<Box<Change>>,
+}
+
+impl Reply {
+    /// Creates the reply for this request on this connection.
+    pub fn new(peer: Peer, request: &Command) -> Self {
+        Self {
+            peer,
+            opaque: request.opaque,
+            serialize_type: request.serialize_type,
+            oneway: request.is_oneway(),
+            open: true,
+            permit: None,
+            change: None,
+        }
+    }
+
+    /// Writes down an administrative change when it is answered.
+    pub(crate) fn noting(mut self, change: Option<Box<Change>>) -> Self {
+        self.change = change;
+        self
+    }
+
+    /// Writes down no change: the request is refused.
+    pub(crate) fn without_change(mut self) -> Self {
+        self.change = None;
+        self
+    }
+
+    fn write_down(&mut self, answer: Option<i32>, remark: Option<&str>) {
+        if let Some(change) = self.change.take() {
+            change.answered(answer, remark);
+        }
+    }
+
+    /// Holds the permit with which the request was read until it is answered.
+    pub(crate) fn holding(mut self, permit: Option<Permit>) -> Self {
+        self.permit = permit;
+        self
+    }
+
+    /// Returns true for a oneway request: nobody waits for the answer.
+    pub fn is_oneway(&self) -> bool {
+        self.oneway
+    }
+
+    /// Returns true once the connection is closed: data held for it may be dropped.
+    pub fn is_closed(&self) -> bool {
+        self.peer.is_closed()
+    }
+
+    /// Returns the connection that sent the request.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Answers the request. Fills in opaque number, response bit and header form (the request's). An answer to a oneway
+    /// request is dropped.
+    pub fn send(mut self, response: Command) {
+        self.answer(response);
+    }
+
+    /// Answers with a frame into which `write` writes the fields directly. Fills in opaque number, response bit and
+    /// header form. An answer to a oneway request is dropped.
+    pub fn send_written(mut self, code: i32, remark: Option<&str>, write: impl FnOnce(&mut HeadWriter<'_>)) {
+        self.write_down(Some(code), remark);
+        if self.oneway {
+            self.open = false;
+            return;
+        }
+        let head = Head {
+            serialize_type: self.serialize_type,
+            code,
+            flag: FLAG_RESPONSE,
+            opaque: self.opaque,
+            remark,
+        };
+        let mut out = Vec::with_capacity(HEAD_ROOM);
+        let mut head = HeadWriter::new(&mut out, head);
+        write(&mut head);
+        match head.finish(0) {
+            Ok(()) => {
+                self.open = false;
+                self.peer.inner.outbox.reply_written(&out);
+            }
+            Err(error) => self.answer(Command::error(response::SYSTEM_ERROR, error.to_string())),
+        }
+    }
+
+    /// Deliberately ends the request without an answer, where the protocol expects none.
+    pub fn silence(mut self) {
+        self.open = false;
+        self.write_down(None, None);
+        if !self.oneway {
+            self.peer.inner.outbox.silence();
+        }
+    }
+
+    fn answer(&mut self, mut response: Command) {
+        self.open = false;
+        self.write_down(Some(response.code), response.remark.as_deref());
+        if self.oneway {
+            return;
+        }
+        response.opaque = self.opaque;
+        response.flag |= FLAG_RESPONSE;
+        response.serialize_type = self.serialize_type;
+        self.peer.inner.outbox.reply(response);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.open {
+            let remark = if std::thread::panicking() {
+                "the server failed while it handled this request; its log has the details"
+            } else {
+                "not set any response code"
+            };
+            self.answer(Command::error(response::SYSTEM_ERROR, remark));
+        }
+    }
+}
