@@ -72,6 +72,10 @@ FOLDERS: dict[str, list[str]] = {
         "broker",
     ],
     "client": ["error", "session", "producer", "consumer", "reader"],
+    "client/consumer": [
+        *("options", "process_queue", "callbacks", "failure_counts", "requests", "pop", "shared"),
+        *("commits", "pulling", "rebalance", "questions", "puller", "listener"),
+    ],
     "columns": ["layout", "build", "columns", "tags", "rows"],
     "nameserver": [
         *("error", "notify", "options", "registration_queue", "state", "processor"),

@@ -1,32 +1,30 @@
 //! Pulling: which queues a member owns, what it has fetched, and the offsets that it commits.
+//!
+//! The parts, lowest first; each imports only from those above it in this list:
+//!
+//! - `options`, `callbacks`, `failure_counts`: settings; work for the language above; what listeners did not handle
+//! - `process_queue/`: one queue: what was fetched, what listeners have of it, how far it is done
+//! - `requests/`: what a consumer asks of brokers: offsets, locks, messages handed back, checks of filters
+//! - `pop/`: messages that are handed out for a time
+//! - `shared`: what the parts below share
+//! - `commits/`, `pulling`, `rebalance/`: positions and their commits; the pull of each queue; which queues a member
+//!   has
+//! - `questions/`: what brokers ask of a consumer
+//! - `puller/`, `listener/`: the consumer as its caller sees it: by polls, by listeners
 
-pub(crate) mod allocation;
 pub mod callbacks;
 pub(crate) mod commits;
 pub(crate) mod failure_counts;
-pub(crate) mod gone_queues;
-pub(crate) mod in_flight;
-pub(crate) mod key_order;
 pub mod listener;
-pub(crate) mod listener_state;
-pub(crate) mod lost_commits;
-pub mod offsets;
 pub mod options;
-pub(crate) mod orderly;
-pub(crate) mod phase;
 pub mod pop;
 pub mod process_queue;
 pub mod puller;
 pub(crate) mod pulling;
 pub(crate) mod questions;
-pub(crate) mod queue_lock;
 pub(crate) mod rebalance;
-pub(crate) mod rebalance_calls;
-pub mod rebalance_events;
-pub(crate) mod request_mode;
-pub(crate) mod running_info;
-pub(crate) mod send_back;
-pub(crate) mod share;
+pub(crate) mod requests;
 pub(crate) mod shared;
-pub(crate) mod subscription_check;
-pub(crate) mod unhandled;
+
+pub use rebalance::events as rebalance_events;
+pub use requests::offsets;

@@ -1,9 +1,14 @@
 //! The settings of a consumer, with Apache's names and defaults (`DefaultMQPushConsumer`, `DefaultLitePullConsumer`).
 
-use crate::consumer::pop::options::{MIN_INVISIBLE, check_invisible};
 use crate::error::ClientError;
 use crate::session::options::ClientOptions;
 use std::time::Duration;
+
+/// Longest invisible time: brokers keep a message back for up to three days by default, Apache's proxy for up to 12 h
+/// (`maxInvisibleTimeMills`).
+pub const MAX_INVISIBLE: Duration = Duration::from_hours(12);
+/// Shortest invisible time of a message that is received: brokers look for messages to deliver again each second.
+pub const MIN_INVISIBLE: Duration = Duration::from_secs(1);
 
 /// What listeners may get of a queue while other messages of it are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -156,4 +161,20 @@ impl PullerOptions {
         }
         Ok(())
     }
+}
+
+/// Refuses an invisible time that brokers cannot keep. `min` is zero where a message may be given back at once.
+pub(crate) fn check_invisible(time: Duration, min: Duration) -> Result<(), ClientError> {
+    if (min..=MAX_INVISIBLE).contains(&time) {
+        return Ok(());
+    }
+    Err(ClientError::Option {
+        option: "invisible",
+        value: format!("{} s", time.as_secs_f64()),
+        range: if min.is_zero() {
+            "a time from 0 s to 12 h"
+        } else {
+            "a time from 1 s to 12 h"
+        },
+    })
 }

@@ -2,13 +2,13 @@
 
 use crate::consumer::callbacks::Callbacks;
 use crate::consumer::failure_counts::Counts;
-use crate::consumer::offsets::Offsets;
 use crate::consumer::options::{Order, PullerOptions, Start};
 use crate::consumer::pop::listening::PopListener;
+use crate::consumer::process_queue::share::Share;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
-use crate::consumer::queue_lock::QueueLocks;
-use crate::consumer::send_back::SendBack;
-use crate::consumer::share::Share;
+use crate::consumer::requests::offsets::Offsets;
+use crate::consumer::requests::queue_lock::QueueLocks;
+use crate::consumer::requests::send_back::SendBack;
 use crate::error::ClientError;
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;

@@ -3,13 +3,8 @@
 use crate::consumer::options::Start;
 use crate::error::ClientError;
 use crate::session::options::ClientOptions;
-use std::time::Duration;
 
-/// Longest invisible time: brokers keep a message back for up to three days by default, Apache's proxy for up to 12 h
-/// (`maxInvisibleTimeMills`).
-pub const MAX_INVISIBLE: Duration = Duration::from_hours(12);
-/// Shortest invisible time of a message that is received: brokers look for messages to deliver again each second.
-pub const MIN_INVISIBLE: Duration = Duration::from_secs(1);
+pub use crate::consumer::options::{MAX_INVISIBLE, MIN_INVISIBLE};
 
 /// The settings of a [`SimpleConsumer`](super::simple::SimpleConsumer).
 #[derive(Debug, Clone)]
@@ -55,20 +50,4 @@ impl SimpleOptions {
     pub(crate) fn init_mode(&self) -> i32 {
         i32::from(self.start == Start::Last)
     }
-}
-
-/// Refuses an invisible time that brokers cannot keep. `min` is zero where a message may be given back at once.
-pub(crate) fn check_invisible(time: Duration, min: Duration) -> Result<(), ClientError> {
-    if (min..=MAX_INVISIBLE).contains(&time) {
-        return Ok(());
-    }
-    Err(ClientError::Option {
-        option: "invisible",
-        value: format!("{} s", time.as_secs_f64()),
-        range: if min.is_zero() {
-            "a time from 0 s to 12 h"
-        } else {
-            "a time from 1 s to 12 h"
-        },
-    })
 }

@@ -5,12 +5,12 @@
 //! nobody knows the handle of the one whose answer was lost. Such a receipt is in doubt: its message may come again
 //! though it is acknowledged.
 
+use crate::consumer::options::check_invisible;
 use crate::consumer::pop::answer::Popped;
-use crate::consumer::pop::options::check_invisible;
 use crate::consumer::pop::receipt::{EXPIRED, GIVEN_BACK, GONE_ON, Held, NOT_KNOWN, Receipt};
 use crate::consumer::pop::simple::Shared;
 use crate::consumer::process_queue::Messages;
-use crate::consumer::send_back::DEAD_LETTER;
+use crate::consumer::requests::send_back::DEAD_LETTER;
 use crate::error::ClientError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,14 +1,14 @@
 //! The consumer that takes messages for a time (Apache `SimpleConsumer`).
 
-use crate::consumer::options::Start;
+use crate::consumer::options::{MIN_INVISIBLE, Start, check_invisible};
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::Batch;
-use crate::consumer::pop::options::{MIN_INVISIBLE, SimpleOptions, check_invisible};
+use crate::consumer::pop::options::SimpleOptions;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
 use crate::consumer::pop::state::{State, Taken};
-use crate::consumer::send_back::SendBack;
-use crate::consumer::subscription_check::check_filter;
+use crate::consumer::requests::send_back::SendBack;
+use crate::consumer::requests::subscription_check::check_filter;
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
 use crate::session::connections::{Connections, Role};

@@ -6,9 +6,13 @@
 //! ```
 //! A poll makes what the polls before it delivered done; `commit` makes everything delivered done.
 
-use crate::consumer::listener_state::ListenerState;
-use crate::consumer::phase::Phase;
-use crate::consumer::share::Share;
+pub(crate) mod in_flight;
+pub(crate) mod key_order;
+pub(crate) mod listener_state;
+pub(crate) mod phase;
+pub(crate) mod share;
+
+use crate::consumer::process_queue::{listener_state::ListenerState, phase::Phase, share::Share};
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;

@@ -3,21 +3,23 @@
 //!
 //! No thread and no task waits for messages: an answer's callback takes the records in, wakes who polls, and asks for
 //! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
-//! `rebalance.rs`.
+//! `rebalance/`.
+
+mod rebalance_calls;
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer, Callbacks};
 use crate::consumer::failure_counts::Counts;
-use crate::consumer::offsets::{Offsets, WhichOffset};
 use crate::consumer::options::PullerOptions;
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::questions::Questions;
-use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::rebalance::Assignment;
-use crate::consumer::rebalance_events::Departure;
-use crate::consumer::send_back::SendBack;
+use crate::consumer::rebalance::events::Departure;
+use crate::consumer::requests::offsets::{Offsets, WhichOffset};
+use crate::consumer::requests::queue_lock::QueueLocks;
+use crate::consumer::requests::send_back::SendBack;
+use crate::consumer::requests::subscription_check::check_filter;
 use crate::consumer::shared::{Shared, State};
-use crate::consumer::subscription_check::check_filter;
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
 use crate::session::connections::Role;

@@ -4,7 +4,7 @@
 use crate::consumer::listener::{Failure, Work};
 use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
-use crate::consumer::send_back::DEAD_LETTER;
+use crate::consumer::requests::send_back::DEAD_LETTER;
 use crate::consumer::shared::Shared;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, SubscriptionGroupConfig};

@@ -2,7 +2,7 @@
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::puller::Puller;
-use crate::consumer::rebalance_events::{RebalanceEvent, RebalanceKind};
+use crate::consumer::rebalance::events::{RebalanceEvent, RebalanceKind};
 use crate::error::ClientError;
 
 impl Puller {

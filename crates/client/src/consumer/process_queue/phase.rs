@@ -1,4 +1,4 @@
-//! Whether the application has heard of a queue that was taken, or goes back (see `rebalance_events`).
+//! Whether the application has heard of a queue that was taken, or goes back (see `rebalance::events`).
 
 /// Where a queue is between being taken and being given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,8 +1,8 @@
 //! What listeners have of a queue, and what they can get of it now.
 
-use crate::consumer::in_flight::InFlight;
-use crate::consumer::key_order::KeyOrder;
 use crate::consumer::options::Order;
+use crate::consumer::process_queue::in_flight::InFlight;
+use crate::consumer::process_queue::key_order::KeyOrder;
 use crate::consumer::process_queue::{Messages, ProcessQueue};
 use pyrmq_remoting::clock;
 use std::collections::VecDeque;

@@ -1,11 +1,14 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`). Those of a
 //! topic that the group pops go to `pop::listening`.
 
+mod allocation;
+pub mod events;
+mod orderly;
+mod request_mode;
+
 use crate::consumer::options::{Order, Start};
-use crate::consumer::phase::Phase;
-use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::rebalance_events::Departure;
-use crate::consumer::request_mode::RequestMode;
+use crate::consumer::process_queue::{ProcessQueue, QueueKey, phase::Phase};
+use crate::consumer::rebalance::{events::Departure, request_mode::RequestMode};
 use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;

@@ -2,9 +2,12 @@
 //! share its queues; where every member gets every message each keeps its own (Apache `RemoteBrokerOffsetStore`,
 //! `LocalFileOffsetStore`).
 
-use crate::consumer::offsets::WhichOffset;
+mod gone_queues;
+mod lost;
+
 use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+use crate::consumer::requests::offsets::WhichOffset;
 use crate::consumer::shared::Shared;
 use crate::error::{ClientError, Uncommitted};
 use pyrmq_remoting::names::RETRY_PREFIX;

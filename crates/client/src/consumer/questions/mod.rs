@@ -1,6 +1,8 @@
 //! What brokers ask of a consumer: to look at the group again (40), to go on at other offsets (220), where it is (221),
 //! its state (307), and to handle one message (309) (Apache `ClientRemotingProcessor`).
 
+mod running_info;
+
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::Shared;
 use bytes::Bytes;

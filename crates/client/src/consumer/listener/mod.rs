@@ -10,14 +10,16 @@
 //! ```
 //! A queue that is given back, or read from another offset, gets a new generation: outcomes of the old one are ignored.
 
+mod unhandled;
+
 use crate::consumer::failure_counts::FailureCounts;
+use crate::consumer::listener::unhandled::{Unhandled, requeue};
 use crate::consumer::options::Order;
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::pop::standing::HandedOut;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
 use crate::consumer::shared::{Shared, State};
-use crate::consumer::unhandled::{Unhandled, requeue};
 use crate::error::ClientError;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -9,7 +9,7 @@
 //! the application's callback for it and ends it. A queue that goes without that, because the member has left the group
 //! or the queue is not there any more, is lost.
 
-use crate::consumer::phase::Phase;
+use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
