@@ -13,7 +13,7 @@ use crate::consumer::options::PullerOptions;
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::questions::Questions;
-use crate::consumer::rebalance::Assignment;
+use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::requests::queue_lock::QueueLocks;

@@ -1,0 +1,233 @@
+//! Changes of the queues that a member has: new ones are taken and begun, others are given back.
+
+use crate::consumer::options::{Order, Start};
+use crate::consumer::process_queue::phase::Phase;
+use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+use crate::consumer::rebalance::events::Departure;
+use crate::consumer::shared::{Shared, State};
+use crate::error::ClientError;
+use crate::session::heartbeat::Subscription;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// A queue to take.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    pub(crate) key: Arc<QueueKey>,
+    pub(crate) start: Option<i64>,
+    pub(crate) subscription: Arc<Subscription>,
+}
+
+/// A queue that was taken, where to begin in it if that is given, and its generation.
+type Fresh = (Arc<QueueKey>, Option<i64>, u64);
+
+impl Shared {
+    /// Takes the wanted queues and gives back those of `scope` that are not wanted.
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        wanted: Vec<Assignment>,
+        scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
+    ) -> Result<(), ClientError> {
+        let _taking = self.taking.lock().await;
+        self.exchange(wanted, scope, departure).await
+    }
+
+    /// As [`Self::take`], for callers that hold `taking`.
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        wanted: Vec<Assignment>,
+        scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
+    ) -> Result<(), ClientError> {
+        let (lost, fresh, changed, is_announced) = {
+            let mut state = self.state();
+            if state.is_ending && matches!(departure, Departure::Announced(_)) {
+                return Ok(());
+            }
+            let lost = self.remove_unwanted(&mut state, &wanted, scope, departure);
+            let (fresh, changed) = self.insert_wanted(&mut state, wanted, departure);
+            if state.has_events() {
+                self.wake(&state);
+            }
+            let is_announced = state.queues.values().any(|queue| queue.phase.is_going());
+            (lost, fresh, changed, is_announced)
+        };
+        for queue in &lost {
+            tracing::info!(key = %queue.key, "queue given back");
+        }
+        if is_announced {
+            // Its next member begins where this one has committed, whenever the next poll comes.
+            let shared = self.clone();
+            self.tracker.spawn(async move { shared.commit_each().await });
+        }
+        for key in &changed {
+            self.pull(key);
+        }
+        let (ended, begun) = tokio::join!(self.end_queues(lost), async {
+            if self.needs_locks() {
+                self.lock(fresh.into_iter().map(|(key, ..)| key).collect()).await
+            } else {
+                self.begin(fresh).await
+            }
+        });
+        ended.and(begun)
+    }
+
+    fn remove_unwanted(
+        &self,
+        state: &mut State,
+        wanted: &[Assignment],
+        scope: impl Fn(&QueueKey) -> bool,
+        departure: Departure<'_>,
+    ) -> Vec<ProcessQueue> {
+        let mut lost = Vec::new();
+        let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
+        for key in keys {
+            let is_wanted = wanted.iter().any(|wish| wish.key == key);
+            let mut is_kept = false;
+            if let Some(queue) = state.queues.get_mut(&key) {
+                let was_leaving = queue.listeners.is_leaving;
+                // A listener that has messages of an orderly queue finishes them first.
+                queue.listeners.is_leaving =
+                    !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
+                if queue.listeners.is_leaving {
+                    continue;
+                }
+                is_kept = was_leaving && is_wanted;
+            }
+            if is_kept {
+                // Nothing of it was handed out while it was about to go.
+                state.make_ready(&key);
+                self.wake(state);
+            }
+            if is_wanted {
+                state.stays_after_all(&key);
+            } else if !state.stays_for_now(&key, departure)
+                && let Some(queue) = state.queues.remove(&key)
+            {
+                lost.push(queue);
+            }
+        }
+        lost
+    }
+
+    /// Returns the queues that are new, and those that stay and are to be pulled anew.
+    fn insert_wanted(
+        &self,
+        state: &mut State,
+        wanted: Vec<Assignment>,
+        departure: Departure<'_>,
+    ) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {
+        let mut fresh = Vec::new();
+        let mut changed = Vec::new();
+        for wish in wanted {
+            if wish.start.is_none()
+                && let Some(queue) = state.queues.get_mut(&wish.key)
+            {
+                if self.resubscribe(queue, wish.subscription) {
+                    changed.push(wish.key);
+                }
+                continue;
+            }
+            let generation = self.next_generation();
+            let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
+            queue.listeners.is_shared = self.options.is_broadcasting;
+            if matches!(departure, Departure::Announced(_)) {
+                queue.phase = Phase::New;
+            }
+            if let Some(before) = state.queues.get(&wish.key) {
+                queue.committing = before.committing.clone();
+            }
+            state.queues.insert(wish.key.clone(), queue);
+            fresh.push((wish.key, wish.start, generation));
+        }
+        (fresh, changed)
+    }
+
+    /// Gives a queue that stays its new subscription. True when that selects other messages: what was fetched is
+    /// forgotten, and the queue must be pulled. What was handed out is done or comes again as without the change.
+    fn resubscribe(&self, queue: &mut ProcessQueue, subscription: Arc<Subscription>) -> bool {
+        let before = std::mem::replace(&mut queue.subscription, subscription);
+        let is_same =
+            before.expression == queue.subscription.expression && before.is_sql == queue.subscription.is_sql;
+        if is_same || queue.next_pull.is_none() {
+            return false;
+        }
+        let done = queue.done;
+        // Outcomes of what listeners have now are ignored after the restart, so it comes again.
+        let begin = if self.options.is_listening {
+            done
+        } else {
+            queue.delivered
+        };
+        queue.restart(begin, self.next_generation());
+        queue.done = done;
+        true
+    }
+
+    /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
+    pub(crate) async fn begin(self: &Arc<Self>, fresh: Vec<Fresh>) -> Result<(), ClientError> {
+        let mut asked = JoinSet::new();
+        for (key, start, generation) in fresh {
+            let shared = self.clone();
+            asked.spawn(async move {
+                let begin = match start {
+                    Some(offset) => Ok(offset),
+                    None => shared.begin_of(&key).await,
+                };
+                begin
+                    .map(|begin| shared.read_from(&key, begin, generation))
+                    .inspect_err(|_| shared.forget(&key, generation))
+            });
+        }
+        let mut failure = None;
+        while let Some(outcome) = asked.join_next().await {
+            if let Ok(Err(error)) = outcome {
+                failure = Some(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Begins to pull a queue, unless it was given back or moved meanwhile.
+    fn read_from(self: &Arc<Self>, key: &Arc<QueueKey>, begin: i64, generation: u64) {
+        {
+            let mut state = self.state();
+            let Some(queue) = state.queue(key, generation) else {
+                return;
+            };
+            tracing::info!(%key, begin, "queue taken");
+            queue.restart(begin, generation);
+            if queue.phase == Phase::New {
+                state.has_events = true;
+                self.wake(&state);
+            }
+        }
+        self.pull(key);
+    }
+
+    /// Drops a queue whose start is not known: the next look at the shares tries again.
+    fn forget(&self, key: &Arc<QueueKey>, generation: u64) {
+        let mut state = self.state();
+        if state.queue(key, generation).is_some() {
+            state.queues.remove(key);
+        }
+    }
+
+    /// Where the group has come, else where it shall begin.
+    async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
+        if self.options.is_broadcasting {
+            if let Some(offset) = self.local_offset(key) {
+                return Ok(offset);
+            }
+        } else if let Some(offset) = self.offsets.committed(key).await? {
+            return Ok(offset);
+        }
+        match self.start {
+            Start::First => self.offsets.first(key).await,
+            Start::Last => self.offsets.last(key).await,
+            Start::Time(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+        }
+    }
+}
