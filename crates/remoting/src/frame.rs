@@ -19,8 +19,8 @@
 
 use crate::command::{Command, SerializeType};
 use crate::error::WireError;
-use crate::header::prefix::{LENGTH_WORD, PREFIX, open, seal};
-use crate::header::{binary, json};
+use crate::header::codec::prefix::{LENGTH_WORD, PREFIX, open, seal};
+use crate::header::codec::{binary, json};
 use bytes::{Buf, BytesMut};
 
 /// The decoder's limits: a peer can never make it allocate more.

@@ -1,7 +1,7 @@
 //! Checks of a client's subscription (request 46).
 
 use crate::body::SubscriptionData;
-use crate::body::value::body;
+use crate::body::codec::value::body;
 
 body! {
     /// Asks whether a subscription is valid (Apache `CheckClientRequestBody`).

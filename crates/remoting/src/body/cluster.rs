@@ -1,7 +1,7 @@
 //! Brokers and clusters of a name server (answers to requests 106 and 901).
 
 use crate::body::BrokerData;
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::{BTreeMap, BTreeSet};
 
 body! {

@@ -1,6 +1,6 @@
 //! Connections of groups (answers to requests 203, 204, 328).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
 use crate::command::Language;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What a push consumer says about itself (307, 309); brokers forward it unread.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{MessageQueue, SubscriptionData};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Consumer groups and their settings (`subscriptionGroup.json`, requests 200, 201, 225, 352, 353).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{DataVersion, Json, SubscriptionData};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Heartbeats of clients (request 34).
 
-use crate::body::value::body;
-use crate::body::value::names;
+use crate::body::codec::value::body;
+use crate::body::codec::value::names;
 use std::collections::BTreeSet;
 
 body! {

@@ -1,6 +1,6 @@
 //! Lists and tables of names.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::BTreeMap;
 
 body! {

@@ -1,7 +1,7 @@
 //! Locks of queues (requests 41 and 42).
 
 use crate::body::MessageQueue;
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::BTreeSet;
 
 body! {

@@ -1,6 +1,6 @@
 //! Static topics, whose queues consist of queues of several brokers.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::BTreeMap;
 
 body! {

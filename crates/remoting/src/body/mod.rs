@@ -1,13 +1,8 @@
-//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies, one family per file.
-
-mod unknown;
-mod value;
-
-pub mod json;
-pub mod write;
+//! Bodies: the typed bodies, one family per file, over `codec/`: lenient JSON in, exact fastjson out.
 
 pub mod client;
 pub mod cluster;
+pub(crate) mod codec;
 pub mod connection;
 pub mod consumer;
 pub mod group;
@@ -29,11 +24,15 @@ pub mod version;
 
 pub use client::*;
 pub use cluster::*;
+pub use codec::json::{Json, Key};
+pub use codec::unknown::UnknownMembers;
+pub use codec::value::{BodyKey, BodyValue};
+pub use codec::write::{Style, Writer};
+pub use codec::{json, write};
 pub use connection::*;
 pub use consumer::*;
 pub use group::*;
 pub use heartbeat::*;
-pub use json::{Json, Key};
 pub use list::*;
 pub use lock::*;
 pub use mapping::*;
@@ -46,10 +45,7 @@ pub use replication::*;
 pub use route::*;
 pub use stats::*;
 pub use topic::*;
-pub use unknown::UnknownMembers;
-pub use value::{BodyKey, BodyValue};
 pub use version::*;
-pub use write::{Style, Writer};
 
 use crate::error::WireError;
 

@@ -1,8 +1,8 @@
 //! Offsets of consumers (`consumerOffset.json`, `delayOffset.json`, requests 43, 45, 220 to 223, 308).
 
-use crate::body::unknown;
-use crate::body::value::body;
-use crate::body::value::wrong;
+use crate::body::codec::unknown;
+use crate::body::codec::value::body;
+use crate::body::codec::value::wrong;
 use crate::body::{BodyKey, BodyValue, DataVersion, Json, MessageQueue, UnknownMembers, Writer};
 use crate::error::WireError;
 use std::collections::{BTreeMap, BTreeSet};

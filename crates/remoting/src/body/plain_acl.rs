@@ -1,6 +1,6 @@
 //! Accounts of 4.x's access control lists (request 54).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 
 body! {
     /// All accounts of a broker (Apache `GetBrokerClusterAclConfigResponseBody`).

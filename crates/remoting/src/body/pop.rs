@@ -2,7 +2,7 @@
 //! what brokers store about popped messages: check points and acknowledgements in the revive topic, and
 //! `consumerOrderInfo.json`.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{MessageModel, MessageQueue};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A message queue, also as a member's name, and the entries of its consume queue (321).
 
-use crate::body::value::body;
-use crate::body::value::wrong;
+use crate::body::codec::value::body;
+use crate::body::codec::value::wrong;
 use crate::body::{Body, BodyKey, BodyValue, Json, Key, SubscriptionData, Writer};
 use crate::error::WireError;
 use std::cmp::Ordering;

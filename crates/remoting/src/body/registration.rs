@@ -17,7 +17,7 @@
     clippy::string_slice
 )]
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{Body, BodyValue, DataVersion, Json, Style, TopicConfig, Writer};
 use crate::body::{TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo};
 use crate::error::WireError;

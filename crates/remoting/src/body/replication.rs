@@ -1,6 +1,6 @@
 //! Replication between brokers (907).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 
 body! {
     /// State of the replication (answer to 907) (Apache `HARuntimeInfo`).

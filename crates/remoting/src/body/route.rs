@@ -1,6 +1,6 @@
 //! Routes: the brokers of a topic (response to request 105). Old clients get integer member names bare, others quoted.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{Style, TopicQueueMappingInfo};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Progress of queues, groups and brokers, and their counters (202, 208, 303, 315, 317).
 
 use crate::body::MessageQueue;
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::BTreeMap;
 
 body! {

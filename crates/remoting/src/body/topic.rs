@@ -1,6 +1,6 @@
 //! Topics and their settings (`topics.json`, requests 17, 18, 21, 103, 351).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{
     BodyValue, DataVersion, Json, Style, TopicQueueMappingDetail, TopicQueueMappingInfo, Writer,
 };

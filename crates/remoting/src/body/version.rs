@@ -1,6 +1,6 @@
 //! The version of a table that several processes hold.
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::cmp::Ordering;
 
 body! {

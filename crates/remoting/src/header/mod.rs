@@ -1,4 +1,5 @@
-//! The header structures: typed views of [`Fields`](crate::Fields), one family per file.
+//! The header structures: typed views of [`Fields`](crate::Fields), one family per file. `codec/` reads and
+//! writes them with the rest of a frame's head.
 //!
 //! A structure borrows its text from the fields that it was read from. Reading is as lenient as Apache: unknown keys
 //! are ignored, and a missing required field is an error for the server to answer, never a crash.
@@ -13,16 +14,12 @@
 
 pub mod admin;
 pub mod back;
-pub mod binary;
 pub mod client;
+pub(crate) mod codec;
 pub mod group;
-mod head;
-pub mod json;
 pub mod kv;
 pub mod offset;
-mod pairs;
 pub mod pop;
-pub(crate) mod prefix;
 pub mod pull;
 pub mod query;
 pub mod registration;
@@ -32,14 +29,15 @@ pub mod send;
 pub mod topic;
 pub mod transaction;
 pub mod unserved;
-mod value;
 
 pub use crate::fields::EncodeHeader;
 pub use admin::*;
 pub use back::*;
 pub use client::*;
+pub use codec::head::{Head, HeadWriter, SharedFields};
+pub use codec::value::{FieldSink, FieldValue};
+pub use codec::{binary, json};
 pub use group::*;
-pub use head::{Head, HeadWriter, SharedFields};
 pub use kv::*;
 pub use offset::*;
 pub use pop::*;
@@ -51,7 +49,6 @@ pub use route::*;
 pub use send::*;
 pub use topic::*;
 pub use transaction::*;
-pub use value::{FieldSink, FieldValue};
 
 /// Bytes that a field's key and value usually take together.
 #[doc(hidden)]

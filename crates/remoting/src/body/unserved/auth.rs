@@ -1,6 +1,6 @@
 //! Users and access rules (3001 to 3010).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 
 body! {
     /// A user (Apache `UserInfo`).

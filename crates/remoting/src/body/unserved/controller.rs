@@ -1,7 +1,7 @@
 //! The controller: replicas in sync and epochs (1002 to 1007).
 
 use crate::body::BrokerMemberGroup;
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use std::collections::{BTreeMap, BTreeSet};
 
 body! {

@@ -1,6 +1,6 @@
 //! Static topics: settings with their mapping (351).
 
-use crate::body::value::body;
+use crate::body::codec::value::body;
 use crate::body::{TopicFilterType, TopicQueueMappingDetail};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Members that this version does not know.
 
-use crate::body::json::Json;
-use crate::body::write::Writer;
+use crate::body::codec::json::Json;
+use crate::body::codec::write::Writer;
 
 /// The members of a body that its type does not name. A newer version wrote them, so they are written back, among the
 /// known ones, in the order in which fastjson sorts a bean's members.

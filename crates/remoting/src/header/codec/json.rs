@@ -20,7 +20,7 @@ use crate::chunk::first_escaped;
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
 use crate::fields::{self, Entry, Fields, Front};
-use crate::header::pairs::{PAIR, push_pairs, put};
+use crate::header::codec::pairs::{PAIR, push_pairs, put};
 use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
 use std::convert::Infallible;

@@ -10,8 +10,8 @@
     clippy::string_slice
 )]
 
-use crate::body::json::{Json, Key};
-use crate::body::write::Writer;
+use crate::body::codec::json::{Json, Key};
+use crate::body::codec::write::Writer;
 use crate::command::Language;
 use crate::error::WireError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -274,7 +274,7 @@ macro_rules! body {
         impl Default for $name {
             fn default() -> Self {
                 Self {
-                    $($field: $crate::body::value::default_of!($($default)?),)*
+                    $($field: $crate::body::codec::value::default_of!($($default)?),)*
                     $($unknown: $crate::body::UnknownMembers::default(),)?
                 }
             }
@@ -283,13 +283,13 @@ macro_rules! body {
         impl $crate::body::BodyValue for $name {
             fn read(json: $crate::body::Json, what: &'static str) -> Result<Self, $crate::WireError> {
                 let $crate::body::Json::Object(members) = json else {
-                    return Err($crate::body::value::wrong(what, "an object", &json));
+                    return Err($crate::body::codec::value::wrong(what, "an object", &json));
                 };
                 let mut body = Self::default();
                 for (key, value) in members {
                     let $crate::body::Key::Str(key) = key else { continue };
                     match key.as_str() {
-                        $($key $(| $old)* => $crate::body::value::set(&mut body.$field, value, $key)?,)*
+                        $($key $(| $old)* => $crate::body::codec::value::set(&mut body.$field, value, $key)?,)*
                         _ => {
                             $(body.$unknown.push(key, value);)?
                         }
@@ -299,15 +299,15 @@ macro_rules! body {
             }
             fn write(&self, writer: &mut $crate::body::Writer) {
                 writer.open_object();
-                let unknown = $crate::body::value::unknown_of!($(self.$unknown)?);
+                let unknown = $crate::body::codec::value::unknown_of!($(self.$unknown)?);
                 $(
-                    let unknown = $crate::body::unknown::write_before(unknown, $key, writer);
+                    let unknown = $crate::body::codec::unknown::write_before(unknown, $key, writer);
                     if !$crate::body::BodyValue::is_absent(&self.$field) {
                         writer.name($key);
                         $crate::body::BodyValue::write(&self.$field, writer);
                     }
                 )*
-                $crate::body::unknown::write_all(unknown, writer);
+                $crate::body::codec::unknown::write_all(unknown, writer);
                 writer.close_object();
             }
         }

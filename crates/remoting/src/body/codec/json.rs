@@ -16,7 +16,7 @@
     clippy::string_slice
 )]
 
-use crate::body::write::{Style, Writer};
+use crate::body::codec::write::{Style, Writer};
 use crate::error::WireError;
 use crate::scan::Scan;
 

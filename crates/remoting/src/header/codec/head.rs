@@ -17,7 +17,7 @@
 
 use crate::command::{CURRENT_VERSION, Language, SerializeType};
 use crate::error::WireError;
-use crate::header::{binary, prefix};
+use crate::header::codec::{binary, prefix};
 use crate::text::{push_escaped, push_i32, push_i64};
 
 /// Capacity that a head without long texts needs.

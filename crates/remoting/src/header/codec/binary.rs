@@ -25,7 +25,7 @@ use crate::command::{CURRENT_VERSION, Command, Language, SerializeType};
 use crate::error::WireError;
 use crate::fields::{self, Entry, Fields, Front, Span};
 use crate::header::Head;
-use crate::header::pairs::{PAIR, push_pairs, put};
+use crate::header::codec::pairs::{PAIR, push_pairs, put};
 
 const FIXED: usize = 21;
 

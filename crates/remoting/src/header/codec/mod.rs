@@ -1,0 +1,8 @@
+//! How a frame's head is read and written, in both of Apache's forms: JSON and binary.
+
+pub mod binary;
+pub(super) mod head;
+pub mod json;
+mod pairs;
+pub(crate) mod prefix;
+pub(super) mod value;
