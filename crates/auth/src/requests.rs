@@ -498,42 +498,66 @@ fn look(
                 actions,
             });
         }
-        At::Body(kind, path) => {
-            let json = body()?;
-            let names = texts(&json, path);
-            for name in &names {
-                match kind {
-                    ResourceType::Topic => found.extend(topic_right(name, None, actions)),
-                    _ => found.push(Right {
-                        resource: Resource::group(name),
-                        actions,
-                    }),
-                }
-            }
-            return Ok(!names.is_empty());
-        }
+        At::Body(kind, path) => return Ok(look_at_names(&body()?, kind, path, actions, found)),
         At::BodyTopicsOf(path, group, topics) => {
-            let json = body()?;
-            let mut objects = Vec::new();
-            walk(&json, path, &mut objects);
-            let mut is_whole = !objects.is_empty();
-            for object in objects {
-                let (groups, topics) = (texts(object, &[group]), texts(object, topics));
-                is_whole &= !groups.is_empty() && !topics.is_empty();
-                found.extend(groups.iter().map(|group| Right {
-                    resource: Resource::group(group),
-                    actions,
-                }));
-                let own = match groups.as_slice() {
-                    [group] => Some(*group),
-                    _ => None,
-                };
-                found.extend(topics.iter().filter_map(|topic| topic_right(topic, own, actions)));
-            }
-            return Ok(is_whole);
+            return Ok(look_at_subscriptions(
+                &body()?,
+                path,
+                (group, topics),
+                actions,
+                found,
+            ));
         }
     }
     Ok(true)
+}
+
+/// Adds the topics or groups whose names stand at a path of a body. False: nothing stands there.
+fn look_at_names(
+    body: &Json,
+    kind: ResourceType,
+    path: &[&str],
+    actions: &'static [Action],
+    found: &mut Vec<Right>,
+) -> bool {
+    let names = texts(body, path);
+    for name in &names {
+        match kind {
+            ResourceType::Topic => found.extend(topic_right(name, None, actions)),
+            _ => found.push(Right {
+                resource: Resource::group(name),
+                actions,
+            }),
+        }
+    }
+    !names.is_empty()
+}
+
+/// Adds the group and the topics of each object at a path of a body. False: one of them lacks either, or there is none.
+fn look_at_subscriptions(
+    body: &Json,
+    path: &[&str],
+    (group, topics): (&str, &[&str]),
+    actions: &'static [Action],
+    found: &mut Vec<Right>,
+) -> bool {
+    let mut objects = Vec::new();
+    walk(body, path, &mut objects);
+    let mut is_whole = !objects.is_empty();
+    for object in objects {
+        let (groups, topics) = (texts(object, &[group]), texts(object, topics));
+        is_whole &= !groups.is_empty() && !topics.is_empty();
+        found.extend(groups.iter().map(|group| Right {
+            resource: Resource::group(group),
+            actions,
+        }));
+        let own = match groups.as_slice() {
+            [group] => Some(*group),
+            _ => None,
+        };
+        found.extend(topics.iter().filter_map(|topic| topic_right(topic, own, actions)));
+    }
+    is_whole
 }
 
 /// The texts at the end of a path of members. Something else than a text there counts as an empty name, which no right

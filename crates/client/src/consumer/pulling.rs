@@ -1,7 +1,7 @@
 //! The pull of each queue: always one in flight while there is room for its answer.
 
 use crate::consumer::options::OutOfRange;
-use crate::consumer::process_queue::{Chunk, QueueKey};
+use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
 use bytes::Bytes;
@@ -100,22 +100,10 @@ impl Shared {
         let outcome = outcome.and_then(|answer| answer.checked(key, asked_offset, self.options.out_of_range));
         let answered = outcome.as_ref().ok().map(|answer| answer.next_offset);
         let chunk = outcome.and_then(|answer| {
-            let (next_offset, body) = (answer.next_offset, answer.body);
             if answer.code == response::PULL_OFFSET_MOVED {
-                // An administrator has reset the group, or the messages are not kept any more: what was fetched before
-                // is not what comes next.
-                tracing::warn!(%key, asked_offset, next_offset, first = answer.first, last = answer.last, "offset moved");
-                queue.restart(next_offset, next_generation);
-                // The broker's position is another one now, too.
-                queue.committed = -1;
+                answer.move_to_offset(queue, next_generation);
             }
-            inner_batch::unwrapped(body, queue.next_pull.unwrap_or(0))
-                .and_then(|body| Chunk::new(key.clone(), body, next_offset, &queue.subscription))
-                .map_err(|source| ClientError::Answered {
-                    what: WHAT,
-                    address: address.to_owned(),
-                    source,
-                })
+            answer.into_chunk(queue, address)
         });
         match chunk {
             Ok(chunk) => {
@@ -332,5 +320,27 @@ impl Answer {
             }
         }
         Ok(self)
+    }
+
+    /// Moves the queue to the offset that the broker names: an administrator has reset the group, or the messages are
+    /// not kept any more. What was fetched before is not what comes next.
+    fn move_to_offset(&self, queue: &mut ProcessQueue, generation: u64) {
+        let (key, next_offset) = (&queue.key, self.next_offset);
+        let asked_offset = queue.next_pull.unwrap_or(0);
+        tracing::warn!(%key, asked_offset, next_offset, first = self.first, last = self.last, "offset moved");
+        queue.restart(next_offset, generation);
+        // The broker's position is another one now, too.
+        queue.committed = -1;
+    }
+
+    /// Finds the records that `queue` wants.
+    fn into_chunk(self, queue: &ProcessQueue, address: &str) -> Result<Chunk, ClientError> {
+        inner_batch::unwrapped(self.body, queue.next_pull.unwrap_or(0))
+            .and_then(|body| Chunk::new(queue.key.clone(), body, self.next_offset, &queue.subscription))
+            .map_err(|source| ClientError::Answered {
+                what: WHAT,
+                address: address.to_owned(),
+                source,
+            })
     }
 }

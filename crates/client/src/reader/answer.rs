@@ -10,6 +10,33 @@ use pyrmq_remoting::net::NetError;
 use std::sync::Arc;
 use std::time::Instant;
 
+impl OpenAnswer {
+    /// Of a pull of `range` that was to bring the offsets `from` to `to - 1`.
+    fn new(
+        index: usize,
+        range: &Arc<Range>,
+        (from, to): (i64, i64),
+        answer: Command,
+    ) -> Result<Self, RangeError> {
+        let position = pull::position(range, &answer)?;
+        let body = answer.body.unwrap_or_default();
+        let body = inner_batch::unwrapped(body, from).map_err(|cause| RangeError::Message {
+            range: range.clone(),
+            offset: from,
+            cause: cause.into(),
+        })?;
+        Ok(Self {
+            range: index,
+            asked_from: from,
+            position: from,
+            to,
+            next_begin: position.next_begin,
+            body,
+            at: 0,
+        })
+    }
+}
+
 impl RangeReader {
     pub(super) fn answered(&mut self, answer: Result<Command, NetError>) -> Result<(), RangeError> {
         let Some((index, from, to)) = self
@@ -40,26 +67,10 @@ impl RangeReader {
         };
         match answer.code {
             response::SUCCESS => {
-                let position = pull::position(&range, &answer)?;
-                let body =
-                    inner_batch::unwrapped(answer.body.unwrap_or_default(), from).map_err(|cause| {
-                        RangeError::Message {
-                            range: range.clone(),
-                            offset: from,
-                            cause: cause.into(),
-                        }
-                    })?;
+                let open = OpenAnswer::new(index, &range, (from, to), answer)?;
                 self.retry = None;
                 self.window.pop_front();
-                self.open = Some(OpenAnswer {
-                    range: index,
-                    asked_from: from,
-                    position: from,
-                    to,
-                    next_begin: position.next_begin,
-                    body,
-                    at: 0,
-                });
+                self.open = Some(open);
                 Ok(())
             }
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => {

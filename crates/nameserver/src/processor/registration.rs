@@ -66,14 +66,8 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     let (content_fingerprint, fingerprint) =
         fingerprints(&header, zone, request.version, bytes, head.as_ref());
     let now_ms = state.now_ms();
-    let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
-    let table = &state.table;
-    let unchanged = table.refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
-    let known = unchanged.or_else(|| {
-        let summary = (content_fingerprint?, &head.as_ref()?.0, fingerprint);
-        table.refresh_version((cluster, address, id), peer.id(), summary, now_ms)
-    });
-    if let Some(registered) = known {
+    let content = content_fingerprint.zip(head.as_ref().map(|(version, ..)| version));
+    if let Some(registered) = refresh(state, &header, peer, fingerprint, content, now_ms) {
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
     }
@@ -88,10 +82,10 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
             (&lenient.0, lenient.1.as_deref(), None)
         };
     let registration = Registration {
-        cluster,
-        address,
+        cluster: header.cluster_name,
+        address: header.broker_addr,
         name: header.broker_name,
-        id,
+        id: header.broker_id,
         ha_address: header.ha_server_addr.unwrap_or_default(),
         zone,
         timeout_ms: header.heartbeat_timeout_millis,
@@ -110,6 +104,25 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     report(&header, &registered, &outcome);
     announce(state, peer, &registered, &outcome);
     Ok(registered)
+}
+
+/// Renews a registration that equals the one before, or differs from it only in its version; `None`: it must be read.
+fn refresh(
+    state: &State,
+    header: &RegisterBrokerRequestHeader<'_>,
+    peer: &Peer,
+    fingerprint: u64,
+    content: Option<(u64, &DataVersion)>,
+    now_ms: i64,
+) -> Option<Registered> {
+    let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
+    let table = &state.table;
+    let unchanged = table.refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
+    unchanged.or_else(|| {
+        let (content_fingerprint, version) = content?;
+        let summary = (content_fingerprint, version, fingerprint);
+        table.refresh_version((cluster, address, id), peer.id(), summary, now_ms)
+    })
 }
 
 /// Returns two hashes that identify a registration: one without its version, if the version is at its usual place, and

@@ -5,6 +5,7 @@
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_usize};
 use crate::fs::read_mode::ReadMode;
+use crate::live::Live;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::read::pull::MAX_SCANNED;
 use crate::read::query::{Get, GetStatus, Got, RecordFilter, TagFilter};
@@ -28,6 +29,15 @@ struct Chosen {
 }
 
 impl Chosen {
+    fn none(request: &Get<'_>, live: &Live) -> Self {
+        Self {
+            body: Vec::new(),
+            count: 0,
+            most: request.max_count.clamp(1, live.max_transfer_count()),
+            most_bytes: request.max_bytes.min(live.max_transfer_bytes()),
+        }
+    }
+
     /// Adds a record. False: it does not fit into the answer.
     fn take(&mut self, record: &[u8]) -> bool {
         let is_full = self.count >= self.most || self.body.len() + record.len() > self.most_bytes;
@@ -51,12 +61,7 @@ impl Reader {
         got: &mut Got,
     ) -> Result<(), StoreError> {
         let max = got.max_offset;
-        let mut chosen = Chosen {
-            body: Vec::new(),
-            count: 0,
-            most: request.max_count.clamp(1, self.live.max_transfer_count()),
-            most_bytes: request.max_bytes.min(self.live.max_transfer_bytes()),
-        };
+        let mut chosen = Chosen::none(request, &self.live);
         let mut next = request.offset;
         let mut chunk = chosen.most.min(MAX_CHUNK);
         let mut scanned_bytes = 0;
@@ -65,13 +70,7 @@ impl Reader {
             && next - request.offset < MAX_SCANNED
             && scanned_bytes < MAX_SCANNED_BYTES
         {
-            let ask = Get {
-                offset: next,
-                max_count: chunk,
-                max_bytes: CHUNK_BYTES,
-                tags: TagFilter::All,
-                ..*request
-            };
+            let ask = next_chunk(request, next, chunk);
             chunk = (chunk * 2).min(MAX_CHUNK);
             let picked = self.pick(mode, queue, &ask, max)?;
             let Some(last) = picked.units.last() else {
@@ -108,6 +107,17 @@ impl Reader {
             got.next_offset = queue.next_file(request.offset).min(max);
         }
         Ok(())
+    }
+}
+
+/// The read of the next records for a pull.
+fn next_chunk<'a>(request: &Get<'a>, offset: i64, max_count: usize) -> Get<'a> {
+    Get {
+        offset,
+        max_count,
+        max_bytes: CHUNK_BYTES,
+        tags: TagFilter::All,
+        ..*request
     }
 }
 

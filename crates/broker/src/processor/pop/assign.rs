@@ -128,18 +128,7 @@ fn share(
         .consumers(&ask.consumer_group, crate::tables::clients::Consumers::client_ids)?;
     let mut ids: Vec<&str> = clients.iter().map(String::as_str).collect();
     let own = allocate::place(&mut ids, &ask.client_id);
-    let by_circle = match ask.strategy_name.as_deref() {
-        Some(AVERAGE) => false,
-        Some(AVERAGE_BY_CIRCLE) => true,
-        other => {
-            tracing::warn!(
-                group = ask.consumer_group,
-                strategy = other,
-                "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
-            );
-            return None;
-        }
-    };
+    let by_circle = is_by_circle(ask)?;
     let of_client = |client: usize| -> Vec<usize> {
         if by_circle {
             allocate::average_by_circle(queues.len(), ids.len(), client).collect()
@@ -150,14 +139,7 @@ fn share(
     let places = if mode.mode == POP {
         let sharers = usize::try_from(mode.pop_share_queue_num).unwrap_or(0);
         if sharers == 0 || sharers >= ids.len().saturating_sub(1) {
-            // Everybody pops every queue: one entry a broker says so.
-            let mut brokers: Vec<MessageQueue> = queues
-                .iter()
-                .map(|queue| MessageQueue::new(&queue.topic, &queue.broker_name, -1))
-                .collect();
-            brokers.sort();
-            brokers.dedup();
-            return Some(brokers);
+            return Some(every_queue(&queues));
         }
         let own = own?;
         if ids.len() > queues.len() {
@@ -178,6 +160,33 @@ fn share(
     chosen.sort();
     chosen.dedup();
     Some(chosen)
+}
+
+/// Whether the strategy is the average by circle; `None`: it is not known here.
+fn is_by_circle(ask: &QueryAssignmentRequestBody) -> Option<bool> {
+    match ask.strategy_name.as_deref() {
+        Some(AVERAGE) => Some(false),
+        Some(AVERAGE_BY_CIRCLE) => Some(true),
+        other => {
+            tracing::warn!(
+                group = ask.consumer_group,
+                strategy = other,
+                "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
+            );
+            None
+        }
+    }
+}
+
+/// The share of a member that pops every queue: one entry a broker says so.
+fn every_queue(queues: &[MessageQueue]) -> Vec<MessageQueue> {
+    let mut brokers: Vec<MessageQueue> = queues
+        .iter()
+        .map(|queue| MessageQueue::new(&queue.topic, &queue.broker_name, -1))
+        .collect();
+    brokers.sort();
+    brokers.dedup();
+    brokers
 }
 
 /// 401.

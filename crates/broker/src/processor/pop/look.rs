@@ -6,6 +6,7 @@ use crate::error::Refusal;
 use crate::pop::MOST_MESSAGES;
 use crate::processor::Answer;
 use crate::processor::pop::{admit, pop_offset, retry_topics};
+use crate::tables::topics::Topic;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -14,6 +15,8 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::{Get, GetStatus, TagFilter};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// 200052.
 pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
@@ -38,6 +41,29 @@ pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
+    let (parts, rest) = read(state, &ask, places)?;
+    let (code, remark) = if parts.is_empty() {
+        (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+    } else {
+        (response::SUCCESS, "FOUND")
+    };
+    let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
+        rest_num: rest,
+        ..PopMessageResponseHeader::default()
+    });
+    answer.remark = Some(remark.to_owned());
+    if !parts.is_empty() {
+        answer.body = Some(parts.concat().into());
+    }
+    Ok(answer)
+}
+
+/// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
+fn read(
+    state: &State,
+    ask: &PeekMessageRequestHeader<'_>,
+    places: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
+) -> Result<(Vec<Bytes>, i64), Refusal> {
     let (mut parts, mut rest): (Vec<Bytes>, i64) = (Vec::new(), 0);
     let mut room = usize::try_from(ask.max_msg_nums).unwrap_or(0);
     for (topic, queues) in places {
@@ -64,20 +90,7 @@ pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
             }
         }
     }
-    let (code, remark) = if parts.is_empty() {
-        (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
-    } else {
-        (response::SUCCESS, "FOUND")
-    };
-    let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
-        rest_num: rest,
-        ..PopMessageResponseHeader::default()
-    });
-    answer.remark = Some(remark.to_owned());
-    if !parts.is_empty() {
-        answer.body = Some(parts.concat().into());
-    }
-    Ok(answer)
+    Ok((parts, rest))
 }
 
 /// 200055.

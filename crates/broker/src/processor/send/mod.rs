@@ -51,6 +51,15 @@ struct SendBatch {
     puts: AppendBatch,
 }
 
+/// Where a message goes.
+struct Target {
+    topic: Arc<Topic>,
+    queue_id: i32,
+    delay_level: i32,
+    /// The topic is that of the group's dead letters.
+    is_dead_letter: bool,
+}
+
 impl BatchProcessor for Send {
     fn batch(&self) -> Box<dyn RequestBatch> {
         Box::new(SendBatch {
@@ -104,7 +113,7 @@ impl Send {
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
-        (mut topic, mut queue_id): (Arc<Topic>, i32),
+        queue: (Arc<Topic>, i32),
         asked: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
@@ -113,34 +122,24 @@ impl Send {
         let parsed = properties::parse(header.properties.unwrap_or_default());
         let half = is_half(state, header, &parsed)?;
         refuse_unsupported(header, &parsed)?;
-        let mut delay_level = if half { 0 } else { parsed.delay_level };
-        let dead_letters = self.dead_letter_topic(request, header, &topic.topic_name)?;
-        let exceeds_retries = dead_letters.is_some();
-        if let Some(dead_letters) = dead_letters {
-            (topic, queue_id, delay_level) = (dead_letters, 0, 0);
-        }
+        let delay_level = if half { 0 } else { parsed.delay_level };
+        let target = self.target(request, header, queue, delay_level)?;
+        let (topic, queue_id) = (&target.topic, target.queue_id);
         let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
         let unique_key = parsed.unique_key.or(made_key.as_deref());
-        let mut text = self.stored_properties(header, &parsed, &topic, delay_level > 0, exceeds_retries);
-        if let Some(key) = &made_key {
-            properties::append(&mut text, "UNIQ_KEY", key);
-        }
-        let mut sys_flag = header.sys_flag | topic.message_sys_flag();
-        let (mut stored_topic, mut stored_queue) = (topic.topic_name.as_str(), queue_id);
-        if half {
-            transactions::half_properties(
-                &mut text,
-                unique_key.unwrap_or_default(),
-                &topic.topic_name,
-                queue_id,
-            );
-            sys_flag = sys_flag::with_transaction(sys_flag, 0);
-            (stored_topic, stored_queue) = (HALF_TOPIC, 0);
-        }
+        let mut text = self.stored_properties(header, &parsed, made_key.as_deref(), &target);
+        let sys_flag = header.sys_flag | topic.message_sys_flag();
+        let (stored_topic, stored_queue, sys_flag) = if half {
+            let key = unique_key.unwrap_or_default();
+            transactions::half_properties(&mut text, key, &topic.topic_name, queue_id);
+            (HALF_TOPIC, 0, sys_flag::with_transaction(sys_flag, 0))
+        } else {
+            (topic.topic_name.as_str(), queue_id, sys_flag)
+        };
         let mut pending = PendingMessage {
             topic: stored_topic,
             queue_id: stored_queue,
-            delay_level,
+            delay_level: target.delay_level,
             flag: header.flag,
             sys_flag,
             born_ms: header.born_timestamp,
@@ -153,42 +152,79 @@ impl Send {
             keys: parsed.keys,
             tags: parsed.tags,
         };
-        let due_ms = if parsed.is_timer && delay_level <= 0 && !half {
-            state.timers.schedule(&mut pending)?
-        } else {
-            None
-        };
+        let due_ms = self.due_ms(&mut pending, &parsed, half)?;
         let answer = Answer {
             queue_id,
             is_asked: asked.is_some(),
             waits: self.waits(asked, &parsed),
             half,
             recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
-            topic: Arc::clone(&topic),
+            topic: Arc::clone(topic),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
         pending.stage(puts, state.delays.levels(), pending_reply);
         Ok(())
     }
 
-    /// The sender's properties and the broker's own.
+    /// Where a message goes that was sent to this queue: there, or to the dead letters of its group.
+    fn target(
+        &self,
+        request: &Command,
+        header: &SendMessageRequestHeader<'_>,
+        (topic, queue_id): (Arc<Topic>, i32),
+        delay_level: i32,
+    ) -> Result<Target, Refusal> {
+        let dead_letters = self.dead_letter_topic(request, header, &topic.topic_name)?;
+        Ok(match dead_letters {
+            Some(topic) => Target {
+                topic,
+                queue_id: 0,
+                delay_level: 0,
+                is_dead_letter: true,
+            },
+            None => Target {
+                topic,
+                queue_id,
+                delay_level,
+                is_dead_letter: false,
+            },
+        })
+    }
+
+    /// Hands a message with a time of its own to the timer; returns when it is due, in ms.
+    fn due_ms(
+        &self,
+        pending: &mut PendingMessage<'_>,
+        parsed: &ParsedProperties<'_>,
+        half: bool,
+    ) -> Result<Option<i64>, Refusal> {
+        if parsed.is_timer && pending.delay_level <= 0 && !half {
+            self.state.timers.schedule(pending)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// The sender's properties and the broker's own, and the unique key that was made for a message without one.
     fn stored_properties(
         &self,
         header: &SendMessageRequestHeader<'_>,
         parsed: &ParsedProperties<'_>,
-        topic: &Topic,
-        is_delayed: bool,
-        exceeds_retries: bool,
+        made_key: Option<&str>,
+        target: &Target,
     ) -> String {
         let own = &self.state.said().properties;
-        let extra = own.len() + 96 + topic.topic_name.len();
+        let extra = own.len() + 96 + target.topic.topic_name.len();
         let sent = header.properties.unwrap_or_default();
-        let mut text = properties::copy_for_store(sent, parsed, extra, is_delayed);
-        if exceeds_retries {
+        let mut text = properties::copy_for_store(sent, parsed, extra, target.delay_level > 0);
+        if target.is_dead_letter {
             text = properties::copy(&text, extra, |name| name == "DELAY");
             properties::append(&mut text, "DELAY", NO_DELAY);
         }
         text.push_str(own);
+        if let Some(key) = made_key {
+            properties::append(&mut text, "UNIQ_KEY", key);
+        }
         text
     }
 

@@ -123,22 +123,9 @@ pub(crate) fn read(
             let first = *first_offsets
                 .entry((source.as_str(), record.queue_id))
                 .or_insert(record.queue_offset);
-            let handle = own_handle(&record, header).map_or_else(
-                || {
-                    ReceiptHandle {
-                        start_offset: starts.get(source, &queue_id).unwrap_or(first),
-                        pop_time: header.pop_time,
-                        invisible_time: header.invisible_time,
-                        revive_queue_id: header.revive_qid,
-                        source,
-                        broker_name: asked.broker,
-                        queue_id: record.queue_id,
-                        offset: Some(record.queue_offset),
-                    }
-                    .to_string()
-                },
-                str::to_owned,
-            );
+            let start = starts.get(source, &queue_id).unwrap_or(first);
+            let handle = own_handle(&record, header)
+                .map_or_else(|| handle_of(asked, header, &record, start), str::to_owned);
             let receipt = Receipt::arrived(asked.topic.clone(), asked.broker.clone(), handle, asked.until);
             let receipt = Arc::new(receipt);
             let tag = record.properties.get(names::TAGS).unwrap_or_default();
@@ -156,6 +143,26 @@ pub(crate) fn read(
         }
     }
     Ok(found)
+}
+
+/// The handle of a message whose pop began at `start_offset` in its queue.
+fn handle_of(
+    asked: &Asked<'_>,
+    header: &PopMessageResponseHeader<'_>,
+    record: &Record<'_>,
+    start_offset: i64,
+) -> String {
+    let handle = ReceiptHandle {
+        start_offset,
+        pop_time: header.pop_time,
+        invisible_time: header.invisible_time,
+        revive_queue_id: header.revive_qid,
+        source: PopSource::of(record.topic),
+        broker_name: asked.broker,
+        queue_id: record.queue_id,
+        offset: Some(record.queue_offset),
+    };
+    handle.to_string()
 }
 
 /// The handle that the broker wrote into a message of a retry topic, when it gave it the name of its first topic. Only

@@ -213,7 +213,19 @@ impl Shared {
                 reason: GONE_ON.to_owned(),
             });
         }
-        let handle = ReceiptHandle {
+        let handle = self.renewed(&receipt.broker, &held, &header);
+        receipt.replace(handle.to_string(), Instant::now() + invisible);
+        Ok(())
+    }
+
+    /// The handle of a message after a change of its invisible time.
+    fn renewed<'a>(
+        &self,
+        broker: &'a str,
+        held: &Held,
+        header: &ChangeInvisibleTimeResponseHeader,
+    ) -> ReceiptHandle<'a> {
+        ReceiptHandle {
             // A new check point begins at the message. An ordered group has none, and goes by where the pop began.
             start_offset: if self.options.is_ordered {
                 held.start_offset
@@ -224,12 +236,10 @@ impl Shared {
             invisible_time: header.invisible_time,
             revive_queue_id: header.revive_qid,
             source: held.source,
-            broker_name: &receipt.broker,
+            broker_name: broker,
             queue_id: held.queue_id,
             offset: Some(held.offset),
-        };
-        receipt.replace(handle.to_string(), Instant::now() + invisible);
-        Ok(())
+        }
     }
 
     /// Gives messages back at once, for others. Those that waited for a listener do not count as delivered.

@@ -6,36 +6,25 @@
 //! `rebalance/`.
 
 mod rebalance_calls;
+mod start;
 
-use crate::consumer::callbacks::{Callback, CallbackAnswer, Callbacks};
-use crate::consumer::failure_counts::Counts;
+use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::options::PullerOptions;
-use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
-use crate::consumer::questions::Questions;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::requests::offsets::{Offsets, WhichOffset};
-use crate::consumer::requests::queue_lock::QueueLocks;
-use crate::consumer::requests::send_back::SendBack;
 use crate::consumer::requests::subscription_check::check_filter;
 use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
-use crate::session::connections::Role;
-use crate::session::heartbeat::{ConsumerKind, Heartbeat, Membership, Subscription};
-use crate::session::name_servers::NameServers;
+use crate::session::heartbeat::Subscription;
 use crate::session::routes::Routes;
-use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::clock;
-use pyrmq_remoting::net::{Shutdown, Table, Tracker};
 use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 pub use crate::consumer::options::Start;
 
@@ -46,91 +35,6 @@ pub struct Puller {
 }
 
 impl Puller {
-    /// Connects to nothing yet.
-    pub fn new(handle: &Handle, mut options: PullerOptions, start: Start) -> Result<Self, ClientError> {
-        options.validate()?;
-        options.client.group = options.client.wrap(&options.client.group).into_owned();
-        let mut table = Table::new();
-        let questions = Questions::register(&mut table);
-        let client = options.client.connect(handle, table, Role::Consumer)?;
-        let tracker = Tracker::new(handle.clone());
-        let names = NameServers::new(client.clone(), &options.client);
-        let routes = Routes::new(names, None, tracker.clone(), Arc::default());
-        let timeout = options.client.request_timeout;
-        let kind = ConsumerKind {
-            consume_type: if options.is_listening {
-                ConsumeType::Passively
-            } else {
-                ConsumeType::Actively
-            },
-            model: if options.is_broadcasting {
-                MessageModel::Broadcasting
-            } else {
-                MessageModel::Clustering
-            },
-            start: match start {
-                Start::First => ConsumeFromWhere::FirstOffset,
-                Start::Last => ConsumeFromWhere::LastOffset,
-                Start::Time(_) => ConsumeFromWhere::Timestamp,
-            },
-        };
-        let membership = Membership::consumer(&options.client, kind);
-        let client_id = membership.client_id.clone();
-        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
-        let counts = Arc::new(Counts::default());
-        let pops = options
-            .may_pop()
-            .then(|| PopListener::new(handle, &options, start, (&routes, &heartbeat), counts.clone()))
-            .transpose()?;
-        let shared = Arc::new(Shared {
-            heartbeat,
-            pops,
-            is_pop_turn: AtomicBool::new(false),
-            offsets: Offsets::new(client.clone(), routes.clone(), &options.client),
-            send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
-            locks: QueueLocks::new(client.clone(), routes.clone(), &options.client, client_id),
-            counts,
-            callbacks: Callbacks::default(),
-            started_ms: clock::now_ms(),
-            local_offsets: Mutex::default(),
-            shutdown: Shutdown::new(),
-            taking: tokio::sync::Mutex::default(),
-            generation: AtomicU64::new(0),
-            state: Mutex::default(),
-            arrived: Condvar::new(),
-            options,
-            start,
-            routes,
-            rebalance: Notify::new(),
-            client,
-            tracker,
-        });
-        questions.are_for(&shared);
-        shared.follow_pops();
-        let every = &shared.options.client;
-        let (route_interval, route_idle) = (every.route_interval, every.route_idle);
-        let beat_interval = every.heartbeat_interval;
-        let stop = || shared.shutdown.clone();
-        shared.tracker.spawn(
-            shared
-                .routes
-                .clone()
-                .keep_fresh(route_interval, route_idle, stop()),
-        );
-        shared
-            .tracker
-            .spawn(shared.heartbeat.clone().keep_alive(beat_interval, stop()));
-        shared.tracker.spawn(shared.clone().keep_positions());
-        shared.tracker.spawn(shared.clone().keep_balanced());
-        if shared.options.is_listening {
-            shared.tracker.spawn(shared.clone().keep_detached());
-        }
-        if shared.needs_locks() {
-            shared.tracker.spawn(shared.clone().keep_locked());
-        }
-        Ok(Self { shared })
-    }
-
     /// The settings.
     pub fn options(&self) -> &PullerOptions {
         &self.shared.options

@@ -68,14 +68,9 @@ pub(super) async fn accept(
             begun.elapsed()
         };
         let seen = Instant::now();
-        let header = timeout(
-            limit.saturating_sub(waited),
-            proxy_protocol::read(&mut stream, first),
-        );
-        let named = header
-            .await
-            .map_err(|_| CloseReason::ProxyHeader("the rest of it did not come in time"))??;
-        client = named.unwrap_or(remote);
+        client = named(&mut stream, first, limit.saturating_sub(waited))
+            .await?
+            .unwrap_or(remote);
         spent = seen.elapsed();
         Ok(())
     })
@@ -86,6 +81,17 @@ pub(super) async fn accept(
         begun,
         spent,
     })
+}
+
+/// Reads the header that begins with this byte; returns the address that it names.
+async fn named(
+    stream: &mut TcpStream,
+    first: u8,
+    limit: Duration,
+) -> Result<Option<SocketAddr>, CloseReason> {
+    timeout(limit, proxy_protocol::read(stream, first))
+        .await
+        .map_err(|_| CloseReason::ProxyHeader("the rest of it did not come in time"))?
 }
 
 /// Performs the TLS handshake if the server has TLS and the peer begins it.
