@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import functools
 import json
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.rust_source import Module, import_circles, product_code, rust_edges, rust_functions
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -133,7 +135,7 @@ PYTHON: dict[str, set[str]] = {
     | {"dashboard"},
 }
 
-RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60
+RUST_LINES, PYTHON_LINES, FUNCTION_LINES, FOLDER_FILES = 400, 300, 60, 15
 
 
 CLASS = "one class, whose public verbs are most of it"
@@ -163,6 +165,31 @@ LONG_FILES: dict[str, str] = {
     "tests/e2e/test_push.py": "one class under test",
 }
 """Files above the signal, and why they stay whole."""
+
+LONG_FUNCTIONS: dict[str, str] = {
+    "crates/client/src/producer/accumulator/put.rs take": "holds one lock for each message",
+    "crates/store/examples/store_bench/main.rs sync": TOOL,
+    "crates/store/src/options/mod.rs ranges": KIND,
+}
+"""Rust functions above the signal, and why they stay whole."""
+
+TESTS = "one file for each thing under test"
+SPLIT = "being split"
+WIDE_FOLDERS: dict[str, str] = {
+    "crates/broker/tests": TESTS,
+    "crates/remoting/src/body": "one file for each family of bodies",
+    "crates/remoting/tests": TESTS,
+    "crates/store/tests": TESTS,
+    "tests/e2e": TESTS,
+    "tests/interop": TESTS,
+    "tests/spark": TESTS,
+    "tests/unit": TESTS,
+    "python/pyrmq/_client": SPLIT,
+    "python/pyrmq/cli": SPLIT,
+    "python/pyrmq/server": SPLIT,
+    "python/pyrmq/spark": SPLIT,
+}
+"""Folders with more source files than the signal, and why they stay whole."""
 
 
 def _metadata() -> list[dict[str, object]]:
@@ -315,9 +342,7 @@ def _sources() -> list[Path]:
 
 
 def _code_lines(path: Path) -> int:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".rs":
-        text = re.split(r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    text = product_code(path) if path.suffix == ".rs" else path.read_text(encoding="utf-8")
     return text.count("\n")
 
 
@@ -356,6 +381,72 @@ def test_python_functions_fit_on_a_page() -> None:
                 assert lines <= 2 * FUNCTION_LINES, f"{name} has {lines} lines: split it"
 
 
+def test_long_rust_functions_are_named_with_a_reason() -> None:
+    above = {}
+    for path in _sources():
+        name = path.relative_to(ROOT)
+        if path.suffix != ".rs" or name.parts[2] not in {"src", "examples"}:
+            continue
+        for function, lines in rust_functions(product_code(path)):
+            assert lines <= 2 * FUNCTION_LINES, f"{name} {function} has {lines} lines: split it"
+            if lines > FUNCTION_LINES:
+                above[f"{name} {function}"] = lines
+    unnamed = {name: lines for name, lines in above.items() if name not in LONG_FUNCTIONS}
+    assert not unnamed, f"split them by noun, or name them in LONG_FUNCTIONS: {unnamed}"
+    short = sorted(set(LONG_FUNCTIONS) - set(above))
+    assert not short, f"no longer above the signal, take them out of LONG_FUNCTIONS: {short}"
+
+
+def test_the_scan_measures_rust_functions() -> None:
+    text = """
+pub(crate) async fn long<T>(
+    one: T,
+) -> T
+where
+    T: Clone,
+{
+    const fn inner() {}
+    if true {
+        one
+    }
+}
+trait Short {
+    fn declared(&self);
+    fn given(&self) {
+        self.declared();
+    }
+}
+"""
+    assert rust_functions(text) == [("long", 11), ("given", 3)]
+
+
+def _wide_folders(sources: list[Path]) -> dict[str, int]:
+    """Folders with more source files than the signal; files of names do not count."""
+    names = {"mod.rs", "lib.rs", "__init__.py"}
+    folders = Counter(path.parent for path in sources if path.name not in names)
+    return {
+        str(folder.relative_to(ROOT)): files
+        for folder, files in folders.items()
+        if files > FOLDER_FILES
+    }
+
+
+def test_wide_folders_are_named_with_a_reason() -> None:
+    wide = _wide_folders(_sources())
+    unnamed = {folder: files for folder, files in wide.items() if folder not in WIDE_FOLDERS}
+    assert not unnamed, f"split them by noun, or name them in WIDE_FOLDERS: {unnamed}"
+    narrow = sorted(set(WIDE_FOLDERS) - set(wide))
+    assert not narrow, f"no longer above the signal, take them out of WIDE_FOLDERS: {narrow}"
+
+
+def test_the_scan_counts_a_folders_own_files_only() -> None:
+    folder = ROOT / "crates" / "x" / "src" / "net"
+    files = [folder / f"{name}.rs" for name in "abcdefghijklmno"]
+    files += [folder / "mod.rs", folder / "deeper" / "p.rs"]
+    assert _wide_folders(files) == {}
+    assert _wide_folders([*files, folder / "q.rs"]) == {"crates/x/src/net": 16}
+
+
 def test_names_files_hold_names_only() -> None:
     for path in (ROOT / "crates").glob("*/src/lib.rs"):
         bodies = re.findall(
@@ -364,116 +455,9 @@ def test_names_files_hold_names_only() -> None:
         assert not bodies, f"{path.relative_to(ROOT)} defines functions: lib.rs holds names only"
 
 
-def _use_paths(tree: str) -> list[list[str]]:
-    """The paths of a `use` declaration, its braces expanded."""
-    head, _, rest = tree.strip().partition("{")
-    prefix = [part.strip() for part in head.split("::") if part.strip()]
-    if not rest:
-        return [prefix]
-    branches, depth, branch = [], 0, ""
-    for character in rest.rpartition("}")[0] + ",":
-        if character == "," and depth == 0:
-            branches.append(branch)
-            branch = ""
-            continue
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        branch += character
-    return [prefix + path for branch in branches if branch.strip() for path in _use_paths(branch)]
-
-
-Module = tuple[str, ...]
-"""The path of a module in its crate: `("net", "peer")`; the crate's root is `()`."""
-
-EXPORT = re.compile(r"\bpub(?:\([^)]*\))?\s+use\s([^;]+);")
-
-
-def _rust_modules(source: Path) -> dict[Module, str]:
-    """The code of each module of a crate, without comments and tests."""
-    texts = {}
-    for path in source.rglob("*.rs"):
-        parts = list(path.relative_to(source).with_suffix("").parts)
-        if parts[-1] in {"mod", "lib"}:
-            parts.pop()
-        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
-        texts[tuple(parts)] = re.split(
-            r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE
-        )[0]
-    return texts
-
-
-def _absolute(module: Module, name: list[str]) -> Module:
-    """A path that `module` names, from the crate's root."""
-    base, rest = list(module), name[1:] if name[0] == "self" else name
-    while rest and rest[0] == "super":
-        base, rest = base[:-1], rest[1:]
-    if rest and rest[0] == "crate":
-        base, rest = [], rest[1:]
-    return (*base, *rest)
-
-
-def _rust_exports(texts: dict[Module, str]) -> dict[Module, Module]:
-    """What `pub use` declarations stand for: `net::Peer` is `net::peer::Peer`."""
-    exports = {}
-    for module, text in texts.items():
-        for tree in EXPORT.findall(text):
-            for name in _use_paths(tree):
-                *path, last = name
-                inner, _, alias = (part.strip() for part in last.partition(" as "))
-                exports[*module, alias or inner] = _absolute(module, [*path, inner])
-    # `pub use bytes;` names another crate.
-    return {name: target for name, target in exports.items() if name != target}
-
-
-def _module_of(path: Module, texts: dict[Module, str], exports: dict[Module, Module]) -> Module:
-    """The module that defines what a path names, through every `pub use` on the way."""
-    target = path
-    while target and target not in texts:
-        if target in exports:
-            return _module_of((*exports[target], *path[len(target) :]), texts, exports)
-        target = target[:-1]
-    return target
-
-
-@functools.cache
-def _rust_edges(source: Path) -> dict[Module, set[Module]]:
-    """Which modules of a crate use which; tests and re-exports do not count."""
-    texts = _rust_modules(source)
-    exports = _rust_exports(texts)
-    edges: dict[Module, set[Module]] = {module: set() for module in texts}
-    uses = r"(?:^|\s)use\s+([^;]+);"
-    for module, whole in texts.items():
-        text = EXPORT.sub("", whole)
-        names = [name for tree in re.findall(uses, text) for name in _use_paths(tree)]
-        inline = re.findall(r"\b(?:crate|super)(?:::\w+)+", re.sub(uses, "", text))
-        names += [name.split("::") for name in inline]
-        for name in names:
-            name[-1] = name[-1].partition(" as ")[0].strip()
-            own = (*module, name[0])
-            if name[0] not in {"crate", "super", "self"} and own not in texts | exports:
-                continue
-            target = _module_of(_absolute(module, name), texts, exports)
-            if target and target != module:
-                edges[module].add(target)
-    return edges
-
-
-def _circles(edges: dict[Module, set[Module]]) -> list[set[Module]]:
-    """Groups of modules that all reach one another."""
-    reachable = {module: set(used) for module, used in edges.items()}
-    for through in reachable:
-        for used in reachable.values():
-            if through in used:
-                used |= reachable[through]
-    groups = [
-        {other for other in used if module in reachable[other]}
-        for module, used in reachable.items()
-    ]
-    return [group for index, group in enumerate(groups) if group and group not in groups[:index]]
-
-
 @pytest.mark.parametrize("crate", sorted(CRATES))
 def test_no_import_circle_has_more_than_two_files(crate: str) -> None:
-    circles = _circles(_rust_edges(ROOT / "crates" / crate / "src"))
+    circles = import_circles(rust_edges(ROOT / "crates" / crate / "src"))
     large = [sorted("/".join(module) for module in group) for group in circles if len(group) > 2]
     assert not large, f"import circles: {large}"
 
@@ -485,7 +469,7 @@ def test_the_scan_sees_an_import_circle(tmp_path: Path) -> None:
     (tmp_path / "b" / "mod.rs").write_text("mod inner;\n// use crate::a::No;\n")
     (tmp_path / "b" / "inner.rs").write_text("fn f() { super::other::g() }\n")
     (tmp_path / "b" / "other.rs").write_text("use crate::a::A;\n")
-    assert _circles(_rust_edges(tmp_path)) == [{("a",), ("b", "inner"), ("b", "other")}]
+    assert import_circles(rust_edges(tmp_path)) == [{("a",), ("b", "inner"), ("b", "other")}]
 
 
 def test_the_scan_sees_through_re_exports(tmp_path: Path) -> None:
@@ -494,7 +478,7 @@ def test_the_scan_sees_through_re_exports(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mod.rs").write_text("mod inner;\npub use inner::C;\n")
     (tmp_path / "b" / "inner.rs").write_text("use self::x::Y;\nuse super::C;\n")
-    assert _rust_edges(tmp_path) == {
+    assert rust_edges(tmp_path) == {
         (): set(),
         ("a",): {("b", "inner")},
         ("b",): set(),
@@ -535,7 +519,7 @@ def test_each_crate_has_an_order() -> None:
 @pytest.mark.parametrize("place", sorted(FOLDERS))
 def test_imports_inside_a_crate_point_down(place: str) -> None:
     crate, *folder = place.split("/")
-    edges = _inside(tuple(folder), _rust_edges(ROOT / "crates" / crate / "src"))
+    edges = _inside(tuple(folder), rust_edges(ROOT / "crates" / crate / "src"))
     assert {module[0] for module in edges if module} == set(FOLDERS[place])
     upward = _upward(FOLDERS[place], edges)
     assert not upward, f"imports that point up: {upward}"
