@@ -110,7 +110,8 @@ impl Table {
             return None;
         }
         live.updated_ms.store(now_ms, Ordering::Relaxed);
-        let master = self.master_for_slave(&live.broker_entry, id);
+        let route_data = live.broker_entry.route_data();
+        let master = route_data.and_then(|route_data| self.view.master_for(&route_data.data, id));
         Some(Registered::Taken { master })
     }
 
@@ -146,17 +147,10 @@ impl Table {
             registration: Some(self.view.registration_state(broker_entry, fingerprint)),
             ..*live
         };
-        let master = self.master_for_slave(broker_entry, id);
+        let route_data = broker_entry.route_data();
+        let master = route_data.and_then(|route_data| self.view.master_for(&route_data.data, id));
         self.view.live_mut().insert(key, Arc::new(refreshed));
         drop(writer);
         Some(Registered::Taken { master })
-    }
-
-    /// A slave learns its master's addresses from the answer to its registration; a master needs none.
-    fn master_for_slave(&self, broker_entry: &entries::BrokerEntry, id: i64) -> Option<(String, String)> {
-        let route_data = broker_entry
-            .route_data()
-            .filter(|_| id != crate::route::MASTER_ID)?;
-        self.view.master_of(&route_data.data)
     }
 }

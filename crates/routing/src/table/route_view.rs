@@ -185,8 +185,12 @@ impl RouteView {
         write(&self.live)
     }
 
-    /// The address and the HA address of a broker name's master, if it lives.
-    pub(super) fn master_of(&self, data: &BrokerData) -> Option<(String, String)> {
+    /// The address and the HA address of the master that the broker with this id follows, if it lives. A slave learns
+    /// them from the answer to its registration; a master needs none.
+    pub(super) fn master_for(&self, data: &BrokerData, id: i64) -> Option<(String, String)> {
+        if id == MASTER_ID {
+            return None;
+        }
         let address = data.broker_addrs.get(&MASTER_ID)?;
         let live = self.live();
         let master = live.get(&BrokerKey::new(&data.cluster, address))?;

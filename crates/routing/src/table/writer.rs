@@ -95,13 +95,8 @@ impl Writer {
         if from.id < lowest_before {
             outcome.notice = self.min_id_change(from);
         }
-        let master = if is_master {
-            None
-        } else {
-            self.brokers
-                .get(from.name)
-                .and_then(|broker| self.view.master_of(&broker.data))
-        };
+        let broker = self.brokers.get(from.name);
+        let master = broker.and_then(|broker| self.view.master_for(&broker.data, from.id));
         Ok((Registered::Taken { master }, outcome))
     }
 
