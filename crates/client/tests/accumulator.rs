@@ -7,7 +7,7 @@ use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::{
-    Accumulator, BatchOutcome, BatchSettings, Destination, Item, Limits,
+    Accumulator, BatchOutcome, BatchSettings, Item, Limits, TargetRef,
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
@@ -41,17 +41,11 @@ impl Bench {
         }
     }
 
-    fn push(&self, completion: u32, destination: Destination<'_>, eager: bool) {
-        self.push_within(completion, destination, eager, None);
+    fn push(&self, completion: u32, target: TargetRef<'_>, eager: bool) {
+        self.push_within(completion, target, eager, None);
     }
 
-    fn push_within(
-        &self,
-        completion: u32,
-        destination: Destination<'_>,
-        eager: bool,
-        timeout: Option<Duration>,
-    ) {
+    fn push_within(&self, completion: u32, target: TargetRef<'_>, eager: bool, timeout: Option<Duration>) {
         let body = completion.to_be_bytes();
         // It cannot wait for capacity, which refusals reduce: this thread itself takes the outcomes.
         let permit = self.producer.back_pressure().force_acquire(1, body.len());
@@ -61,7 +55,7 @@ impl Bench {
             encoded: None,
             extra: "",
             flag: 0,
-            destination,
+            target,
             eager,
             alone: false,
             timeout,
@@ -75,11 +69,7 @@ impl Bench {
     fn next(&self) -> (Vec<u32>, bool) {
         let landed = self.landed.recv_timeout(WAIT).unwrap();
         assert_eq!(landed.permit.messages(), landed.completions.len());
-        let places: Vec<u32> = landed
-            .completions
-            .iter()
-            .map(|(destination, _)| *destination)
-            .collect();
+        let places: Vec<u32> = landed.completions.iter().map(|(target, _)| *target).collect();
         if landed.batch {
             assert!(places.is_sorted(), "places ascend: {places:?}");
         }
@@ -116,7 +106,7 @@ fn limits(linger: Duration) -> Limits {
     }
 }
 
-const QUEUE: Destination<'_> = Destination::Queue("b0", 1);
+const QUEUE: TargetRef<'_> = TargetRef::Queue("b0", 1);
 
 #[test]
 fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
@@ -143,7 +133,7 @@ fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
 fn a_hash_waits_for_its_route_and_keeps_its_order() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     for number in 0..100 {
-        bench.push(number, Destination::Hash(7), true);
+        bench.push(number, TargetRef::Hash(7), true);
     }
     let mut told = Vec::new();
     while told.len() < 100 {
@@ -164,7 +154,7 @@ fn messages_that_nobody_awaits_linger_until_their_time_a_full_batch_or_a_flush()
         |_| (),
     );
     for number in 0..25 {
-        bench.push(number, Destination::Any, false);
+        bench.push(number, TargetRef::Any, false);
     }
     assert_eq!(bench.next().0.len(), 10);
     assert_eq!(bench.next().0.len(), 10);
@@ -173,8 +163,8 @@ fn messages_that_nobody_awaits_linger_until_their_time_a_full_batch_or_a_flush()
     assert_eq!(bench.next().0, [20, 21, 22, 23, 24]);
     let quick = Bench::new(1, limits(Duration::from_millis(20)), |_| ());
     let began = Instant::now();
-    quick.push(1, Destination::Any, false);
-    quick.push(2, Destination::Any, false);
+    quick.push(1, TargetRef::Any, false);
+    quick.push(2, TargetRef::Any, false);
     assert_eq!(quick.next().0, [1, 2]);
     assert!(began.elapsed() >= Duration::from_millis(20));
 }
@@ -183,9 +173,9 @@ fn messages_that_nobody_awaits_linger_until_their_time_a_full_batch_or_a_flush()
 fn awaited_messages_are_sent_at_once_and_then_together_with_later_ones() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     bench.world.script(0, &[Act::Silent]);
-    bench.push(0, Destination::Any, true);
+    bench.push(0, TargetRef::Any, true);
     for number in 1..50 {
-        bench.push(number, Destination::Any, true);
+        bench.push(number, TargetRef::Any, true);
     }
     let held = loop {
         if let Some(reply) = bench.world.brokers[0].held.lock().unwrap().pop() {
@@ -197,7 +187,7 @@ fn awaited_messages_are_sent_at_once_and_then_together_with_later_ones() {
     held.send(common::stored_answer("1", "0"));
     assert_eq!(bench.next().0, [0]);
     assert_eq!(bench.next().0, (1..50).collect::<Vec<u32>>());
-    bench.push(50, Destination::Any, true);
+    bench.push(50, TargetRef::Any, true);
     assert_eq!(bench.next(), (vec![50], true));
     let bodies = bench.world.brokers[0].bodies.lock().unwrap();
     assert_eq!(batch::items(&bodies[0]).count(), 49);
@@ -211,7 +201,7 @@ fn awaited_messages_are_sent_at_once_and_then_together_with_later_ones() {
 #[test]
 fn corked_messages_are_sent_together_when_full_or_uncorked() {
     let bench = Bench::new(1, limits(LONG), |_| ());
-    let push = |number: u32, destination| {
+    let push = |number: u32, target| {
         let permit = bench.producer.back_pressure().force_acquire(1, 4);
         let item = Item {
             topic: "orders",
@@ -219,7 +209,7 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
             encoded: None,
             extra: "",
             flag: 0,
-            destination,
+            target,
             eager: true,
             alone: false,
             timeout: None,
@@ -228,15 +218,15 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
         };
         bench.accumulator.push_corked(item, permit).unwrap()
     };
-    assert!(push(0, Destination::Any), "somebody must uncork");
-    assert!(!push(1, Destination::Any), "once for all");
+    assert!(push(0, TargetRef::Any), "somebody must uncork");
+    assert!(!push(1, TargetRef::Any), "once for all");
     assert!(!push(2, QUEUE));
     assert!(bench.landed.try_recv().is_err());
     bench.accumulator.uncork();
     let mut landed = [bench.next().0, bench.next().0];
     landed.sort();
     assert_eq!(landed, [vec![0, 1], vec![2]]);
-    assert!(push(3, Destination::Any), "uncorked once, corked again");
+    assert!(push(3, TargetRef::Any), "uncorked once, corked again");
     bench.accumulator.flush();
     assert_eq!(bench.next().0, [3], "a flush does not wait for it");
 }
@@ -245,7 +235,7 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
 fn without_linger_each_message_is_a_frame() {
     let bench = Bench::new(2, limits(Duration::ZERO), |_| ());
     for number in 0..20 {
-        bench.push(number, Destination::Any, false);
+        bench.push(number, TargetRef::Any, false);
     }
     for _ in 0..20 {
         assert_eq!(bench.next().0.len(), 1);
@@ -273,7 +263,7 @@ fn a_message_with_a_shorter_timeout_fails_before_the_one_that_it_waits_behind() 
 #[test]
 fn closing_sends_lingering_messages_and_accepts_no_more() {
     let bench = Bench::new(1, limits(LONG), |_| ());
-    bench.push(0, Destination::Any, false);
+    bench.push(0, TargetRef::Any, false);
     bench.accumulator.close();
     assert_eq!(bench.next(), (vec![0], true));
     let item = Item {
@@ -282,7 +272,7 @@ fn closing_sends_lingering_messages_and_accepts_no_more() {
         encoded: None,
         extra: "",
         flag: 0,
-        destination: Destination::Any,
+        target: TargetRef::Any,
         eager: false,
         alone: false,
         timeout: None,
@@ -308,7 +298,7 @@ fn a_queue_that_is_not_there_fails_thousands_of_waiting_messages_without_recursi
         |_| (),
     );
     for number in 0..5000 {
-        bench.push(number, Destination::Queue("b0", 99), false);
+        bench.push(number, TargetRef::Queue("b0", 99), false);
     }
     for _ in 0..5000 {
         assert!(!bench.next().1);
@@ -321,7 +311,7 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
     let bench = Bench::new(2, limits(LONG), |_| ());
     // Of the four queues, 2 and 3 belong to the second broker, which holds its first frame.
     bench.world.script(1, &[Act::Silent]);
-    bench.push(0, Destination::Hash(2), true);
+    bench.push(0, TargetRef::Hash(2), true);
     let held = loop {
         if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
             break reply;
@@ -329,16 +319,16 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
         std::thread::yield_now();
     };
     for number in 1..50 {
-        bench.push(number, Destination::Hash(2), true);
+        bench.push(number, TargetRef::Hash(2), true);
     }
-    bench.push_within(50, Destination::Hash(2), true, Some(WAIT));
-    bench.push(99, Destination::Queue("b1", 0), true);
+    bench.push_within(50, TargetRef::Hash(2), true, Some(WAIT));
+    bench.push(99, TargetRef::Queue("b1", 0), true);
     bench.world.leave(1);
     let topic = bench.producer.topic("orders");
     let routes = bench.producer.routes();
     bench.world.runtime.block_on(routes.refresh(&topic)).unwrap();
     for number in 51..60 {
-        bench.push(number, Destination::Hash(2), true);
+        bench.push(number, TargetRef::Hash(2), true);
     }
     let mut told = Vec::new();
     while told.len() < 59 {
@@ -362,7 +352,7 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
 fn messages_waiting_for_a_broker_that_left_follow_in_their_turn() {
     let bench = Bench::new(2, limits(LONG), |_| ());
     bench.world.script(1, &[Act::Silent]);
-    bench.push(0, Destination::Hash(3), true);
+    bench.push(0, TargetRef::Hash(3), true);
     let held = loop {
         if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
             break reply;
@@ -370,11 +360,7 @@ fn messages_waiting_for_a_broker_that_left_follow_in_their_turn() {
         std::thread::yield_now();
     };
     for number in 1..20 {
-        bench.push(
-            number,
-            Destination::Hash(if number % 2 == 0 { 3 } else { 7 }),
-            true,
-        );
+        bench.push(number, TargetRef::Hash(if number % 2 == 0 { 3 } else { 7 }), true);
     }
     bench.world.leave(1);
     let topic = bench.producer.topic("orders");
@@ -401,7 +387,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
         vec![b'x'; 20],
     ];
     for (completion, body) in (0..).zip(&bodies) {
-        for destination in [Destination::Any, QUEUE] {
+        for target in [TargetRef::Any, QUEUE] {
             let permit = back_pressure.force_acquire(1, body.len());
             let item = Item {
                 topic: "orders",
@@ -409,7 +395,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
                 encoded: None,
                 extra: "",
                 flag: 0,
-                destination,
+                target,
                 eager: false,
                 alone: false,
                 timeout: None,
@@ -461,24 +447,24 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
         ),
     ];
     for (code, remark) in refusals {
-        for destination in [Destination::Any, QUEUE, Destination::Hash(7)] {
+        for target in [TargetRef::Any, QUEUE, TargetRef::Hash(7)] {
             let bench = Bench::new(1, limits(LONG), |_| ());
             let too_long: Refuses = Box::new(|body| body.len() > 1000);
             *bench.world.brokers[0].refuses.lock().unwrap() = Some((too_long, code, remark));
             for number in 0..100 {
-                bench.push(number, destination, false);
+                bench.push(number, target, false);
             }
             // With a hash, the queue is known before the message is sent.
             bench.accumulator.flush();
             let all: BTreeMap<u32, bool> = (0..100).map(|number| (number, true)).collect();
-            if matches!(destination, Destination::Hash(_)) {
-                bench.push(100, destination, true);
+            if matches!(target, TargetRef::Hash(_)) {
+                bench.push(100, target, true);
                 assert_eq!(outcomes(&bench, 101).len(), 101);
             } else {
                 assert_eq!(outcomes(&bench, 100), all);
             }
             let mut stored = bench.stored(0);
-            if matches!(destination, Destination::Any) {
+            if matches!(target, TargetRef::Any) {
                 stored.sort_unstable();
             }
             assert!(stored.is_sorted(), "{stored:?}");
@@ -486,7 +472,7 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
             assert_eq!(stats.failed.load(Ordering::Relaxed), 0);
             let before = stats.frames.load(Ordering::Relaxed);
             for number in 200..250 {
-                bench.push(number, destination, false);
+                bench.push(number, target, false);
             }
             bench.accumulator.flush();
             assert!(outcomes(&bench, 50).values().all(|stored| *stored));
@@ -562,7 +548,7 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
             encoded: None,
             extra: "",
             flag: 0,
-            destination: Destination::Hash(5),
+            target: TargetRef::Hash(5),
             eager: of_call,
             alone: number % 97 == 0,
             timeout: None,
@@ -604,12 +590,12 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
 fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
     let bench = Bench::new(2, limits(LONG), |options| options.max_in_flight = 100);
     for (number, broker) in (0..).zip(["b0", "b1"]) {
-        bench.push(number, Destination::Queue(broker, 1), true);
+        bench.push(number, TargetRef::Queue(broker, 1), true);
         assert!(bench.next().1);
     }
     bench.world.script(0, &[Act::Silent]);
-    let push = |destination| {
-        let brokers = bench.producer.candidates("orders", destination);
+    let push = |target| {
+        let brokers = bench.producer.candidates("orders", target);
         let back_pressure = bench.producer.back_pressure();
         let Some(permit) = back_pressure.acquire_at(1, 1, &brokers, Duration::from_millis(20)) else {
             return false;
@@ -620,7 +606,7 @@ fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
             encoded: None,
             extra: "",
             flag: 0,
-            destination,
+            target,
             eager: true,
             alone: false,
             timeout: None,
@@ -630,19 +616,19 @@ fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
         bench.accumulator.push(item, permit).unwrap();
         true
     };
-    let kept = [Destination::Queue("b0", 1), Destination::Hash(0)].map(|destination| {
-        let pushed = (0..200).take_while(|_| push(destination));
+    let kept = [TargetRef::Queue("b0", 1), TargetRef::Hash(0)].map(|target| {
+        let pushed = (0..200).take_while(|_| push(target));
         pushed.count()
     });
     assert_eq!(kept, [50, 0], "half of the room");
     let deadline = Instant::now() + WAIT;
     for number in 0..500 {
-        let destination = if number % 2 == 0 {
-            Destination::Queue("b1", 1)
+        let target = if number % 2 == 0 {
+            TargetRef::Queue("b1", 1)
         } else {
-            Destination::Hash(2)
+            TargetRef::Hash(2)
         };
-        while !push(destination) {
+        while !push(target) {
             assert!(Instant::now() < deadline, "the other broker's room is free");
         }
     }
@@ -664,7 +650,7 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
             encoded: None,
             extra: "",
             flag: 0,
-            destination: QUEUE,
+            target: QUEUE,
             eager: true,
             alone: false,
             timeout: None,

@@ -665,7 +665,7 @@ fn a_silent_broker_holds_half_of_the_in_flight_limit() {
 /// Sends as a caller does that waits for room up to `patience`; false when it found none.
 fn send_if_room(producer: &Producer, topic: &str, target: Target, patience: Duration) -> bool {
     let topic: Arc<str> = topic.into();
-    let brokers = producer.candidates(&topic, target.destination());
+    let brokers = producer.candidates(&topic, target.to_ref());
     let Some(permit) = producer.back_pressure().acquire_at(1, 1, &brokers, patience) else {
         return false;
     };
@@ -759,7 +759,7 @@ fn messages_for_the_queue_of_a_silent_broker_leave_room_for_the_other() {
     loop {
         let error = producer.back_pressure().full(
             Duration::ZERO,
-            &producer.candidates("orders", queue_of("b0").destination()),
+            &producer.candidates("orders", queue_of("b0").to_ref()),
         );
         if error.to_string().contains("for broker `b0`") {
             break;

@@ -31,7 +31,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyrmq_client::producer::Producer;
-use pyrmq_client::producer::accumulator::{Accumulator, Destination, Limits};
+use pyrmq_client::producer::accumulator::{Accumulator, Limits, TargetRef};
 use pyrmq_client::producer::back_pressure::{Candidates, Condition};
 use pyrmq_remoting::message::java_hash;
 use std::sync::Arc;
@@ -357,12 +357,12 @@ impl PyAccumulator {
         sharding_key: Option<&str>,
         queue: Option<(String, i32)>,
     ) -> Option<String> {
-        let destination = match (&queue, sharding_key) {
-            (Some((broker, id)), _) => Destination::Queue(broker, *id),
-            (None, Some(key)) => Destination::Hash(java_hash::hash(key)),
-            (None, None) => Destination::Any,
+        let target = match (&queue, sharding_key) {
+            (Some((broker, id)), _) => TargetRef::Queue(broker, *id),
+            (None, Some(key)) => TargetRef::Hash(java_hash::hash(key)),
+            (None, None) => TargetRef::Any,
         };
-        match self.producer.candidates(topic, destination).names() {
+        match self.producer.candidates(topic, target).names() {
             [only] => Some(only.to_string()),
             _ => None,
         }

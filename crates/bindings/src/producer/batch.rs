@@ -17,7 +17,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{BatchSettings, Destination, Item};
+use pyrmq_client::producer::accumulator::{BatchSettings, Item, TargetRef};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target, check_topic};
@@ -40,11 +40,11 @@ pub(crate) struct Plan<'a, 'py> {
 impl Plan<'_, '_> {
     /// The brokers that the call's messages may go to. Messages with a sharding key have their own.
     fn candidates(&self, producer: &Producer) -> Candidates {
-        let destination = match self.queue {
-            Some((broker, id)) => Destination::Queue(broker, *id),
-            None => Destination::Any,
+        let target = match self.queue {
+            Some((broker, id)) => TargetRef::Queue(broker, *id),
+            None => TargetRef::Any,
         };
-        producer.candidates(self.topic, destination)
+        producer.candidates(self.topic, target)
     }
 }
 
@@ -192,8 +192,8 @@ impl<'py> Call<'_, 'py> {
         let checked = self.way.producer.check_size(&self.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
         match (self.plan.queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => self.push(body, extras, Destination::Queue(broker, *id), member),
-            (None, Some(hash)) => self.push(body, extras, Destination::Hash(hash), member),
+            (Some((broker, id)), _) => self.push(body, extras, TargetRef::Queue(broker, *id), member),
+            (None, Some(hash)) => self.push(body, extras, TargetRef::Hash(hash), member),
             (None, None) if extras.is_delayed() => self.send_alone(body, extras, member),
             (None, None) => self.gather(body, extras, member),
         }
@@ -204,7 +204,7 @@ impl<'py> Call<'_, 'py> {
         &mut self,
         body: &[u8],
         extras: &MessageProperties<'py>,
-        destination: Destination<'_>,
+        target: TargetRef<'_>,
         member: u32,
     ) -> PyResult<()> {
         let extra = extras.text(&self.topic)?.map_err(|error| self.raise(error))?;
@@ -219,7 +219,7 @@ impl<'py> Call<'_, 'py> {
             },
             extra: &extra,
             flag: extras.flag.0,
-            destination,
+            target,
             eager: true,
             alone,
             timeout: None,
@@ -231,7 +231,7 @@ impl<'py> Call<'_, 'py> {
             completion: Some(Completion::Member(self.collector.clone(), member)),
         };
         let charged_bytes = item.charged_bytes();
-        let permit = self.acquire_capacity(1, charged_bytes, destination)?;
+        let permit = self.acquire_capacity(1, charged_bytes, target)?;
         let pushed = self.way.core().push_corked(item, permit);
         pushed.map_err(|error| self.raise(error))?;
         self.sent += 1;
@@ -283,10 +283,10 @@ impl<'py> Call<'_, 'py> {
         &self,
         messages: usize,
         bytes: usize,
-        destination: Destination<'_>,
+        target: TargetRef<'_>,
     ) -> PyResult<BorrowedPermit<'_>> {
         let back_pressure = self.way.producer.back_pressure();
-        let brokers = self.way.producer.candidates(self.plan.topic, destination);
+        let brokers = self.way.producer.candidates(self.plan.topic, target);
         if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
             return Ok(permit);
         }
@@ -302,7 +302,7 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn launch(&mut self, outgoing: OutgoingMessage, members: Vec<u32>) -> PyResult<()> {
-        let permit = self.acquire_capacity(members.len(), outgoing.charged_bytes, Destination::Any)?;
+        let permit = self.acquire_capacity(members.len(), outgoing.charged_bytes, TargetRef::Any)?;
         let sent = members.len();
         let collector = self.collector.clone();
         let done = Box::new(move |outcome: Result<SendResult, ClientError>| {

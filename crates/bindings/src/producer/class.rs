@@ -112,7 +112,7 @@ impl PyProducer {
         let deadline = Instant::now() + self.timeout(timeout_ms);
         let brokers = self
             .producer
-            .candidates(&outgoing.topic, outgoing.target.destination());
+            .candidates(&outgoing.topic, outgoing.target.to_ref());
         let permit = self
             .acquire(py, (1, outgoing.charged_bytes, &brokers), deadline)
             .map_err(|error| {

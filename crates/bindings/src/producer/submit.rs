@@ -7,7 +7,7 @@ use crate::producer::args::{self, MessageProperties, SendArgs};
 use crate::producer::class::BodyRef;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{Destination, Item};
+use pyrmq_client::producer::accumulator::{Item, TargetRef};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use std::time::{Duration, Instant};
 
@@ -34,14 +34,14 @@ impl PyAccumulator {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
         let extra = extras.text(topic)?.map_err(raise)?;
-        let destination = match (queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => Destination::Queue(broker, *id),
-            (None, Some(hash)) => Destination::Hash(hash),
-            (None, None) => Destination::Any,
+        let target = match (queue, extras.sharding_hash()?) {
+            (Some((broker, id)), _) => TargetRef::Queue(broker, *id),
+            (None, Some(hash)) => TargetRef::Hash(hash),
+            (None, None) => TargetRef::Any,
         };
         let charged_bytes = body.len() + extra.len();
         let back_pressure = self.producer.back_pressure();
-        let brokers = self.producer.candidates(topic, destination);
+        let brokers = self.producer.candidates(topic, target);
         let permit = match back_pressure.try_acquire_at(1, charged_bytes, &brokers) {
             Some(permit) => permit,
             None => self.acquire_capacity(py, topic, (charged_bytes, brokers), &mut mode)?,
@@ -57,7 +57,7 @@ impl PyAccumulator {
             encoded,
             extra: &extra,
             flag: extras.flag.0,
-            destination,
+            target,
             eager: mode.eager,
             alone: extras.is_delayed(),
             timeout: mode.timeout,

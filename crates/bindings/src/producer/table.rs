@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
-use pyrmq_client::producer::accumulator::{BatchSettings, Destination, Item};
+use pyrmq_client::producer::accumulator::{BatchSettings, Item, TargetRef};
 use pyrmq_client::producer::back_pressure::BorrowedPermit;
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{Properties, Target, check_topic};
@@ -211,9 +211,9 @@ impl Call<'_, '_> {
         let alone = table.has(row, &DELAYS);
         let queue = table.queues.as_ref().and_then(|queues| queues.get(row));
         match (queue, hash) {
-            (Some(id), _) => self.push(row, member, body, Destination::Queue("", id), alone),
-            (None, Some(hash)) => self.push(row, member, body, Destination::Hash(hash), alone),
-            (None, None) if alone => self.push(row, member, body, Destination::Any, alone),
+            (Some(id), _) => self.push(row, member, body, TargetRef::Queue("", id), alone),
+            (None, Some(hash)) => self.push(row, member, body, TargetRef::Hash(hash), alone),
+            (None, None) if alone => self.push(row, member, body, TargetRef::Any, alone),
             (None, None) => self.gather(row, member, body),
         }
     }
@@ -224,7 +224,7 @@ impl Call<'_, '_> {
         row: usize,
         member: u32,
         body: &[u8],
-        destination: Destination<'_>,
+        target: TargetRef<'_>,
         alone: bool,
     ) -> PyResult<Result<(), BadRow>> {
         let mut text = Properties::bare(&self.table.topic);
@@ -243,7 +243,7 @@ impl Call<'_, '_> {
             },
             extra: &extra,
             flag: 0,
-            destination,
+            target,
             eager: true,
             alone,
             timeout: None,
@@ -251,7 +251,7 @@ impl Call<'_, '_> {
             completion: Some(Completion::Member(self.collector.clone(), member)),
         };
         let bytes = item.charged_bytes();
-        let permit = self.acquire(1, bytes, destination)?;
+        let permit = self.acquire(1, bytes, target)?;
         if let Err(error) = self.way.core().push_corked(item, permit) {
             return Ok(Err(error.into()));
         }
@@ -283,13 +283,8 @@ impl Call<'_, '_> {
         Ok(Ok(()))
     }
 
-    fn acquire(
-        &self,
-        messages: usize,
-        bytes: usize,
-        destination: Destination<'_>,
-    ) -> PyResult<BorrowedPermit<'_>> {
-        let brokers = self.way.producer.candidates(&self.table.topic, destination);
+    fn acquire(&self, messages: usize, bytes: usize, target: TargetRef<'_>) -> PyResult<BorrowedPermit<'_>> {
+        let brokers = self.way.producer.candidates(&self.table.topic, target);
         let back_pressure = self.way.producer.back_pressure();
         if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
             return Ok(permit);
@@ -310,7 +305,7 @@ impl Call<'_, '_> {
         }
         let outgoing = open.take();
         let sent = members.len();
-        let permit = self.acquire(sent, outgoing.charged_bytes, Destination::Any)?;
+        let permit = self.acquire(sent, outgoing.charged_bytes, TargetRef::Any)?;
         let collector = self.collector.clone();
         let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
             collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));

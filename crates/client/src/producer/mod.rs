@@ -24,7 +24,7 @@ use crate::error::{ClientError, SendFailure};
 use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Permit};
 use crate::producer::batch::COMMON_PROPERTIES;
 use crate::producer::options::ProducerOptions;
-use crate::producer::outgoing::{Destination, EncodedBody, OutgoingMessage, Target, check_topic};
+use crate::producer::outgoing::{EncodedBody, OutgoingMessage, Target, TargetRef, check_topic};
 use crate::producer::pending_send::{BatchCallback, Done, PendingSend};
 pub use crate::producer::result::{SendCallback, SendResult, SendStatus};
 pub use crate::producer::shared::ProducerStats;
@@ -133,13 +133,13 @@ impl Producer {
     /// The brokers that a message may go to, for [`BackPressure::try_acquire_at`]. None of them where there is but one
     /// broker, where the route is not known yet, and for a message that may go to several brokers while no window is
     /// narrow or full.
-    pub fn candidates(&self, topic: &str, destination: Destination<'_>) -> Candidates {
+    pub fn candidates(&self, topic: &str, target: TargetRef<'_>) -> Candidates {
         let shared = &self.shared;
         if !shared.routes.has_several_brokers() {
             return Candidates::default();
         }
         shared.back_pressure.share_among_brokers();
-        let is_free = matches!(destination, Destination::Any) && !shared.back_pressure.is_guarded();
+        let is_free = matches!(target, TargetRef::Any) && !shared.back_pressure.is_guarded();
         if is_free && !shared.routes.has_topic_on_one_broker() {
             return Candidates::default();
         }
@@ -147,13 +147,13 @@ impl Producer {
             return Candidates::default();
         };
         let queues = &route.published.queues;
-        let queue = match destination {
-            Destination::Any if is_free && route.has_several_brokers() => return Candidates::default(),
-            Destination::Any => return Candidates::all(route.brokers.clone()),
-            Destination::Hash(hash) => {
+        let queue = match target {
+            TargetRef::Any if is_free && route.has_several_brokers() => return Candidates::default(),
+            TargetRef::Any => return Candidates::all(route.brokers.clone()),
+            TargetRef::Hash(hash) => {
                 select::by_number(i64::from(hash), queues.len()).and_then(|at| queues.get(at))
             }
-            Destination::Queue(broker, id) => queues
+            TargetRef::Queue(broker, id) => queues
                 .iter()
                 .find(|queue| queue.queue_id == id && (broker.is_empty() || *queue.broker == *broker)),
         };

@@ -26,9 +26,9 @@ pub enum Target {
     Hash(i32),
 }
 
-/// Where a message shall go.
+/// A [`Target`], borrowed.
 #[derive(Debug, Clone, Copy)]
-pub enum Destination<'a> {
+pub enum TargetRef<'a> {
     /// Anywhere.
     Any,
     /// The queue of this hash.
@@ -38,12 +38,12 @@ pub enum Destination<'a> {
 }
 
 impl Target {
-    /// Where it goes, borrowed.
-    pub fn destination(&self) -> Destination<'_> {
+    /// Borrows the target.
+    pub fn to_ref(&self) -> TargetRef<'_> {
         match self {
-            Self::Any => Destination::Any,
-            Self::Queue { broker, id } => Destination::Queue(broker, *id),
-            Self::Hash(hash) => Destination::Hash(*hash),
+            Self::Any => TargetRef::Any,
+            Self::Queue { broker, id } => TargetRef::Queue(broker, *id),
+            Self::Hash(hash) => TargetRef::Hash(*hash),
         }
     }
 }

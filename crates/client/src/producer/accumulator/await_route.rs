@@ -6,7 +6,7 @@ use crate::producer::accumulator::item::{BatchOutcome, Item};
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
 use crate::producer::accumulator::shared::{Accumulator, AwaitingRoute, Rerouted, State};
 use crate::producer::back_pressure::{BorrowedPermit, Permit};
-use crate::producer::outgoing::Destination;
+use crate::producer::outgoing::TargetRef;
 use crate::session::routes::TopicRoute;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
@@ -95,7 +95,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     encoded: awaiting_route.encoded,
                     extra: &awaiting_route.extra,
                     flag: awaiting_route.flag,
-                    destination: Destination::Hash(awaiting_route.hash),
+                    target: TargetRef::Hash(awaiting_route.hash),
                     eager: awaiting_route.eager,
                     alone: awaiting_route.alone,
                     timeout: awaiting_route.timeout,

@@ -3,7 +3,7 @@
 use crate::ClientError;
 use crate::producer::SendResult;
 use crate::producer::back_pressure::Permit;
-use crate::producer::outgoing::{Destination, EncodedBody};
+use crate::producer::outgoing::{EncodedBody, TargetRef};
 use bytes::{Bytes, BytesMut};
 use pyrmq_remoting::WireError;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct Item<'a, T> {
     /// The user's flag.
     pub flag: i32,
     /// Where it goes.
-    pub destination: Destination<'a>,
+    pub target: TargetRef<'a>,
     /// Somebody waits for it: it does not linger while its partition is idle.
     pub eager: bool,
     /// Brokers refuse it in a batch (a delayed message).
@@ -74,9 +74,9 @@ impl<T> Item<'_, T> {
     }
 
     pub(super) fn hash(&self) -> Option<i32> {
-        match self.destination {
-            Destination::Hash(hash) => Some(hash),
-            Destination::Any | Destination::Queue(..) => None,
+        match self.target {
+            TargetRef::Hash(hash) => Some(hash),
+            TargetRef::Any | TargetRef::Queue(..) => None,
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::ClientError;
 use crate::producer::Producer;
 use crate::producer::back_pressure::BorrowedPermit;
 use crate::producer::batch::IdText;
-pub use crate::producer::outgoing::Destination;
+pub use crate::producer::outgoing::TargetRef;
 use batch_limit::BatchLimit;
 use bytes::BytesMut;
 pub use item::{BatchOutcome, BatchSettings, Item, Limits, Sink};

@@ -7,7 +7,7 @@ use super::shared::{Accumulator, IDLE_KEPT, Rerouted, State};
 use crate::ClientError;
 use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Permit};
 use crate::producer::batch::{self, Batch, COMMON_PROPERTIES};
-use crate::producer::outgoing::{Destination, OutgoingMessage, check_topic};
+use crate::producer::outgoing::{OutgoingMessage, TargetRef, check_topic};
 use bytes::BytesMut;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
@@ -42,13 +42,13 @@ impl<T: Send + 'static> Accumulator<T> {
         };
         let placed;
         let mut rerouted = Rerouted::default();
-        let key = match item.destination {
-            Destination::Any => any,
-            Destination::Queue(broker, id) => {
+        let key = match item.target {
+            TargetRef::Any => any,
+            TargetRef::Queue(broker, id) => {
                 placed = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
                 &placed
             }
-            Destination::Hash(hash) => {
+            TargetRef::Hash(hash) => {
                 let topic = any.topic().clone();
                 if let Some(found) = self.queue_of(state, &topic, hash, &mut rerouted)? {
                     placed = found;
