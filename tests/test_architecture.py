@@ -174,7 +174,6 @@ LONG_FUNCTIONS: dict[str, str] = {
 """Rust functions above the signal, and why they stay whole."""
 
 TESTS = "one file for each thing under test"
-SPLIT = "being split"
 WIDE_FOLDERS: dict[str, str] = {
     "crates/broker/tests": TESTS,
     "crates/remoting/src/body": "one file for each family of bodies",
@@ -184,10 +183,6 @@ WIDE_FOLDERS: dict[str, str] = {
     "tests/interop": TESTS,
     "tests/spark": TESTS,
     "tests/unit": TESTS,
-    "python/pyrmq/_client": SPLIT,
-    "python/pyrmq/cli": SPLIT,
-    "python/pyrmq/server": SPLIT,
-    "python/pyrmq/spark": SPLIT,
 }
 """Folders with more source files than the signal, and why they stay whole."""
 
