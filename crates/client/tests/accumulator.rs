@@ -7,7 +7,7 @@ use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::{
-    Accumulator, BatchOutcome, BatchSettings, Item, Limits, TargetRef,
+    Accumulator, BatchOutcome, BatchSettings, Limits, Message, TargetRef,
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
@@ -49,11 +49,11 @@ impl Bench {
         let body = completion.to_be_bytes();
         // It cannot wait for capacity, which refusals reduce: this thread itself takes the outcomes.
         let permit = self.producer.back_pressure().force_acquire(1, body.len());
-        let item = Item {
+        let message = Message {
             topic: "orders",
             body: &body,
             encoded: None,
-            extra: "",
+            properties: "",
             flag: 0,
             target,
             eager,
@@ -62,7 +62,7 @@ impl Bench {
             batch: None,
             completion: Some(completion),
         };
-        self.accumulator.push(item, permit).unwrap();
+        self.accumulator.push(message, permit).unwrap();
     }
 
     /// Returns the completions of the next frame, with its result.
@@ -203,11 +203,11 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     let push = |number: u32, target| {
         let permit = bench.producer.back_pressure().force_acquire(1, 4);
-        let item = Item {
+        let message = Message {
             topic: "orders",
             body: &number.to_be_bytes(),
             encoded: None,
-            extra: "",
+            properties: "",
             flag: 0,
             target,
             eager: true,
@@ -216,7 +216,7 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
             batch: None,
             completion: Some(number),
         };
-        bench.accumulator.push_corked(item, permit).unwrap()
+        bench.accumulator.push_corked(message, permit).unwrap()
     };
     assert!(push(0, TargetRef::Any), "somebody must uncork");
     assert!(!push(1, TargetRef::Any), "once for all");
@@ -266,11 +266,11 @@ fn closing_sends_lingering_messages_and_accepts_no_more() {
     bench.push(0, TargetRef::Any, false);
     bench.accumulator.close();
     assert_eq!(bench.next(), (vec![0], true));
-    let item = Item {
+    let message = Message {
         topic: "orders",
         body: b"x",
         encoded: None,
-        extra: "",
+        properties: "",
         flag: 0,
         target: TargetRef::Any,
         eager: false,
@@ -281,7 +281,7 @@ fn closing_sends_lingering_messages_and_accepts_no_more() {
     };
     let permit = bench.producer.back_pressure().force_acquire(1, 1);
     assert_eq!(
-        bench.accumulator.push(item, permit).unwrap_err().to_string(),
+        bench.accumulator.push(message, permit).unwrap_err().to_string(),
         "the producer is closed"
     );
     assert_eq!(bench.producer.back_pressure().in_flight(), 0);
@@ -389,11 +389,11 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
     for (completion, body) in (0..).zip(&bodies) {
         for target in [TargetRef::Any, QUEUE] {
             let permit = back_pressure.force_acquire(1, body.len());
-            let item = Item {
+            let message = Message {
                 topic: "orders",
                 body,
                 encoded: None,
-                extra: "",
+                properties: "",
                 flag: 0,
                 target,
                 eager: false,
@@ -402,7 +402,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
                 batch: None,
                 completion: Some(completion),
             };
-            bench.accumulator.push(item, permit).unwrap();
+            bench.accumulator.push(message, permit).unwrap();
         }
     }
     bench.accumulator.flush();
@@ -542,11 +542,11 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
     for number in 0_u32..1000 {
         let of_call = (300..800).contains(&number);
         let body = number.to_be_bytes();
-        let item = Item {
+        let message = Message {
             topic: "orders",
             body: &body,
             encoded: None,
-            extra: "",
+            properties: "",
             flag: 0,
             target: TargetRef::Hash(5),
             eager: of_call,
@@ -556,8 +556,8 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
             completion: Some(number),
         };
         let back_pressure = bench.producer.back_pressure();
-        let permit = back_pressure.force_acquire(1, item.charged_bytes());
-        bench.accumulator.push_corked(item, permit).unwrap();
+        let permit = back_pressure.force_acquire(1, message.charged_bytes());
+        bench.accumulator.push_corked(message, permit).unwrap();
     }
     bench.accumulator.uncork();
     bench.accumulator.flush();
@@ -600,11 +600,11 @@ fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
         let Some(permit) = back_pressure.acquire_at(1, 1, &brokers, Duration::from_millis(20)) else {
             return false;
         };
-        let item = Item {
+        let message = Message {
             topic: "orders",
             body: b"x",
             encoded: None,
-            extra: "",
+            properties: "",
             flag: 0,
             target,
             eager: true,
@@ -613,7 +613,7 @@ fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
             batch: None,
             completion: None,
         };
-        bench.accumulator.push(item, permit).unwrap();
+        bench.accumulator.push(message, permit).unwrap();
         true
     };
     let kept = [TargetRef::Queue("b0", 1), TargetRef::Hash(0)].map(|target| {
@@ -644,11 +644,11 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
     bench.world.script(0, &[refused, refused]);
     for number in 0_u32..4 {
         let body = number.to_be_bytes();
-        let item = Item {
+        let message = Message {
             topic: "orders",
             body: &body,
             encoded: None,
-            extra: "",
+            properties: "",
             flag: 0,
             target: QUEUE,
             eager: true,
@@ -662,8 +662,8 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
             completion: Some(number),
         };
         let back_pressure = bench.producer.back_pressure();
-        let permit = back_pressure.force_acquire(1, item.charged_bytes());
-        bench.accumulator.push_corked(item, permit).unwrap();
+        let permit = back_pressure.force_acquire(1, message.charged_bytes());
+        bench.accumulator.push_corked(message, permit).unwrap();
     }
     bench.accumulator.uncork();
     let mut told = Vec::new();

@@ -17,7 +17,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{BatchSettings, Item, TargetRef};
+use pyrmq_client::producer::accumulator::{BatchSettings, Message, TargetRef};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target, check_topic};
@@ -209,7 +209,7 @@ impl<'py> Call<'_, 'py> {
     ) -> PyResult<()> {
         let extra = extras.text(&self.topic)?.map_err(|error| self.raise(error))?;
         let alone = extras.is_delayed();
-        let item = Item {
+        let message = Message {
             topic: self.plan.topic,
             body,
             encoded: if alone {
@@ -217,7 +217,7 @@ impl<'py> Call<'_, 'py> {
             } else {
                 None
             },
-            extra: &extra,
+            properties: &extra,
             flag: extras.flag.0,
             target,
             eager: true,
@@ -230,9 +230,9 @@ impl<'py> Call<'_, 'py> {
             }),
             completion: Some(Completion::Member(self.collector.clone(), member)),
         };
-        let charged_bytes = item.charged_bytes();
+        let charged_bytes = message.charged_bytes();
         let permit = self.acquire_capacity(1, charged_bytes, target)?;
-        let pushed = self.way.core().push_corked(item, permit);
+        let pushed = self.way.core().push_corked(message, permit);
         pushed.map_err(|error| self.raise(error))?;
         self.sent += 1;
         Ok(())

@@ -7,7 +7,7 @@ use crate::producer::args::{self, MessageProperties, SendArgs};
 use crate::producer::class::BodyRef;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{Item, TargetRef};
+use pyrmq_client::producer::accumulator::{Message, TargetRef};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use std::time::{Duration, Instant};
 
@@ -51,11 +51,11 @@ impl PyAccumulator {
         } else {
             None
         };
-        let item = Item {
+        let message = Message {
             topic,
             body,
             encoded,
-            extra: &extra,
+            properties: &extra,
             flag: extras.flag.0,
             target,
             eager: mode.eager,
@@ -67,9 +67,9 @@ impl PyAccumulator {
         // A message that is awaited in an event loop waits for the loop's other tasks; the caller does not block.
         let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
-            self.core().push_corked(item, permit)
+            self.core().push_corked(message, permit)
         } else {
-            self.core().push(item, permit).map(|()| false)
+            self.core().push(message, permit).map(|()| false)
         };
         pushed.map_err(raise)
     }

@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
-use pyrmq_client::producer::accumulator::{BatchSettings, Item, TargetRef};
+use pyrmq_client::producer::accumulator::{BatchSettings, Message, TargetRef};
 use pyrmq_client::producer::back_pressure::BorrowedPermit;
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{Properties, Target, check_topic};
@@ -233,7 +233,7 @@ impl Call<'_, '_> {
             Ok(extra) => extra,
             Err(bad) => return Ok(Err(bad)),
         };
-        let item = Item {
+        let message = Message {
             topic: &self.table.topic,
             body,
             encoded: if alone {
@@ -241,7 +241,7 @@ impl Call<'_, '_> {
             } else {
                 None
             },
-            extra: &extra,
+            properties: &extra,
             flag: 0,
             target,
             eager: true,
@@ -250,9 +250,9 @@ impl Call<'_, '_> {
             batch: Some(self.batch),
             completion: Some(Completion::Member(self.collector.clone(), member)),
         };
-        let bytes = item.charged_bytes();
+        let bytes = message.charged_bytes();
         let permit = self.acquire(1, bytes, target)?;
-        if let Err(error) = self.way.core().push_corked(item, permit) {
+        if let Err(error) = self.way.core().push_corked(message, permit) {
             return Ok(Err(error.into()));
         }
         self.sent += 1;

@@ -2,7 +2,7 @@
 
 use crate::ClientError;
 use crate::error::SendFailure;
-use crate::producer::accumulator::item::{BatchOutcome, Item};
+use crate::producer::accumulator::message::{BatchOutcome, Message};
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
 use crate::producer::accumulator::shared::{Accumulator, AwaitingRoute, Rerouted, State};
 use crate::producer::back_pressure::{BorrowedPermit, Permit};
@@ -21,32 +21,32 @@ impl<T: Send + 'static> Accumulator<T> {
         mut state: MutexGuard<'_, State<T>>,
         topic: &Arc<str>,
         hash: i32,
-        (item, permit): (Item<'_, T>, BorrowedPermit<'_>),
+        (message, permit): (Message<'_, T>, BorrowedPermit<'_>),
         since: Instant,
     ) {
         state.last_awaiting += 1;
         let number = state.last_awaiting;
-        let by = since + item.time(self.producer.options().send_timeout);
+        let by = since + message.time(self.producer.options().send_timeout);
         state
             .awaiting_route
             .entry(topic.clone())
             .or_default()
             .push(AwaitingRoute {
                 number,
-                body: match item.encoded {
+                body: match message.encoded {
                     Some(_) => Bytes::new(),
-                    None => Bytes::copy_from_slice(item.body),
+                    None => Bytes::copy_from_slice(message.body),
                 },
                 permit: permit.into_owned(),
-                encoded: item.encoded,
-                extra: item.extra.to_owned(),
-                flag: item.flag,
+                encoded: message.encoded,
+                properties: message.properties.to_owned(),
+                flag: message.flag,
                 hash,
-                eager: item.eager,
-                alone: item.alone,
-                timeout: item.timeout,
-                batch: item.batch,
-                completion: item.completion,
+                eager: message.eager,
+                alone: message.alone,
+                timeout: message.timeout,
+                batch: message.batch,
+                completion: message.completion,
                 since,
             });
         drop(state);
@@ -89,11 +89,11 @@ impl<T: Send + 'static> Accumulator<T> {
         for awaiting_route in state.awaiting_route.remove(topic).unwrap_or_default() {
             let mut permit = awaiting_route.permit;
             let put = partition_of_hash(topic, route, awaiting_route.hash).and_then(|key| {
-                let mut item = Item {
+                let mut message = Message {
                     topic,
                     body: &awaiting_route.body,
                     encoded: awaiting_route.encoded,
-                    extra: &awaiting_route.extra,
+                    properties: &awaiting_route.properties,
                     flag: awaiting_route.flag,
                     target: TargetRef::Hash(awaiting_route.hash),
                     eager: awaiting_route.eager,
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     &mut state.bodies,
                     partition,
                     &key,
-                    (&mut item, &mut permit),
+                    (&mut message, &mut permit),
                     &mut LazyNow::at(awaiting_route.since),
                 )?;
                 Ok(key)

@@ -15,8 +15,8 @@
 
 mod await_route;
 mod batch_limit;
-mod item;
 mod launch;
+mod message;
 mod partition;
 mod parts;
 mod put;
@@ -32,7 +32,7 @@ use crate::producer::batch::IdText;
 pub use crate::producer::outgoing::TargetRef;
 use batch_limit::BatchLimit;
 use bytes::BytesMut;
-pub use item::{BatchOutcome, BatchSettings, Item, Limits, Sink};
+pub use message::{BatchOutcome, BatchSettings, Limits, Message, Sink};
 use pyrmq_remoting::hash::NameMap;
 pub use shared::Accumulator;
 use shared::State;
@@ -73,9 +73,13 @@ impl<T: Send + 'static> Accumulator<T> {
         made
     }
 
-    /// Takes a message. `permit` is for one message of [`Item::charged_bytes`] bytes.
-    pub fn push(self: &Arc<Self>, item: Item<'_, T>, permit: BorrowedPermit<'_>) -> Result<(), ClientError> {
-        self.take(item, permit, false).map(drop)
+    /// Takes a message. `permit` is for one message of [`Message::charged_bytes`] bytes.
+    pub fn push(
+        self: &Arc<Self>,
+        message: Message<'_, T>,
+        permit: BorrowedPermit<'_>,
+    ) -> Result<(), ClientError> {
+        self.take(message, permit, false).map(drop)
     }
 
     /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
@@ -83,10 +87,10 @@ impl<T: Send + 'static> Accumulator<T> {
     /// that.
     pub fn push_corked(
         self: &Arc<Self>,
-        item: Item<'_, T>,
+        message: Message<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<bool, ClientError> {
-        self.take(item, permit, true)
+        self.take(message, permit, true)
     }
 
     /// Sends what [`Self::push_corked`] held back.

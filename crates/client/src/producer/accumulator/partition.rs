@@ -1,6 +1,6 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
-use crate::producer::accumulator::item::BatchSettings;
+use crate::producer::accumulator::message::BatchSettings;
 use crate::producer::accumulator::parts::Parts;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;

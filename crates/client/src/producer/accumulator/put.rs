@@ -1,7 +1,7 @@
 //! The way of a message into a batch of its partition queue.
 
 use super::await_route;
-use super::item::{BatchSettings, Item, copied, unencodable};
+use super::message::{BatchSettings, Message, copied, unencodable};
 use super::partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
 use super::shared::{Accumulator, IDLE_KEPT, Rerouted, State};
 use crate::ClientError;
@@ -24,25 +24,25 @@ impl<T: Send + 'static> Accumulator<T> {
     /// throughout, and partition and topic are looked up once.
     pub(super) fn take(
         self: &Arc<Self>,
-        mut item: Item<'_, T>,
+        mut message: Message<'_, T>,
         mut permit: BorrowedPermit<'_>,
         corked: bool,
     ) -> Result<bool, ClientError> {
-        self.prepare(&mut item)?;
+        self.prepare(&mut message)?;
         let mut now = LazyNow::default();
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed {
             return Err(ClientError::Closed { what: "producer" });
         }
-        let any = if let Some(any) = state.topics.get(item.topic) {
+        let any = if let Some(any) = state.topics.get(message.topic) {
             any
         } else {
-            self.add_topic(&mut state.topics, state.partitions.len(), item.topic)?
+            self.add_topic(&mut state.topics, state.partitions.len(), message.topic)?
         };
         let placed;
         let mut rerouted = Rerouted::default();
-        let key = match item.target {
+        let key = match message.target {
             TargetRef::Any => any,
             TargetRef::Queue(broker, id) => {
                 placed = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
@@ -54,7 +54,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     placed = found;
                     &placed
                 } else {
-                    self.await_route(guard, &topic, hash, (item, permit), now.get());
+                    self.await_route(guard, &topic, hash, (message, permit), now.get());
                     return Ok(false);
                 }
             }
@@ -63,12 +63,12 @@ impl<T: Send + 'static> Accumulator<T> {
             Some(partition) => partition,
             None => state.partitions.entry(key.clone()).or_default(),
         };
-        let (ticking, eager, has_deadline) = (state.ticking, item.eager, item.timeout.is_some());
+        let (ticking, eager, has_deadline) = (state.ticking, message.eager, message.timeout.is_some());
         let put = self.put(
             &mut state.bodies,
             partition,
             key,
-            (&mut item, &mut permit),
+            (&mut message, &mut permit),
             &mut now,
         );
         if let Err(error) = put {
@@ -103,16 +103,19 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// Checks the size of a message, and compresses a large body, before the lock is taken: that takes long.
-    fn prepare(&self, item: &mut Item<'_, T>) -> Result<(), ClientError> {
-        self.producer.check_size(item.topic, item.body.len())?;
-        if COMMON_PROPERTIES + item.extra.len() > MAX_BYTES {
+    fn prepare(&self, message: &mut Message<'_, T>) -> Result<(), ClientError> {
+        self.producer.check_size(message.topic, message.body.len())?;
+        if COMMON_PROPERTIES + message.properties.len() > MAX_BYTES {
             return Err(ClientError::Properties {
-                topic: item.topic.to_owned(),
-                bytes: COMMON_PROPERTIES + item.extra.len(),
+                topic: message.topic.to_owned(),
+                bytes: COMMON_PROPERTIES + message.properties.len(),
             });
         }
-        if item.encoded.is_none() && item.batch.is_none() && self.producer.is_compressible(item.body.len()) {
-            item.encoded = self.producer.encode_body(item.body);
+        if message.encoded.is_none()
+            && message.batch.is_none()
+            && self.producer.is_compressible(message.body.len())
+        {
+            message.encoded = self.producer.encode_body(message.body);
         }
         Ok(())
     }
@@ -158,27 +161,27 @@ impl<T: Send + 'static> Accumulator<T> {
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
+        (message, permit): (&mut Message<'_, T>, &mut Permit<B>),
         now: &mut LazyNow,
     ) -> Result<(), ClientError> {
         let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
-        if single || item.encoded.is_some() || item.alone || item.timeout.is_some() {
-            self.put_alone(bodies, partition, key, (item, permit), now.get());
+        if single || message.encoded.is_some() || message.alone || message.timeout.is_some() {
+            self.put_alone(bodies, partition, key, (message, permit), now.get());
             return Ok(());
         }
-        let properties = COMMON_PROPERTIES + item.extra.len();
-        let hash = item.hash();
-        let size = (item.body.len(), properties);
-        let open = self.open(partition, key, size, hash.is_some(), item.batch, now);
+        let properties = COMMON_PROPERTIES + message.properties.len();
+        let hash = message.hash();
+        let size = (message.body.len(), properties);
+        let open = self.open(partition, key, size, hash.is_some(), message.batch, now);
         let place = open.batch.len();
         let id = self.ids.next_at(self.producer.ids(), open.since_ms);
         open.batch
-            .push_with_id(item.body, item.extra, &id, item.flag)
+            .push_with_id(message.body, message.properties, &id, message.flag)
             .map_err(unencodable)?;
         open.permit.absorb(permit);
         open.hashes.extend(hash);
-        open.eager |= item.eager;
-        if let Some(completion) = item.completion.take() {
+        open.eager |= message.eager;
+        if let Some(completion) = message.completion.take() {
             open.completions.push((place, completion));
         }
         Ok(())
@@ -233,24 +236,24 @@ impl<T: Send + 'static> Accumulator<T> {
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
+        (message, permit): (&mut Message<'_, T>, &mut Permit<B>),
         now: Instant,
     ) {
         let id = self.ids.next(self.producer.ids());
         let id = std::str::from_utf8(&id).unwrap_or_default();
-        let timeout = item.time(self.producer.options().send_timeout);
-        let hashes = item.hash().into_iter().collect();
-        let (body, sys_flag) = match item.encoded.take() {
+        let timeout = message.time(self.producer.options().send_timeout);
+        let hashes = message.hash().into_iter().collect();
+        let (body, sys_flag) = match message.encoded.take() {
             Some(encoded) => (encoded.body, encoded.flags),
-            None => (copied(bodies, item.body), 0),
+            None => (copied(bodies, message.body), 0),
         };
         let outgoing = OutgoingMessage {
             topic: key.topic().clone(),
             body,
             charged_bytes: permit.bytes(),
-            properties: batch::alone_properties(id, item.extra),
+            properties: batch::alone_properties(id, message.properties),
             message_id: id.to_owned(),
-            flag: item.flag,
+            flag: message.flag,
             sys_flag,
             target: key.target(),
             items: 0,
@@ -261,7 +264,7 @@ impl<T: Send + 'static> Accumulator<T> {
             outgoing,
             permit: permit.take(),
             hashes,
-            completions: item
+            completions: message
                 .completion
                 .take()
                 .map(|completion| (0, completion))

@@ -5,7 +5,7 @@
 //! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
 
 use crate::producer::accumulator::await_route;
-use crate::producer::accumulator::item::unencodable;
+use crate::producer::accumulator::message::unencodable;
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, ReadyBatch};
 use crate::producer::accumulator::shared::{Accumulator, Rerouted, State};
 use crate::producer::batch::charged_bytes;

@@ -3,7 +3,7 @@
 use crate::ClientError;
 use crate::producer::Producer;
 use crate::producer::accumulator::batch_limit::BatchLimit;
-use crate::producer::accumulator::item::{BatchSettings, Limits, Sink};
+use crate::producer::accumulator::message::{BatchSettings, Limits, Sink};
 use crate::producer::accumulator::partition::{PartitionKey, PartitionQueue};
 use crate::producer::accumulator::parts::Parts;
 use crate::producer::back_pressure::Permit;
@@ -112,7 +112,7 @@ pub(super) struct AwaitingRoute<T> {
     pub(super) body: Bytes,
     pub(super) encoded: Option<EncodedBody>,
     pub(super) permit: Permit,
-    pub(super) extra: String,
+    pub(super) properties: String,
     pub(super) flag: i32,
     pub(super) hash: i32,
     pub(super) eager: bool,

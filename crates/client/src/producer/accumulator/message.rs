@@ -36,7 +36,7 @@ pub struct BatchSettings {
 
 /// A message to be sent.
 #[derive(Debug)]
-pub struct Item<'a, T> {
+pub struct Message<'a, T> {
     /// Topic.
     pub topic: &'a str,
     /// Body.
@@ -44,7 +44,7 @@ pub struct Item<'a, T> {
     /// The body as it is sent, if the caller has compressed it already by `Producer::encode_body`.
     pub encoded: Option<EncodedBody>,
     /// Its own properties in wire form.
-    pub extra: &'a str,
+    pub properties: &'a str,
     /// The user's flag.
     pub flag: i32,
     /// Where it goes.
@@ -61,10 +61,10 @@ pub struct Item<'a, T> {
     pub completion: Option<T>,
 }
 
-impl<T> Item<'_, T> {
+impl<T> Message<'_, T> {
     /// Bytes that it takes of the in-flight limit.
     pub fn charged_bytes(&self) -> usize {
-        self.body.len() + self.extra.len()
+        self.body.len() + self.properties.len()
     }
 
     /// Its time, from when it came.
