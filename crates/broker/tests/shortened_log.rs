@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::pops::{bodies, pop, pop_until, popped, quick};
+use common::pops::{Popped, ack, bodies, pop, pop_until, popped, quick};
 use common::{Site, TempDir, create, eventually, options, properties, pull, records};
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
@@ -218,4 +218,48 @@ async fn messages_popped_after_a_cut_come_back() {
 
 fn number_of(site: &Site, topic: &str) -> i64 {
     site.broker.state().store.max_offset(topic, 0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_of_lost_messages_acknowledge_no_new_ones_of_an_ordered_group() {
+    const LONG_MS: i64 = 60_000;
+    // How many of the four messages of the pop lie before the cut.
+    for kept in [0_usize, 2] {
+        let dir = TempDir::new();
+        let site = Site::start(small(&dir));
+        site.ask_ok(create("T", 1)).await;
+        site.send_ok("T", b"first", "").await;
+        let mut end = 0;
+        for at in 0..4 {
+            if at == kept {
+                end = site.broker.state().store.health().max_physical_offset;
+            }
+            site.send_ok("T", format!("old {at}").as_bytes(), "").await;
+        }
+        let ordered = |most| pop("O", "T", 0, most, LONG_MS, 0).with_field("order", "true");
+        for message in popped(&site.ask_ok(ordered(1)).await) {
+            site.ask_ok(ack("O", &message)).await;
+        }
+        let old: Vec<Popped> = popped(&site.ask_ok(ordered(4)).await);
+        assert_eq!(old.len(), 4);
+        site.stop().await;
+        cut(&dir, end);
+
+        let site = Site::start(small(&dir));
+        let file = saved(&dir, "consumerOrderInfo.json");
+        assert!(!file.contains(",3]"), "durable before the first request: {file}");
+        for at in 0..4 {
+            site.send_ok("T", format!("new {at}").as_bytes(), "").await;
+        }
+        if kept > 0 {
+            let none = popped(&site.ask(ordered(32)).await);
+            assert_eq!(none, [], "the queue is closed for what is left of the pop");
+        }
+        for message in &old {
+            let _effect_is_checked_below = site.ask(ack("O", message)).await;
+        }
+        let next = popped(&site.ask_ok(ordered(32)).await);
+        assert_eq!(bodies(&next), ["new 0", "new 1", "new 2", "new 3"], "{kept} kept");
+        site.stop().await;
+    }
 }

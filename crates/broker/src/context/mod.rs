@@ -185,6 +185,8 @@ impl State {
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays);
+        let pops = Pops::load(&options, held, file)?;
+        let has_moved_back = move_back::cut_orders(&store, &pops.orders) || has_moved_back;
         let timers = Timers::open(&store, fs)?;
         let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;
@@ -196,7 +198,7 @@ impl State {
             clients: Clients::default(),
             locks: Locks::new(options.lock_max_live_time),
             long_polling,
-            pops: Pops::load(&options, held, file)?,
+            pops,
             delays: tables.delays,
             timers,
             stats: Stats::new(clock::now_ms()),

@@ -6,6 +6,7 @@
 
 use crate::context::State;
 use crate::delivery::schedule::Delays;
+use crate::pop::order::Orders;
 use crate::tables::offsets::{Move, Offsets};
 use pyrmq_remoting::names::REVIVE_GROUP;
 use pyrmq_store::{Store, StoreError};
@@ -41,12 +42,31 @@ pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays) -> bo
     true
 }
 
+/// Takes messages that the log does not have any more from ordered groups, in memory; see [`move_back`].
+pub(super) fn cut_orders(store: &Store, orders: &Orders) -> bool {
+    if !store.health().recovered_from_crash {
+        return false;
+    }
+    let shortened = orders.cut(|topic, queue| store.queue_end(topic, queue));
+    if shortened.is_empty() {
+        return false;
+    }
+    let named = shortened.iter().take(NAMED).cloned().collect::<Vec<_>>();
+    tracing::warn!(
+        count = shortened.len(),
+        queues = named.join(", "),
+        "ordered groups had messages behind the end of the log, which was cut or lost messages: they have them no longer"
+    );
+    true
+}
+
 impl State {
     /// Writes the progress that the start moved back. Before the ports open: once new messages have filled the gap, no
     /// later start could tell that it was ahead. After the offsets of pops, which go by the time of the last write.
     pub(crate) fn persist_moved_back(&self) -> Result<(), StoreError> {
         if self.has_moved_back {
             self.persist_offsets()?;
+            self.persist_orders()?;
             self.delays.persist(&self.store)?;
         }
         self.store.set_unclean(false);

@@ -200,6 +200,40 @@ impl Orders {
         }
     }
 
+    /// Takes the messages from groups that their queues do not have, because the log lost them. `end` gives the end of a
+    /// topic's queue, `None` if there is no such queue. Returns the queues that lost some.
+    ///
+    /// New messages will have the offsets of the lost ones: handles of these must not acknowledge them.
+    pub(crate) fn cut(&self, end: impl Fn(&str, i32) -> Option<i64>) -> Vec<String> {
+        let mut shortened = Vec::new();
+        let mut wrapper = self.table();
+        for (key, queues) in &mut wrapper.table {
+            let topic = key.split_once('@').map_or(key.as_str(), |(topic, _)| topic);
+            for (queue_id, order) in queues {
+                let end = end(topic, *queue_id).unwrap_or(0);
+                let kept = offsets_of(order).take_while(|offset| *offset < end).count();
+                if kept == order.offsets.len() {
+                    continue;
+                }
+                shortened.push(format!("{key} queue {queue_id}"));
+                if kept == 0 {
+                    *order = closed();
+                    continue;
+                }
+                order.offsets.truncate(kept);
+                if let Some(times) = &mut order.visible_at {
+                    times.retain(|offset, _| *offset < end);
+                }
+                if let Some(counts) = &mut order.consumed_counts {
+                    counts.retain(|offset, _| *offset < end);
+                }
+            }
+        }
+        drop(wrapper);
+        self.changed.fetch_or(!shortened.is_empty(), Ordering::AcqRel);
+        shortened
+    }
+
     /// Writes the file if something changed. `exists`: whether there is such a topic and group.
     pub(crate) fn persist(&self, exists: impl Fn(&str, &str) -> bool) -> Result<(), StoreError> {
         let file = lock(&self.file);
