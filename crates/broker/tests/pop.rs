@@ -9,6 +9,7 @@ mod common;
 
 use common::pops::{Popped, ack, bodies, hide, pop, pop_until, popped, quick, with};
 use common::{LIMIT, Site, TempDir, eventually, number, options, properties, send, text};
+use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use std::time::Duration;
@@ -598,6 +599,104 @@ async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
     site.ask_ok(ack("O", &held[1])).await;
     let again = popped(&site.ask_ok(ordered()).await);
     assert_eq!(bodies(&again), ["m03", "m04", "m05"]);
+    site.stop().await;
+}
+
+/// Options under which offsets are written at a stop only.
+fn without_offsets(dir: &TempDir) -> Options {
+    let mut options = quick(options(dir));
+    options.flush_consumer_offset_interval = 3_600_000;
+    options.flush_delay_offset_interval = 3_600_000;
+    options
+}
+
+/// Stops the broker, and leaves its files of consumers as a kill would have left them once what ordered groups have was
+/// written as `is_written` expects it.
+async fn stop_as_killed(site: Site, dir: &TempDir, is_written: impl Fn(&str) -> bool) {
+    let names = ["consumerOrderInfo.json", "consumerOffset.json"];
+    let files = names.map(|name| dir.path().join("store/config").join(name));
+    eventually("what ordered groups have is written", async || {
+        std::fs::read_to_string(&files[0]).is_ok_and(|text| is_written(&text))
+    })
+    .await;
+    let before = files.each_ref().map(|file| {
+        let text = std::fs::read(file).unwrap();
+        (text, std::fs::metadata(file).unwrap().modified().unwrap())
+    });
+    site.stop().await;
+    for (file, (text, modified)) in files.iter().zip(before) {
+        std::fs::write(file, text).unwrap();
+        let handle = std::fs::File::options().write(true).open(file).unwrap();
+        handle.set_modified(modified).unwrap();
+    }
+    std::fs::write(dir.path().join("store/abort"), "").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_group_goes_on_after_a_kill_where_it_was_a_moment_before() {
+    let dir = TempDir::new();
+    let before = site(&dir, 1, 6).await;
+    let ordered = |most| pop("O", "T", 0, most, LONG_MS, 0).with_field("order", "true");
+    for message in popped(&before.ask_ok(ordered(1)).await) {
+        before.ask_ok(ack("O", &message)).await;
+    }
+    before.stop().await;
+    let site = Site::start(without_offsets(&dir));
+    for message in popped(&site.ask_ok(ordered(2)).await) {
+        site.ask_ok(ack("O", &message)).await;
+    }
+    let held = popped(&site.ask_ok(ordered(2)).await);
+    site.ask_ok(ack("O", &held[0])).await;
+    let pop_time = held[0].handle.split(' ').nth(1).unwrap();
+    let is_written = |done: &str| {
+        let done = format!("\"cm\":{done}");
+        move |text: &str| text.contains(pop_time) && text.contains(&done)
+    };
+    stop_as_killed(site, &dir, is_written("1")).await;
+
+    let site = Site::start(without_offsets(&dir));
+    let none = popped(&site.ask(ordered(32)).await);
+    assert_eq!(none, [], "the last message of the pop is still hidden");
+    site.ask_ok(ack("O", &held[1])).await;
+    stop_as_killed(site, &dir, is_written("3")).await;
+
+    let site = Site::start(without_offsets(&dir));
+    let next = popped(&site.ask_ok(ordered(32)).await);
+    assert_eq!(bodies(&next), ["m05"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ordered_groups_had_undoes_no_reset_and_no_deletion_after_a_kill() {
+    let dir = TempDir::new();
+    let before = site(&dir, 1, 3).await;
+    let ordered = || pop("O", "T", 0, 32, LONG_MS, 0).with_field("order", "true");
+    let take = async |site: &Site| {
+        let messages = popped(&site.ask_ok(ordered()).await);
+        for message in &messages {
+            site.ask_ok(ack("O", message)).await;
+        }
+        messages
+    };
+    before.stop().await;
+    let all = ["m00", "m01", "m02"];
+    let mut site = Site::start(without_offsets(&dir));
+    assert_eq!(bodies(&take(&site).await), all);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    site.ask_ok(reset("O", "T")).await;
+    stop_as_killed(site, &dir, |_| true).await;
+    site = Site::start(without_offsets(&dir));
+    assert_eq!(bodies(&take(&site).await), all, "a reset was undone");
+    let delete = [("groupName", "O"), ("cleanOffset", "true")];
+    site.ask_ok(with(request::DELETE_SUBSCRIPTIONGROUP, &delete)).await;
+    stop_as_killed(site, &dir, |_| true).await;
+    site = Site::start(without_offsets(&dir));
+    assert_eq!(bodies(&take(&site).await), all, "a group came back");
+    make_again(&site, 3..6).await;
+    stop_as_killed(site, &dir, |_| true).await;
+    site = Site::start(without_offsets(&dir));
+    let new = take(&site).await;
+    assert_eq!(bodies(&new), ["m03", "m04", "m05"], "a topic's offset came back");
     site.stop().await;
 }
 

@@ -34,7 +34,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tasks::{
     answer_waiting, check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting,
-    write_files,
+    write_files, write_orders,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -309,6 +309,8 @@ impl Broker {
             .spawn(scan_clients(self.state.clone(), self.background.clone()));
         self.tasks
             .spawn(write_files(self.state.clone(), self.background.clone()));
+        self.tasks
+            .spawn(write_orders(self.state.clone(), self.background.clone()));
         self.tasks
             .spawn(check_transactions(self.state.clone(), self.background.clone()));
         self.tasks

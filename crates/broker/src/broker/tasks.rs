@@ -11,7 +11,7 @@ use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How often waiting pulls are checked for lost connections and passed deadlines.
@@ -139,6 +139,28 @@ pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
         if let Ok(Err(error)) = written.await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
         }
+    }
+}
+
+/// How long what ordered groups have may be unwritten: a kill makes them handle again what they did in that time.
+const ORDERS_PERIOD: Duration = Duration::from_millis(200);
+/// Writing it takes at most this part of the time.
+const ORDERS_PART: u32 = 20;
+
+/// Writes what ordered groups have, soon after each change.
+pub(super) async fn write_orders(state: Arc<State>, shutdown: Shutdown) {
+    let mut pause = ORDERS_PERIOD;
+    while !shutdown.sleep_or_stop(pause).await {
+        pause = ORDERS_PERIOD;
+        if !state.pops.orders.has_changed() {
+            continue;
+        }
+        let (writing, began) = (state.clone(), Instant::now());
+        let written = tokio::task::spawn_blocking(move || writing.persist_orders()).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, "cannot write what ordered groups have, will try again");
+        }
+        pause = pause.max(began.elapsed() * ORDERS_PART);
     }
 }
 

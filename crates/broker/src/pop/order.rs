@@ -1,8 +1,8 @@
 //! What ordered groups have of queues (Apache `ConsumerOrderInfoManager`, `config/consumerOrderInfo.json`).
 //!
 //! A queue is closed for its group while a message that was handed out is neither done nor visible again. The group's
-//! offset stays at the first message that is not done, so the next pop begins there. The file is written with the
-//! offsets; what it lacks after a kill is handed out again, in order.
+//! offset stays at the first message that is not done, so the next pop begins there. The file is written soon after a
+//! change; what it lacks after a kill is handed out again, in order.
 //!
 //! A reset, and the deletion of topic or group, leave an entry without messages: handles from before it mean nothing
 //! any more. Apache's brokers take such an entry for an open queue.
@@ -151,6 +151,7 @@ impl Orders {
                 return OrderedAck::Unknown;
             };
             order.done_bits |= 1_i64.checked_shl(u32::try_from(at).unwrap_or(64)).unwrap_or(0);
+            order.last_consume_ms = clock::now_ms();
             OrderedAck::Advance(next_offset(order))
         });
         self.changed.store(true, Ordering::Release);
@@ -232,6 +233,30 @@ impl Orders {
         drop(wrapper);
         self.changed.fetch_or(!shortened.is_empty(), Ordering::AcqRel);
         shortened
+    }
+
+    /// Where the groups go on that popped or acknowledged something since `since_ms`: topic, group, queue and offset.
+    pub(crate) fn progress_since(&self, since_ms: i64) -> Vec<(String, String, i32, i64)> {
+        let wrapper = self.table();
+        let mut progress = Vec::new();
+        for (key, queues) in &wrapper.table {
+            let Some((topic, group)) = key.split_once('@') else {
+                continue;
+            };
+            let recent = queues
+                .iter()
+                .filter(|(_, order)| !order.offsets.is_empty() && order.last_consume_ms >= since_ms);
+            let rows = recent.map(|(queue_id, order)| {
+                (topic.to_owned(), group.to_owned(), *queue_id, next_offset(order))
+            });
+            progress.extend(rows);
+        }
+        progress
+    }
+
+    /// Whether something changed since the file was written.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
     }
 
     /// Writes the file if something changed. `exists`: whether there is such a topic and group.

@@ -64,8 +64,10 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     if header.clean_offset {
         state.offsets.remove_group(name);
         state.offsets.note_change(name, "", state.store.end_position());
+        state.pops.remove_group(name);
         state
-            .persist_offsets()
+            .persist_orders()
+            .and_then(|()| state.persist_offsets())
             .map_err(|error| Refusal::internal(error.to_string()))?;
     }
     state.pops.remove_group(name);

@@ -133,10 +133,13 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
         tracing::info!(topic = name, peer = %peer.remote(), "deleted a topic");
     }
     state.offsets.remove_topic(name);
+    state.pops.remove_topic(name);
     // Before the messages: a crash must not leave offsets that lie past the messages of a new topic with this name.
+    state.persist_orders().map_err(|error| internal(&error))?;
     state.persist_offsets().map_err(|error| internal(&error))?;
     state.store.delete_topic(name).map_err(|error| internal(&error))?;
     state.long_polling.release_all(Some(name));
+    // A pop may have been under way at the first time.
     state.pops.remove_topic(name);
     state.announcements.changed();
     Ok(Command::response(response::SUCCESS))

@@ -1,9 +1,11 @@
-//! After a kill, moves the offsets of groups behind the messages that they were handed.
+//! After a kill, moves the offsets of groups behind the messages that they were handed, or in order have acknowledged.
 //!
 //! Offsets are written every few seconds (`flushConsumerOffsetInterval`), check points at once. Without this, messages
 //! that were popped and acknowledged since the last write would be handed out again; what was not acknowledged comes
 //! back by its check point. A check point from before its group's offset was reset, or before its topic was deleted and
 //! made again, says nothing of the offset of now.
+//!
+//! Ordered groups have no check points. Their file is written more often than the offsets, and says what is done.
 
 use crate::context::State;
 use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
@@ -26,6 +28,7 @@ pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
         return Ok(());
     }
     let since_ms = state.offsets_written_ms().saturating_sub(WRITE_MS);
+    advance_in_order(state, since_ms);
     let topic = revive_topic(&state.options.broker_cluster_name);
     // A check point goes through the timer, unless it is due at once.
     let mut advanced = advance_by(state, &topic, (TIMER_TOPIC, 0), since_ms)?;
@@ -39,6 +42,18 @@ pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
         );
     }
     Ok(())
+}
+
+/// Moves the offsets of ordered groups to their first messages that are not done.
+fn advance_in_order(state: &State, since_ms: i64) {
+    for (name, group, queue_id, next) in state.pops.orders.progress_since(since_ms) {
+        // An operator's change is newer than what the file says, which has no positions of the log.
+        let is_changed = state.offsets.changed_at(&group, &name) >= 0;
+        let committed = state.offsets.get(&group, &name, queue_id).unwrap_or(0);
+        if let Some(topic) = state.topics.get(&name).filter(|_| !is_changed && committed < next) {
+            state.commit(&group, &topic, queue_id, next);
+        }
+    }
 }
 
 fn advance_by(
