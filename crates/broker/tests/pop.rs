@@ -12,6 +12,7 @@ use common::{LIMIT, Site, TempDir, eventually, number, options, properties, send
 use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::names;
 use std::time::Duration;
 
 /// Longer than a test takes.
@@ -697,6 +698,45 @@ async fn what_ordered_groups_had_undoes_no_reset_and_no_deletion_after_a_kill() 
     site = Site::start(without_offsets(&dir));
     let new = take(&site).await;
     assert_eq!(bodies(&new), ["m03", "m04", "m05"], "a topic's offset came back");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_in_a_retry_topic_of_version_2_comes_after_the_option_was_switched_off() {
+    let dir = TempDir::new();
+    let with_v2 = |is_on| {
+        let mut options = quick(options(&dir));
+        options.enable_retry_topic_v2 = is_on;
+        options
+    };
+    let mut site = site(&dir, 1, 3).await;
+    let all = ["m00", "m01", "m02"];
+    site.stop().await;
+    site = Site::start(with_v2(true));
+    pop_until(&site, "G", "T", 3, SHORT_MS).await;
+    let second = names::pop_retry_topic_v2("T", "G");
+    eventually("they wait in the retry topic", async || {
+        site.broker.state().store.max_offset(&second, 0) == 3
+    })
+    .await;
+    site.stop().await;
+    site = Site::start(with_v2(false));
+    let source = |message: &Popped| message.handle.split(' ').nth(4).unwrap().to_owned();
+    let look = [("consumerGroup", "G"), ("topic", "T"), ("queueId", "-1"), ("pollTime", "0"), ("bornTime", "0")];
+    let waiting = site.ask_ok(with(request::NOTIFICATION, &look)).await;
+    assert_eq!(waiting.fields.get("hasMsg"), Some("true"));
+    let messages = pop_until(&site, "G", "T", 3, SHORT_MS).await;
+    assert_eq!(bodies(&messages), all);
+    assert_eq!(source(&messages[0]), "2");
+    // They come back to the topic that they came from, and wake pops that wait.
+    let again = popped(&site.ask_ok(pop("G", "T", -1, 32, LONG_MS, 5_000)).await);
+    assert_eq!(source(&again[0]), "2");
+    let rest = pop_until(&site, "G", "T", 3 - again.len(), LONG_MS).await;
+    for message in again.iter().chain(&rest) {
+        site.ask_ok(ack("G", message)).await;
+    }
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 300)).await;
+    assert_eq!(popped(&none), []);
     site.stop().await;
 }
 

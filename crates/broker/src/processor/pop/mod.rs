@@ -132,13 +132,17 @@ fn revive_log(state: &State) -> ReviveLog<'_> {
     }
 }
 
-/// The retry topics of a topic and group that may have messages, and how answers name them.
+/// The retry topics of a topic and group that may have messages, and how answers name them. Without
+/// `enableRetryTopicV2` that is one of version 2, too, if it exists: the option was on before. Apache's brokers leave
+/// unread what waits there.
 fn retry_topics(state: &State, topic: &str, group: &str) -> Vec<(String, PopSource)> {
     let first = (names::pop_retry_topic(topic, group), PopSource::Retry);
+    let second = (names::pop_retry_topic_v2(topic, group), PopSource::RetryV2);
     if !state.options.enable_retry_topic_v2 {
-        return vec![first];
+        let is_left = state.topics.get(&second.0).is_some();
+        return std::iter::once(first).chain(is_left.then_some(second)).collect();
     }
-    let mut topics = vec![(names::pop_retry_topic_v2(topic, group), PopSource::RetryV2)];
+    let mut topics = vec![second];
     if state.options.retrieve_message_from_pop_retry_topic_v1 {
         topics.push(first);
     }
