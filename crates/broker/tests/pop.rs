@@ -140,15 +140,80 @@ async fn a_batch_of_acknowledgements_counts_for_each_message() {
         .ask(batch(r#"{"acks":[],"brokerName":"broker-a"}"#.to_owned()))
         .await;
     assert_eq!(empty.code, response::NO_MESSAGE);
-    // Wrong bits and a wrong source are passed over.
-    site.ask_ok(batch(body("0", "?", "broker-a"))).await;
-    site.ask_ok(batch(body("7", "BQ==", "broker-a"))).await;
-    // Offsets 0 and 2, 8 and 9.
-    site.ask_ok(batch(body("0", "BQM=", "broker-a"))).await;
+    let wrong_bits = site.ask(batch(body("0", "?", "broker-a"))).await;
+    assert_eq!(wrong_bits.code, response::MESSAGE_ILLEGAL);
+    let wrong_source = site.ask(batch(body("7", "BQ==", "broker-a"))).await;
+    assert_eq!(wrong_source.code, response::INVALID_PARAMETER);
+    // Offsets 0 and 2, 8 and 9. Beside them an entry with wrong bits, which is passed over.
+    let (wrong, right) = (body("0", "?", "broker-a"), body("0", "BQM=", "broker-a"));
+    let both = wrong.replacen(r#"{"acks":["#, &right.replace(r#"],"brokerName":"broker-a"}"#, ","), 1);
+    site.ask_ok(batch(both)).await;
     let again = pop_until(&site, "G", "T", 6, LONG_MS).await;
     assert_eq!(bodies(&again), ["m01", "m03", "m04", "m05", "m06", "m07"]);
     let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
     assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgements_for_a_deleted_topic_are_refused_alone_and_in_a_batch() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    site.create("U", 1).await;
+    let answer = site.ask(send("U", 0, b"kept", "")).await;
+    assert_eq!(answer.code, response::SUCCESS);
+    let gone = popped(&site.ask_ok(pop("G", "T", 0, 2, LONG_MS, 0)).await);
+    let kept = popped(&site.ask_ok(pop("G", "U", 0, 1, SHORT_MS, 0)).await);
+    site.ask_ok(with(request::DELETE_TOPIC_IN_BROKER, &[("topic", "T")]))
+        .await;
+    let entry = |message: &Popped, invisible_ms: i64| {
+        let words: Vec<&str> = message.handle.split(' ').collect();
+        format!(
+            r#"{{"b":"AQ==","c":"G","it":{invisible_ms},"pt":{},"q":0,"r":"0","rq":{},"so":0,"t":"{}"}}"#,
+            words[1], words[3], message.topic
+        )
+    };
+    let batch = |entries: &[String]| {
+        let body = format!(r#"{{"acks":[{}],"brokerName":"broker-a"}}"#, entries.join(","));
+        Command::request(request::BATCH_ACK_MESSAGE).with_body(body)
+    };
+    let (of_gone, of_kept) = (entry(&gone[0], LONG_MS), entry(&kept[0], SHORT_MS));
+    for refused in [
+        ack("G", &gone[0]),
+        hide("G", &gone[0], LONG_MS),
+        batch(std::slice::from_ref(&of_gone)),
+    ] {
+        let answer = site.ask(refused).await;
+        assert_eq!(answer.code, response::TOPIC_NOT_EXIST, "{:?}", answer.remark);
+    }
+    // The others of a batch are done all the same.
+    site.ask_ok(batch(&[of_gone, of_kept])).await;
+    let none = site.ask(pop("G", "U", -1, 32, LONG_MS, SHORT_MS * 3)).await;
+    assert_eq!(popped(&none), []);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_in_order_does_what_it_can() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 6).await;
+    let ordered = || pop("O", "T", 0, 2, LONG_MS, 0).with_field("order", "true");
+    let answer = site.ask_ok(ordered()).await;
+    assert_eq!(bodies(&popped(&answer)), ["m00", "m01"]);
+    let batch = |bits: &str| {
+        let time = number(&answer, "popTime");
+        let body = format!(
+            r#"{{"acks":[{{"b":"{bits}","c":"O","it":{LONG_MS},"pt":{time},"q":0,"r":"0","rq":999,"so":0,"t":"T"}}],"brokerName":"broker-a"}}"#
+        );
+        Command::request(request::BATCH_ACK_MESSAGE).with_body(body)
+    };
+    // Offset 2 was not handed out.
+    let refused = site.ask(batch("BA==")).await;
+    assert_eq!(refused.code, response::MESSAGE_ILLEGAL, "{:?}", refused.remark);
+    // Offsets 0 to 2: the others are done, though the answer is the same.
+    let refused = site.ask(batch("Bw==")).await;
+    assert_eq!(refused.code, response::MESSAGE_ILLEGAL, "{:?}", refused.remark);
+    assert_eq!(bodies(&popped(&site.ask_ok(ordered()).await)), ["m02", "m03"]);
     site.stop().await;
 }
 

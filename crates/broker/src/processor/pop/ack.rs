@@ -159,7 +159,8 @@ fn was_handed_out(state: &State, taken: &Taken<'_>, offset: i64) -> bool {
     stored_ms.is_some_and(|stored_ms| stored_ms <= taken.pop_time)
 }
 
-/// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same.
+/// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same. If none can
+/// be, the answer is that of the first, as 200051 would have it.
 fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
     let body: BatchAckMessageRequestBody = read_body(request)?;
     if body.acks.is_empty() {
@@ -167,9 +168,13 @@ fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
     }
     check_broker(state, &body.broker_name)?;
     let mut end = None;
+    let (mut is_any_done, mut first_refusal) = (false, None);
     for ack in &body.acks {
         match entry(state, &body.broker_name, ack) {
-            Ok(stored) => end = end.max(stored),
+            Ok(stored) => {
+                is_any_done = true;
+                end = end.max(stored);
+            }
             Err(refusal) => {
                 tracing::warn!(
                     topic = ack.topic,
@@ -183,10 +188,11 @@ fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
                 ) {
                     return Err(refusal);
                 }
+                first_refusal.get_or_insert(refusal);
             }
         }
     }
-    Ok(end)
+    first_refusal.filter(|_| !is_any_done).map_or(Ok(end), Err)
 }
 
 fn entry(state: &State, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
@@ -209,10 +215,12 @@ fn entry(state: &State, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>
         invisible_time: ack.invisible_time,
     };
     if ack.revive_queue_id == POP_ORDER_REVIVE_QUEUE {
-        for offset in offsets {
-            in_order(state, &topic, &taken, offset)?;
-        }
-        return Ok(None);
+        // One that the group was not given keeps none of the others from being done. The answer names it, as Apache's.
+        let outcomes = offsets
+            .into_iter()
+            .map(|offset| in_order(state, &topic, &taken, offset));
+        let outcomes: Vec<Result<(), Refusal>> = outcomes.collect();
+        return outcomes.into_iter().find_map(Result::err).map_or(Ok(None), Err);
     }
     check_revive_queue(state, ack.revive_queue_id)?;
     if offsets.is_empty() {
