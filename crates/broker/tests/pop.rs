@@ -122,6 +122,73 @@ async fn a_message_comes_back_until_it_is_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handle_whose_time_is_over_says_nothing_of_the_next_delivery() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let first = popped(&site.ask_ok(pop("G", "T", 0, 2, SHORT_MS, 0)).await);
+    let second = pop_until(&site, "G", "T", 2, 2 * SHORT_MS).await;
+    assert_eq!(bodies(&second), bodies(&first));
+    for message in &first {
+        site.ask_ok(ack("G", message)).await;
+    }
+    let third = pop_until(&site, "G", "T", 2, LONG_MS).await;
+    assert_eq!(bodies(&third), bodies(&first), "a late acknowledgement counted");
+    // A change by such a handle hands the message out once more, for it has a time of its own now.
+    site.ask_ok(hide("G", &first[0], 0)).await;
+    let again = pop_until(&site, "G", "T", 1, LONG_MS).await;
+    assert_eq!(bodies(&again), [first[0].body.as_str()]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_hidden_for_no_time_come_again_at_once() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let first = popped(&site.ask_ok(pop("G", "T", 0, 2, 0, 0)).await);
+    assert_eq!(first.len(), 2);
+    let again = pop_until(&site, "G", "T", 2, LONG_MS).await;
+    assert_eq!(bodies(&again), bodies(&first));
+    assert!(again.iter().all(|message| message.reconsume_times == 1));
+    let ordered = || pop("O", "T", 0, 2, 0, 0).with_field("order", "true");
+    for _ in 0..2 {
+        assert_eq!(bodies(&popped(&site.ask_ok(ordered()).await)), ["m00", "m01"]);
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_pulls_and_pops_in_turn_misses_nothing() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 6).await;
+    let commit = |offset: &str| {
+        with(
+            request::UPDATE_CONSUMER_OFFSET,
+            &[
+                ("consumerGroup", "G"),
+                ("topic", "T"),
+                ("queueId", "0"),
+                ("commitOffset", offset),
+            ],
+        )
+    };
+    // It pulls the first two, pops the next two, and acknowledges one of them.
+    site.ask_ok(common::pull("G", "T", 0, "*", None)).await;
+    site.ask_ok(commit("2")).await;
+    let popped_by_it = popped(&site.ask_ok(pop("G", "T", 0, 2, SHORT_MS, 0)).await);
+    assert_eq!(bodies(&popped_by_it), ["m02", "m03"]);
+    site.ask_ok(ack("G", &popped_by_it[1])).await;
+    // It pulls again: from behind what it popped. Then it pops, and gets what it did not acknowledge.
+    let query = [("consumerGroup", "G"), ("topic", "T"), ("queueId", "0")];
+    let offset = site.ask_ok(with(request::QUERY_CONSUMER_OFFSET, &query)).await;
+    assert_eq!(number(&offset, "offset"), 4);
+    site.ask_ok(common::pull("G", "T", 4, "*", None)).await;
+    site.ask_ok(commit("5")).await;
+    let rest = pop_until(&site, "G", "T", 2, LONG_MS).await;
+    assert_eq!(bodies(&rest), ["m02", "m05"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_acknowledgements_counts_for_each_message() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 10).await;
