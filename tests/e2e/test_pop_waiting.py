@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,8 @@ from pyrmq import PushConsumer, ReceivedMessage, SimpleConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyrmq.testing import Cluster
 
 BODIES = [str(number) for number in range(20)]
 
@@ -104,3 +107,25 @@ def test_a_member_asks_for_more_than_its_threads_once_calls_are_quick(
         took = time.monotonic() - began
     assert set(done.values()) == {1}
     assert took < 5.0, "one by one, a thousand round trips take longer on a busy machine"
+
+
+def test_listeners_that_are_slower_than_the_broker_do_not_pop_one_by_one(
+    shared: Cluster, address: str, topic: str
+) -> None:
+    count = 2000
+    group = popped(address, topic, [str(number) for number in range(count)])
+    done: Counter[bytes] = Counter()
+    consumer = PushConsumer(name_server=address, group=group, threads=4)
+
+    @consumer.listener(topic)
+    def handle(message: ReceivedMessage) -> None:
+        time.sleep(0.001)
+        done[message.body] += 1
+
+    with consumer:
+        await_true(lambda: len(done) == count, 30)
+    # Each pop of a queue stores a check point, which alone has the bits of its messages.
+    logs = [file for broker in shared.brokers for file in (broker.store / "commitlog").iterdir()]
+    check_point = re.compile(rb'"bm":[^}]*"t":"%s"' % topic.encode())
+    pops = sum(len(check_point.findall(log.read_bytes())) for log in logs)
+    assert 0 < pops < count / 8, f"{pops} pops for {count} messages"

@@ -164,12 +164,16 @@ impl State {
             return pops;
         };
         let (invisible, hold) = (standing.invisible, standing.hold);
-        let wanted = standing.most_ready(now).saturating_sub(ready);
-        if wanted == 0 {
+        let most = standing.most_ready(now);
+        let wanted = most.saturating_sub(ready);
+        let targets = self.targets.len().max(1);
+        // A pop for each message that listeners take would cost as much as a pop of 32.
+        let worth_asking = (most / 2).clamp(1, MAX_MESSAGES * targets);
+        if wanted < worth_asking {
             return pops;
         }
         // Each may have as many as are wanted of all.
-        let max = wanted.div_ceil(self.targets.len().max(1)).min(MAX_MESSAGES);
+        let max = wanted.div_ceil(targets).min(MAX_MESSAGES);
         self.pop_idle(&mut pops, now, (max, invisible, hold));
         pops
     }
