@@ -213,7 +213,11 @@ async fn a_batch_of_acknowledgements_counts_for_each_message() {
     assert_eq!(wrong_source.code, response::INVALID_PARAMETER);
     // Offsets 0 and 2, 8 and 9. Beside them an entry with wrong bits, which is passed over.
     let (wrong, right) = (body("0", "?", "broker-a"), body("0", "BQM=", "broker-a"));
-    let both = wrong.replacen(r#"{"acks":["#, &right.replace(r#"],"brokerName":"broker-a"}"#, ","), 1);
+    let both = wrong.replacen(
+        r#"{"acks":["#,
+        &right.replace(r#"],"brokerName":"broker-a"}"#, ","),
+        1,
+    );
     site.ask_ok(batch(both)).await;
     let again = pop_until(&site, "G", "T", 6, LONG_MS).await;
     assert_eq!(bodies(&again), ["m01", "m03", "m04", "m05", "m06", "m07"]);
@@ -821,7 +825,8 @@ async fn what_ordered_groups_had_undoes_no_reset_and_no_deletion_after_a_kill() 
     site = Site::start(without_offsets(&dir));
     assert_eq!(bodies(&take(&site).await), all, "a reset was undone");
     let delete = [("groupName", "O"), ("cleanOffset", "true")];
-    site.ask_ok(with(request::DELETE_SUBSCRIPTIONGROUP, &delete)).await;
+    site.ask_ok(with(request::DELETE_SUBSCRIPTIONGROUP, &delete))
+        .await;
     stop_as_killed(site, &dir, |_| true).await;
     site = Site::start(without_offsets(&dir));
     assert_eq!(bodies(&take(&site).await), all, "a group came back");
@@ -854,7 +859,13 @@ async fn what_waits_in_a_retry_topic_of_version_2_comes_after_the_option_was_swi
     site.stop().await;
     site = Site::start(with_v2(false));
     let source = |message: &Popped| message.handle.split(' ').nth(4).unwrap().to_owned();
-    let look = [("consumerGroup", "G"), ("topic", "T"), ("queueId", "-1"), ("pollTime", "0"), ("bornTime", "0")];
+    let look = [
+        ("consumerGroup", "G"),
+        ("topic", "T"),
+        ("queueId", "-1"),
+        ("pollTime", "0"),
+        ("bornTime", "0"),
+    ];
     let waiting = site.ask_ok(with(request::NOTIFICATION, &look)).await;
     assert_eq!(waiting.fields.get("hasMsg"), Some("true"));
     let messages = pop_until(&site, "G", "T", 3, SHORT_MS).await;

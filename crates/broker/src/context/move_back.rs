@@ -55,7 +55,7 @@ pub(super) fn cut_orders(store: &Store, orders: &Orders) -> bool {
     tracing::warn!(
         count = shortened.len(),
         queues = named.join(", "),
-        "ordered groups had messages behind the end of the log, which was cut or lost messages: they have them no longer"
+        "ordered groups had messages behind the end of the log, which was cut or lost messages: they are taken back"
     );
     true
 }

@@ -201,8 +201,8 @@ impl Orders {
         }
     }
 
-    /// Takes the messages from groups that their queues do not have, because the log lost them. `end` gives the end of a
-    /// topic's queue, `None` if there is no such queue. Returns the queues that lost some.
+    /// Takes the messages from groups that their queues do not have, because the log lost them. `end` gives the end of
+    /// a topic's queue, `None` if there is no such queue. Returns the queues that lost some.
     ///
     /// New messages will have the offsets of the lost ones: handles of these must not acknowledge them.
     pub(crate) fn cut(&self, end: impl Fn(&str, i32) -> Option<i64>) -> Vec<String> {
@@ -246,9 +246,8 @@ impl Orders {
             let recent = queues
                 .iter()
                 .filter(|(_, order)| !order.offsets.is_empty() && order.last_consume_ms >= since_ms);
-            let rows = recent.map(|(queue_id, order)| {
-                (topic.to_owned(), group.to_owned(), *queue_id, next_offset(order))
-            });
+            let rows = recent
+                .map(|(queue_id, order)| (topic.to_owned(), group.to_owned(), *queue_id, next_offset(order)));
             progress.extend(rows);
         }
         progress

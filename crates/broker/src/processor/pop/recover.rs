@@ -50,7 +50,11 @@ fn advance_in_order(state: &State, since_ms: i64) {
         // An operator's change is newer than what the file says, which has no positions of the log.
         let is_changed = state.offsets.changed_at(&group, &name) >= 0;
         let committed = state.offsets.get(&group, &name, queue_id).unwrap_or(0);
-        if let Some(topic) = state.topics.get(&name).filter(|_| !is_changed && committed < next) {
+        if let Some(topic) = state
+            .topics
+            .get(&name)
+            .filter(|_| !is_changed && committed < next)
+        {
             state.commit(&group, &topic, queue_id, next);
         }
     }
