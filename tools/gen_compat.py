@@ -41,6 +41,29 @@ A code that is not listed is refused too, unless an application registers a hand
 |---|---|---|---|---|---|---|
 """
 
+_POP_HEAD = """\
+
+## Apache's integration tests of POP
+The classes of the module `test` in Apache's sources, which is not published as a jar. The tests
+here send what they send, with the real client of 5.5.0. All pass on this broker and on a real one
+of 5.5.0.
+
+| class | test of `tests/interop/test_apache_pop.py` |
+|---|---|
+"""
+
+_POP_TESTS = ROOT / "tests" / "interop" / "test_apache_pop.py"
+
+_POP_WITHOUT = (
+    ("BasePop, BasePopNormally, BasePopOrderly", "common parts of the others"),
+    ("BatchAckIT with `enablePopBufferMerge`", "none: that has no effect here"),
+    ("BatchChangeInvisibleTimeIT", "none: newer than 5.5.0, whose client has no such request"),
+    ("NotificationIT.testNotification", "none: Apache leaves it out"),
+    ("PopPriorityIT", "none: topics of type PRIORITY are handled like others here"),
+    ("PopSlaveActingMasterIT", "none: there are no slaves here"),
+)
+"""Classes without a test here, and why."""
+
 Rows = dict[int, tuple[str, str]]
 
 
@@ -156,7 +179,11 @@ def render() -> str:
         known = versions.get(code, "internal")
         note = "; ".join(notes)
         lines.append(f"| {int(code)} | {code.name} | {known} | {kinds} | {note} | {test} |")
-    return _HEAD + "\n".join(lines) + "\n"
+    text = _POP_TESTS.read_text(encoding="utf-8")
+    found = re.findall(r"^def (test_\w+)\(.*?\"\"\"([\w., ]+\w)", text, re.S | re.M)
+    ported = [(name, f"`{test}`") for test, name in found]
+    classes = [f"| {name} | {test} |" for name, test in sorted([*ported, *_POP_WITHOUT])]
+    return _HEAD + "\n".join(lines) + "\n" + _POP_HEAD + "\n".join(classes) + "\n"
 
 
 def main() -> int:

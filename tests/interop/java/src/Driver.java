@@ -119,6 +119,9 @@ public final class Driver {
             case "bench.drain":
                 return bench.drain(args);
             default:
+                if (args.command.startsWith("pop.")) {
+                    return onlyFrom5("Popping", "run", args);
+                }
                 throw new IllegalArgumentException("unknown command: " + args.command);
         }
     }
