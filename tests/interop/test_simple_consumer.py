@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
@@ -350,18 +351,37 @@ def test_the_program_of_the_consumer_page_works(
     assert capsys.readouterr().out == "serving two coffees\n"
 
 
-@pytest.mark.parametrize("order", ["none", pytest.param("queue", marks=pytest.mark.interop_all)])
+@pytest.mark.parametrize(("order", "messages", "seconds"), [("none", 100, 4.0), ("queue", 40, 2.0)])
 def test_what_is_acknowledged_is_done_and_everything_else_comes_again(
-    brokers: Brokers, order: Literal["none", "queue"]
+    brokers: Brokers, order: Literal["none", "queue"], messages: int, seconds: float
 ) -> None:
-    """Random members on two real brokers; the seed is in the message of a failure."""
+    """Random members on two brokers; the seed is in the message of a failure."""
     seed = random.randrange(2**32)
     model = Model(brokers.name_server, brokers.topic(f"simple-model-{order}"), seed, order)
     try:
-        model.run(100, 4.0)
+        model.run(messages, seconds)
     except AssertionError as error:
         error.add_note(f"seed {seed}")
         raise
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(240)
+def test_an_ordered_group_keeps_its_order_while_the_machine_is_busy(brokers: Brokers) -> None:
+    """Several groups at a time, so that members are late and messages come again."""
+    seeds = [random.randrange(2**32) for _ in range(30)]
+
+    def run(seed: int) -> str | None:
+        topic = brokers.topic(f"simple-model-{seed}")
+        try:
+            Model(brokers.name_server, topic, seed, "queue").run(100, 4.0)
+        except AssertionError as error:
+            return f"seed {seed}: {error}"
+        return None
+
+    with ThreadPoolExecutor(6) as threads:
+        failed = [found for found in threads.map(run, seeds) if found]
+    assert not failed, "\n".join(failed)
 
 
 @pytest.mark.interop_all
