@@ -133,6 +133,7 @@ impl Engine {
             .state
             .check_space()
             .err()
+            .or_else(|| self.shared.log.roll_error())
             .map(|error| error.to_string());
         Health {
             min_physical_offset: self.shared.log.start(),

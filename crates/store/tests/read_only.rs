@@ -1,4 +1,5 @@
-//! A directory that the broker's user may not write: the start names it, and changes nothing.
+//! A directory that the broker's user may not write: the start names it, and changes nothing. A store whose file system
+//! becomes read-only while it runs refuses puts with that reason, is read on, and has lost nothing at its next start.
 //!
 //! A superuser can write everywhere. If the tests run as one, this file starts itself again in a new mount namespace,
 //! over a read-only mount of the same directory, and as a user who owns nothing.
@@ -15,12 +16,16 @@
 
 mod common;
 
-use common::{again, content, open, put, real, small};
-use pyrmq_store::{Store, StoreError};
+use common::{again, bodies, content, message, open, put, real, small};
+use pyrmq_store::{FlushDiskType, MaintenanceTask, Store, StoreError};
 use pyrmq_testkit::TempDir;
+use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// Names the store for an inner run.
 const PLACE: &str = "PYRMQ_READ_ONLY";
@@ -142,4 +147,102 @@ fn a_log_without_the_right_to_write_is_named() {
         is_refused_by_its_log(dir.path());
     }
     allow(dir.path(), 0o644);
+}
+
+const EROFS: i32 = 30;
+const READ_ONLY: &str = "Read-only file system";
+
+fn puts_until_refused(store: &Store) -> (usize, StoreError) {
+    for number in 0..100 {
+        if let Err(error) = store.put(&message("T", 0, &[7; 10_000], "")) {
+            return (number, error);
+        }
+    }
+    panic!("a store of read-only files took a megabyte");
+}
+
+/// Runs a store whose directory is mounted read-only over itself meanwhile. Files that are open stay writable: nobody
+/// but the system can take that from a process, and the other test does it.
+fn runs_on_a_mount_that_turns_read_only(root: &Path) {
+    let mount = |arguments: &[&str]| {
+        let mount = Command::new("mount").args(arguments).arg(root).output();
+        mount.unwrap().status.success()
+    };
+    let store = open(small(root));
+    assert!(
+        !mount(&["-o", "remount,ro"]),
+        "the system lets nobody remount what is being written"
+    );
+    put(&store, "T", 0, b"before");
+    let place = root.to_str().unwrap();
+    assert!(mount(&["--bind", place]) && mount(&["-o", "remount,bind,ro"]));
+    assert!(!may_write(root));
+    let (taken, error) = puts_until_refused(&store);
+    let text = error.to_string();
+    assert!(text.contains(READ_ONLY) && text.contains(place), "{text}");
+    let health = store.health().read_only.expect("health names it");
+    assert!(health.contains(READ_ONLY), "{health}");
+    assert_eq!(bodies(&store, "T", 0).len(), taken + 1, "reading goes on");
+    drop(store);
+    assert!(Command::new("umount").arg(root).status().unwrap().success());
+    let store = open(small(root));
+    assert_eq!(bodies(&store, "T", 0).len(), taken + 1);
+    put(&store, "T", 0, b"after");
+    store.close().unwrap();
+}
+
+#[test]
+fn a_mount_that_turns_read_only_while_the_store_runs_loses_nothing() {
+    if let Some(place) = std::env::var_os(PLACE) {
+        return runs_on_a_mount_that_turns_read_only(&PathBuf::from(place));
+    }
+    let dir = TempDir::new().unwrap();
+    let script = r#"mount -t tmpfs tmpfs "$PYRMQ_READ_ONLY" || exit 77; exec "$0" --exact "$1" --nocapture"#;
+    again(
+        "unshare",
+        &["-rm", "sh", "-c", script],
+        "a_mount_that_turns_read_only_while_the_store_runs_loses_nothing",
+        (PLACE, dir.path()),
+    );
+}
+
+/// As when the system makes a file system read-only after an error of the disk: open files cannot be written either.
+#[test]
+fn a_file_system_that_the_system_makes_read_only_loses_nothing() {
+    for flush in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let dir = TempDir::new().unwrap();
+        let disk = FaultyDisk::default();
+        let mut options = small(dir.path());
+        options.flush = flush;
+        let store = Store::open(options.clone(), Arc::new(disk.clone())).unwrap();
+        for _ in 0..100 {
+            put(&store, "T", 0, b"before");
+        }
+        store.run(MaintenanceTask::Flush).unwrap();
+        for operation in [
+            Operation::Write,
+            Operation::Clear,
+            Operation::Rename,
+            Operation::Remove,
+        ] {
+            disk.fail(operation, "", 0, Fault::System(EROFS));
+        }
+        let first = store.put(&message("T", 0, b"refused", "")).unwrap_err();
+        assert!(first.to_string().contains(READ_ONLY), "{first}");
+        let second = store.put(&message("T", 0, b"refused", "")).unwrap_err();
+        assert!(matches!(second, StoreError::ReadOnly { .. }), "{second}");
+        assert!(second.to_string().contains(READ_ONLY), "{second}");
+        let (answer, flushed) = mpsc::channel();
+        store.when_durable(i64::MAX, move |done| answer.send(done).unwrap());
+        let flushed = flushed.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(flushed.unwrap_err().to_string().contains(READ_ONLY));
+        assert_eq!(bodies(&store, "T", 0).len(), 100, "reading goes on");
+        store.close().unwrap_err();
+        drop(store);
+        disk.heal();
+        let store = Store::open(options, Arc::new(disk)).unwrap();
+        assert_eq!(bodies(&store, "T", 0).len(), 100);
+        put(&store, "T", 0, b"after");
+        store.close().unwrap();
+    }
 }

@@ -40,6 +40,8 @@ pub(crate) struct CommitLog {
     /// The segment after the last one, created ahead of time. Its lock is held while it is created, so that a roll
     /// waits for it.
     prepared: Mutex<Option<Arc<Segment>>>,
+    /// Why the last roll found no next segment; `None` once there is one.
+    roll_error: Mutex<Option<StoreError>>,
     /// Segments before this position were not written in the last minutes before the stop.
     written_late_from: i64,
     /// A last file of zero bytes, which a stop leaves behind in the middle of creating it.
@@ -103,6 +105,7 @@ impl CommitLog {
             open: Mutex::default(),
             most_open: Shares::of_process().segments,
             prepared: Mutex::default(),
+            roll_error: Mutex::default(),
             written_late_from,
             half_made,
             appended: AtomicI64::new(start),
@@ -224,7 +227,9 @@ impl CommitLog {
         let mut prepared = lock(&self.prepared);
         let segment = match prepared.take_if(|segment| segment.base == base) {
             Some(segment) => segment,
-            None => self.make_segment(base)?,
+            None => self
+                .make_segment(base)
+                .inspect_err(|error| *lock(&self.roll_error) = Some(error.clone()))?,
         };
         write(&self.segments).push(Arc::clone(&segment));
         Ok(segment)
@@ -260,9 +265,15 @@ impl CommitLog {
         self.fs
             .sync_directory(&self.directory)
             .at("flush", &self.directory)?;
+        *lock(&self.roll_error) = None;
         let segment = Segment::new(base, path, Some(file));
         self.keep_open(&segment);
         Ok(segment)
+    }
+
+    /// Why puts are refused for now, if they need a next segment that cannot be created.
+    pub(crate) fn roll_error(&self) -> Option<StoreError> {
+        lock(&self.roll_error).clone()
     }
 
     /// Fills `buffer` from one segment. `Ok(false)`: the bytes were deleted or not written.
