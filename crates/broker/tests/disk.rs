@@ -6,7 +6,7 @@ mod common;
 use common::{LIMIT, Site, TempDir, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::message::batch;
+use pyrmq_remoting::message::{DURABILITY, batch};
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
@@ -312,5 +312,51 @@ async fn options_change_all_or_none_where_the_topics_file_cannot_be_written() {
     site.send_ok("made-by-a-send", b"x", "").await;
     site.broker.reconfigure(&wanted).unwrap();
     assert_eq!(holds(), (4, false, 7, 1000, true));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_async_flush_only_senders_that_ask_for_the_disk_are_refused_when_too_many_wait_for_it() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    for (key, value) in [
+        ("flushDiskType", "ASYNC_FLUSH"),
+        ("sendThreadPoolQueueCapacity", "2"),
+        ("osPageCacheBusyTimeOutMills", "600000"),
+        ("syncFlushTimeout", "600000"),
+    ] {
+        options.store.set(key, value).unwrap();
+    }
+    // The connection's task must not wait for the disk itself.
+    options.store.flush_inline_below_us = 0;
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, &Handle::current(), None, &[]);
+    let site = Site::of(broker.unwrap());
+    site.send_ok("T", b"good", "").await;
+    let local = |body: &[u8]| send("T", 0, body, "").with_field(DURABILITY, "local");
+    disk.hang(true);
+    let waiting = [site.asking(local(b"first")), site.asking(local(b"second"))];
+    eventually("both wait", async || {
+        site.broker.health().store.busy.waiting_for_disk == 2
+    })
+    .await;
+    let refused = site.ask(local(b"third")).await;
+    assert_eq!(refused.code, response::SYSTEM_BUSY, "{:?}", refused.remark);
+    let remark = refused.remark.unwrap();
+    assert!(
+        remark.starts_with("[OVERLOAD]") && remark.contains("sendThreadPoolQueueCapacity=2"),
+        "{remark}"
+    );
+    site.send_ok("T", b"memory", "").await;
+    disk.hang(false);
+    for answer in waiting {
+        let answer = answer.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        assert_eq!(answer.fields.get(DURABILITY), Some("local"));
+    }
+    assert_eq!(site.ask(local(b"again")).await.code, response::SUCCESS);
+    let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    let bodies: Vec<_> = records(&got).into_iter().map(|(_, body, _)| body).collect();
+    assert_eq!(bodies, [&b"good"[..], b"first", b"second", b"memory", b"again"]);
     site.stop().await;
 }

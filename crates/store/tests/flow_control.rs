@@ -8,7 +8,7 @@
 mod common;
 
 use common::{eventually, message, small};
-use pyrmq_store::{BusyReason, FlushDiskType, Options, Store, StoreError};
+use pyrmq_store::{BusyReason, Durability, FlushDiskType, Options, Store, StoreError};
 use pyrmq_testkit::{FaultyDisk, TempDir};
 use std::sync::Arc;
 
@@ -120,5 +120,40 @@ fn an_fsync_that_takes_too_long_is_not_queued_behind() {
     disk.hang(false);
     eventually(|| store.health().busy.waiting_for_disk == 0);
     put(&store).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn with_async_flush_the_senders_that_wait_for_the_disk_are_bounded_too() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    (options.send_capacity, options.busy_ms) = (2, 600_000);
+    options.sync_flush_timeout_ms = 600_000;
+    let store = open(&disk, options.clone());
+    // The first segment is made by this one.
+    put(&store).unwrap();
+    store.check_waiter(Durability::Local).unwrap();
+    disk.hang(true);
+    for _ in 0..2 {
+        let stored = store.put(&message("T", 0, b"x", "")).unwrap();
+        store.when_reached(stored.end_position, Durability::Local, Result::unwrap);
+    }
+    let (which, _, waiting) = busy_reason(&store.check_waiter(Durability::Local));
+    assert_eq!((which, waiting), (BusyReason::QueueFull, 2));
+    assert_eq!(store.health().busy.overload, 1);
+    options.busy_ms = 100;
+    store.reconfigure(&options).unwrap();
+    eventually(|| store.health().busy.oldest_ms > 100);
+    let (which, waited_ms, _) = busy_reason(&store.check_waiter(Durability::Local));
+    assert_eq!(which, BusyReason::PageCacheBusy);
+    assert!(waited_ms > 100);
+    // Nobody else waits for the disk.
+    store.check_waiter(Durability::Memory).unwrap();
+    put(&store).unwrap();
+    assert_eq!(store.max_offset("T", 0), 4);
+    disk.hang(false);
+    eventually(|| store.health().busy.waiting_for_disk == 0);
+    store.check_waiter(Durability::Local).unwrap();
     store.close().unwrap();
 }

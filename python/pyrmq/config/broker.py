@@ -431,7 +431,7 @@ class BrokerOptions(ProtectionOptions):
     )
     send_thread_pool_queue_capacity: int = option(
         default=10_000,
-        text="sends that may wait for the disk at once with SYNC_FLUSH",
+        text="sends that may wait for the disk at once",
         unit="sends",
         minimum=1,
         maximum=10_000_000,

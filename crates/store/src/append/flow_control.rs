@@ -1,8 +1,8 @@
 //! Flow control: when a put is answered "busy" instead of waiting (Apache `DefaultMessageStore.isOSPageCacheBusy`,
 //! `BrokerFastFailure`).
 //!
-//! A put waits for the append lock while another put writes and, with `SYNC_FLUSH`, for an fsync. Both waits are
-//! measured here. Without waiters, this costs a put one reading of the clock.
+//! A put waits for the append lock while another put writes and, with `SYNC_FLUSH` or if its sender asks for that, for
+//! an fsync. Both waits are measured here. Without waiters, this costs a put one reading of the clock.
 
 use crate::error::{BusyReason, StoreError};
 use crate::group_commit::GroupCommit;
@@ -114,6 +114,21 @@ impl FlowControl {
         if self.live.flush() == FlushDiskType::Async {
             return Ok(());
         }
+        self.check_disk_queue()
+    }
+
+    /// Refuses a put whose sender will wait for the disk with any flush mode. With `SYNC_FLUSH`,
+    /// [`FlowControl::check`] does this for every put.
+    pub(crate) fn check_waiter(&self) -> Result<(), StoreError> {
+        if self.live.flush() == FlushDiskType::Sync {
+            return Ok(());
+        }
+        self.check_disk_queue()
+    }
+
+    /// An error if the senders that wait for the disk have waited for too long or are too many.
+    fn check_disk_queue(&self) -> Result<(), StoreError> {
+        let busy_ms = self.live.busy_ms();
         let (waiting, oldest) = self.group_commit.waiters.queue();
         let oldest_ms = millis(oldest);
         if oldest_ms > busy_ms {

@@ -54,7 +54,8 @@ pub struct Options {
     /// `waitTimeMillsInSendQueue`: wait for other puts after which a put is answered "busy"; 1000 ms (Apache: 200); 1
     /// to 600,000.
     pub send_wait_ms: u64,
-    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk with `SYNC_FLUSH`; 10,000; at least 1.
+    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk; 10,000; at least 1. With `SYNC_FLUSH` it bounds
+    /// all sends, with `ASYNC_FLUSH` those that request `local`.
     pub send_capacity: usize,
     /// `maxMessageSize`: bytes of a body; 4 MiB; 1 to 128 MiB. A record must also fit into a segment.
     pub max_message_bytes: usize,

@@ -25,6 +25,17 @@ impl Store {
         }
     }
 
+    /// Refuses a message whose sender will wait for a level that the flush mode does not wait for: with `ASYNC_FLUSH`,
+    /// [`Durability::Local`]. Call this before such a put, which with `SYNC_FLUSH` looks itself. The error is
+    /// [`StoreError::Busy`], if [`Options::send_capacity`](crate::Options::send_capacity) senders wait for the disk, or
+    /// one has waited for longer than [`Options::busy_ms`](crate::Options::busy_ms).
+    pub fn check_waiter(&self, level: Durability) -> Result<(), StoreError> {
+        match level {
+            Durability::Memory => Ok(()),
+            Durability::Local => self.engine.appender.flow_control.check_waiter(),
+        }
+    }
+
     /// Makes everything durable that was stored before the call, and then returns. Call this before progress is written
     /// elsewhere: a power loss must not leave the progress and take the messages.
     pub fn flush(&self) -> Result<(), StoreError> {

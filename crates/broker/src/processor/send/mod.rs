@@ -102,6 +102,10 @@ impl Send {
         let asked = asked_level(request)?;
         let topic = self.state.admit(&header, body.len(), peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
+        if let Some(level) = asked {
+            let checked = self.state.store.check_waiter(level);
+            checked.map_err(|error| Refusal::of_put(&error))?;
+        }
         if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
             self.stage_batch(body, &header, (topic, queue_id), asked, peer, (reply, puts))
         } else {
