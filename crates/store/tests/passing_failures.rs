@@ -8,8 +8,8 @@
 
 mod common;
 
-use common::{again, bodies, eventually, message, open, props, put, real, small};
-use pyrmq_store::{MaintenanceTask, Options, Store, StoreError};
+use common::{again, bodies, content, eventually, message, open, props, put, real, small};
+use pyrmq_store::{KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::sim::Loss;
 use pyrmq_testkit::{SimDisk, TempDir};
@@ -266,6 +266,35 @@ fn a_full_disk_does_not_keep_a_store_from_opening() {
     assert!(store.delete_expired().unwrap() > 0);
     store.close().unwrap();
     assert!(!dir.path().join("abort").exists());
+}
+
+#[test]
+fn a_disk_too_full_for_an_empty_file_refuses_a_start_and_says_what_it_needs() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        let dir = TempDir::new().unwrap();
+        let disk = FaultyDisk::default();
+        let store = without_threads(&disk, small(dir.path()));
+        fill(&store, 20);
+        store.close().unwrap();
+        drop(store);
+        let before = content(dir.path());
+        disk.fail(Operation::Open, "abort", 0, Fault::Error(kind));
+        for _ in 0..2 {
+            let opened = Store::open_without_threads(small(dir.path()), Arc::new(disk.clone()));
+            let text = opened.unwrap_err().to_string();
+            let file = dir.path().join("abort").display().to_string();
+            assert!(
+                text.contains(&file) && text.contains("free space or inodes"),
+                "{text}"
+            );
+            assert!(content(dir.path()) == before, "something was changed");
+        }
+        disk.heal();
+        let store = without_threads(&disk, small(dir.path()));
+        assert!(!store.health().recovered_from_crash, "the stop was clean");
+        assert_eq!(bodies(&store, "T", 0).len(), 20);
+        store.close().unwrap();
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::error::{StoreError, is_full};
 use crate::format::ABORT;
 use crate::fs::{Context, File, Fs, System};
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -182,11 +183,10 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
     .concat();
     // Overwritten, never emptied: a file without its first line still means that the stop was unclean.
     let file = if fs.exists(&path).at("look for", &path)? {
-        fs.open(&path)
+        fs.open(&path).at("open", &path)?
     } else {
-        fs.create(&path)
+        fs.create(&path).map_err(|error| cannot_create(&path, &error))?
     };
-    let file = file.at("create", &path)?;
     let written = file
         .write_all_at(text.as_bytes(), 0)
         .and_then(|()| file.set_length(text.len() as u64));
@@ -198,6 +198,23 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
         done => done.at("write", &path)?,
     }
     Ok(file)
+}
+
+/// Without the file, a crash would pass for a clean stop, so a full disk that does not even take an empty file keeps the
+/// store closed.
+fn cannot_create(path: &Path, error: &io::Error) -> StoreError {
+    if !is_full(error.kind()) {
+        return StoreError::io("create", path, error);
+    }
+    StoreError::Io {
+        operation: "create",
+        path: path.to_owned(),
+        kind: error.kind(),
+        reason: format!(
+            "{error}; without this file, which may be empty, a crash would pass for a clean stop: free space or \
+             inodes for it, then start again"
+        ),
+    }
 }
 
 /// Marks the stop as clean.
