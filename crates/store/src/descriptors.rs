@@ -10,7 +10,8 @@ pub(crate) struct Shares {
     /// Maximum number of segments kept open, besides those that are not durable yet.
     pub(crate) segments: usize,
     /// Descriptors for files that are open for a moment (directories being fsynced, configuration files, files beyond
-    /// those kept open), for new index files and the newest segments, and for whatever else the process opens.
+    /// those kept open, older index files during a search), for the newest index file and segments, and for whatever
+    /// else the process opens.
     pub(crate) others: usize,
 }
 

@@ -392,3 +392,57 @@ fn a_log_of_many_segments_is_read_and_written_with_few_descriptors() {
         store = open_here();
     }
 }
+
+#[test]
+fn an_index_of_many_files_is_searched_and_written_with_few_descriptors() {
+    let test = "an_index_of_many_files_is_searched_and_written_with_few_descriptors";
+    let Some(place) = std::env::var_os(PLACE) else {
+        let dir = TempDir::new().unwrap();
+        let script = r#"ulimit -n 64 || exit 77; exec "$0" --exact "$1" --nocapture"#;
+        return again("sh", &["-c", script], test, (PLACE, dir.path()));
+    };
+    let root = Path::new(&place);
+    let mut options = small(root);
+    options.index_entries = 10;
+    options.max_query_count = 10_000;
+    let open_here = || Store::open_without_threads(options.clone(), real()).unwrap();
+    let mut store = open_here();
+    let mut sent = 0;
+    let mut send = |store: &Store| {
+        for _ in 0..400 {
+            let text = props(&[("UNIQ_KEY", &format!("U{sent}")), ("KEYS", "hot")]);
+            store.put(&message("T", 0, b"x", &text)).unwrap();
+            sent += 1;
+        }
+        store.run(MaintenanceTask::Index).unwrap();
+        store.run(MaintenanceTask::WriteIndex).unwrap();
+        sent
+    };
+    let find = |store: &Store, key: &str, kind| {
+        let query = KeyQuery {
+            topic: "T",
+            key,
+            kind,
+            max_count: 10_000,
+            begin_ms: 0,
+            end_ms: i64::MAX,
+        };
+        let found = store.query(&query).unwrap();
+        common::decoded(&found.body).count()
+    };
+    for _ in 0..2 {
+        let sent = send(&store);
+        let index = std::fs::read_dir(root.join("index")).unwrap().count();
+        assert!(index >= sent * 2 / 10, "{index} files");
+        for number in [0, 1, sent / 2, sent - 1] {
+            assert_eq!(find(&store, &format!("U{number}"), KeyKind::Unique), 1);
+        }
+        assert_eq!(find(&store, "hot", KeyKind::Key), sent);
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!(open < 30, "{open} files are open");
+        drop(store);
+        store = open_here();
+    }
+    assert_eq!(find(&store, "hot", KeyKind::Key), 800);
+    store.close().unwrap();
+}

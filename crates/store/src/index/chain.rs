@@ -1,14 +1,15 @@
 //! Follows a key through an index file, from its newest entry to older ones.
 //!
-//! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays
-//! readable. A slot may have millions of entries, for a tag that most messages have or a key that is sent on purpose.
+//! Entries never change once they are written, so no lock is needed. A file that retention deletes meanwhile has no
+//! record that the log still has. A slot may have millions of entries, for a tag that most messages have or a key that is sent on purpose.
 //! Such entries lie close together and are read many at a time; entries newer than requested are jumped over; and one
 //! search follows at most [`MAX_HOPS`] entries.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
-use crate::fs::{Context, File};
+use crate::fs::{Context, File, Fs};
 use crate::index::file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ const LOOK_BACK: i32 = 1 << 16;
 /// The entries of a slot.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    pub(crate) file: Arc<dyn File>,
+    /// `None` for a file that is opened for each search.
+    pub(crate) file: Option<Arc<dyn File>>,
     pub(crate) path: PathBuf,
     /// Store time of the file's first entry, ms.
     pub(crate) begin_ms: i64,
@@ -68,12 +70,15 @@ struct Window {
 impl Chain {
     /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`.
     pub(crate) fn find(
-        &self,
-        wanted: &Wanted,
-        most: usize,
+        mut self,
+        fs: &dyn Fs,
+        (wanted, most): (&Wanted, usize),
         hops: &mut u32,
         found: &mut Vec<i64>,
     ) -> Result<(), StoreError> {
+        if !self.open(fs)? {
+            return Ok(());
+        }
         let mut window = Window::default();
         let mut next = match self.newest {
             Some(newest) => newest,
@@ -108,15 +113,29 @@ impl Chain {
         Ok(())
     }
 
+    /// Opens the file, if necessary. Returns false if it was deleted meanwhile.
+    fn open(&mut self, fs: &dyn Fs) -> Result<bool, StoreError> {
+        if self.file.is_none() {
+            self.file = match fs.open_read(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                opened => Some(opened.at("open", &self.path)?),
+            };
+        }
+        Ok(true)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), StoreError> {
+        let file = self.file.as_ref().ok_or(StoreError::Closed)?;
+        file.read_exact_at(buffer, offset).at("read", &self.path)
+    }
+
     fn stored_ms(&self, entry: Entry) -> i64 {
         self.begin_ms + i64::from(entry.seconds) * 1000
     }
 
     fn newest_in_file(&self) -> Result<i32, StoreError> {
         let mut bytes = [0; 4];
-        self.file
-            .read_exact_at(&mut bytes, slot_at(self.slot))
-            .at("read", &self.path)?;
+        self.read_exact_at(&mut bytes, slot_at(self.slot))?;
         Ok(i32::from_be_bytes(bytes))
     }
 
@@ -145,9 +164,7 @@ impl Chain {
         window
             .bytes
             .resize(to_usize(i64::from(last - first + 1)) * ENTRY, 0);
-        self.file
-            .read_exact_at(&mut window.bytes, entry_at(self.slots, first))
-            .at("read", &self.path)
+        self.read_exact_at(&mut window.bytes, entry_at(self.slots, first))
     }
 
     /// The slot's newest entry before `limit` that is not newer than a time, if one is near the last such entry. Times

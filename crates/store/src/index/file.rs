@@ -42,7 +42,9 @@ pub(crate) struct Header {
 pub(crate) struct IndexFile {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    file: Arc<dyn File>,
+    /// `None` once the file gets no more entries: then each search opens it, so that an index of many files needs few
+    /// descriptors.
+    file: Option<Arc<dyn File>>,
     slots: usize,
     entries: i32,
     pub(crate) header: Header,
@@ -118,7 +120,7 @@ impl IndexFile {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            file,
+            file: Some(file),
             slots,
             entries: i32::try_from(entries).unwrap_or(i32::MAX),
             header,
@@ -158,8 +160,8 @@ impl IndexFile {
         let mut bytes = [0; PAGE * SLOT];
         let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
         let part = bytes.get_mut(..wanted).unwrap_or_default();
-        self.file
-            .read_exact_at(part, slot_at(number * PAGE))
+        let file = self.file.as_ref().ok_or(StoreError::Closed)?;
+        file.read_exact_at(part, slot_at(number * PAGE))
             .at("read", &self.path)?;
         let mut slots = [0; PAGE];
         for (slot, bytes) in slots.iter_mut().zip(bytes.chunks_exact(SLOT)) {
@@ -228,7 +230,7 @@ impl IndexFile {
         }
         let waiting = i32::try_from(self.gathered.len() / ENTRY).unwrap_or(i32::MAX);
         let at = self.entry_at(self.header.count - waiting);
-        self.file
+        self.open_file()?
             .write_all_at(&self.gathered, at)
             .at("write", &self.path)?;
         self.gathered.clear();
@@ -241,6 +243,7 @@ impl IndexFile {
             return Ok(());
         }
         self.write_entries()?;
+        let file = Arc::clone(self.open_file()?);
         let mut bytes = [0; PAGE * SLOT];
         for (number, page) in self.pages.iter_mut().enumerate() {
             let Some(page) = page.as_mut().filter(|page| page.dirty) else {
@@ -251,8 +254,7 @@ impl IndexFile {
             }
             let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
             let part = bytes.get(..wanted).unwrap_or_default();
-            self.file
-                .write_all_at(part, slot_at(number * PAGE))
+            file.write_all_at(part, slot_at(number * PAGE))
                 .at("write", &self.path)?;
             page.dirty = false;
         }
@@ -271,7 +273,7 @@ impl IndexFile {
         for (bytes, number) in counts.chunks_exact_mut(4).zip([header.used_slots, header.count]) {
             bytes.copy_from_slice(&number.to_be_bytes());
         }
-        self.file.write_all_at(&bytes, 0).at("write", &self.path)?;
+        file.write_all_at(&bytes, 0).at("write", &self.path)?;
         self.dirty = false;
         Ok(())
     }
@@ -279,17 +281,26 @@ impl IndexFile {
     /// Writes everything and fsyncs it.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.write_out()?;
-        self.file.sync().at("flush", &self.path)
+        self.open_file()?.sync().at("flush", &self.path)
     }
 
-    /// The file and its path.
-    pub(crate) fn handle(&self) -> (Arc<dyn File>, PathBuf) {
-        (Arc::clone(&self.file), self.path.clone())
+    fn open_file(&self) -> Result<&Arc<dyn File>, StoreError> {
+        self.file.as_ref().ok_or(StoreError::Closed)
+    }
+
+    /// The newest file and its path.
+    pub(crate) fn handle(&self) -> Result<(Arc<dyn File>, PathBuf), StoreError> {
+        Ok((Arc::clone(self.open_file()?), self.path.clone()))
     }
 
     /// Frees the cached slots of a file that gets no more entries.
     pub(crate) fn forget_pages(&mut self) {
         self.pages = Vec::new();
+    }
+
+    /// Closes a file that gets no more entries, once everything is written.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
     }
 
     /// Whether the file may have entries in the time range.
@@ -308,7 +319,7 @@ impl IndexFile {
             None
         };
         Ok(Chain {
-            file: Arc::clone(&self.file),
+            file: self.file.clone(),
             path: self.path.clone(),
             begin_ms: self.header.begin_ms,
             entries: self.entries,

@@ -87,6 +87,7 @@ pub(crate) struct KeyIndex {
     fs: Arc<dyn Fs>,
     directory: PathBuf,
     tables: (u32, u32),
+    /// Oldest first. Only the newest is open.
     files: Mutex<Vec<IndexFile>>,
     /// Whether a file was dropped at the start.
     dropped: bool,
@@ -117,7 +118,7 @@ impl KeyIndex {
     ) -> Result<Self, StoreError> {
         let directory = options.root.join(INDEX);
         let tables = (options.index_slots, options.index_entries);
-        let mut files = Vec::new();
+        let mut files: Vec<IndexFile> = Vec::new();
         let mut dropping = false;
         let mut dropped = Vec::new();
         let entries = fs
@@ -145,7 +146,7 @@ impl KeyIndex {
                     && !(crashed && (is_newest || file.header.end_ms > durable_ms))
             });
             if let Some(file) = keep {
-                files.push(file);
+                push(&mut files, file);
             } else {
                 // Files follow one another: after a dropped one, all are rebuilt.
                 dropping = true;
@@ -235,17 +236,18 @@ impl KeyIndex {
             Some(newest) => {
                 newest.write_out()?;
                 newest.forget_pages();
-                Some((newest.handle(), newest.name.clone(), newest.header))
+                Some((newest.handle()?, newest.name.clone(), newest.header))
             }
             None => None,
         };
         let Some(((file, path), name, header)) = newest else {
-            lock(&self.files).push(self.new_file(None, None)?);
+            let first = self.new_file(None, None)?;
+            push(&mut lock(&self.files), first);
             return Ok(None);
         };
         file.sync().at("flush", &path)?;
         let next = self.new_file(Some(&name), Some(header))?;
-        lock(&self.files).push(next);
+        push(&mut lock(&self.files), next);
         Ok(Some(header.end_ms))
     }
 
@@ -324,7 +326,7 @@ impl KeyIndex {
         let mut hops = MAX_HOPS;
         for chain in chains {
             if found.positions.len() < most {
-                chain.find(&wanted, most, &mut hops, &mut found.positions)?;
+                chain.find(self.fs.as_ref(), (&wanted, most), &mut hops, &mut found.positions)?;
             }
         }
         found.is_cut = hops == 0 || found.positions.len() >= most;
@@ -345,6 +347,14 @@ impl KeyIndex {
         }
         Ok(removed)
     }
+}
+
+/// Adds the newest file, and closes the one before it.
+fn push(files: &mut Vec<IndexFile>, newest: IndexFile) {
+    if let Some(full) = files.last_mut() {
+        full.close();
+    }
+    files.push(newest);
 }
 
 /// `yyyyMMddHHmmssSSS` in UTC.
