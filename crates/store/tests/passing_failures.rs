@@ -357,6 +357,34 @@ fn counters_are_readable_while_the_disk_hangs() {
     assert_eq!(store.stats().messages_put, 2);
 }
 
+#[test]
+fn an_fsync_of_a_log_of_two_thousand_segments_is_one_call() {
+    let disk = FaultyDisk::new(Arc::new(SimDisk::default().session()));
+    let mut options = small(Path::new("/store"));
+    options.segment_bytes = 8192;
+    let mut store = without_threads(&disk, options.clone());
+    for _ in 0..2000 {
+        store.put(&message("T", 0, &[7; 6000], "")).unwrap();
+    }
+    store.run(MaintenanceTask::Flush).unwrap();
+    for is_reopened in [false, true] {
+        if is_reopened {
+            store.close().unwrap();
+            drop(store);
+            store = without_threads(&disk, options.clone());
+        }
+        let before = disk.counts();
+        put(&store, "T", 0, b"x");
+        store.run(MaintenanceTask::Flush).unwrap();
+        let after = disk.counts();
+        assert_eq!(
+            (after.0 - before.0, after.1 - before.1, after.2 - before.2),
+            (0, 1, 1),
+            "reads, writes and fsyncs"
+        );
+    }
+}
+
 /// Where the inner run finds the store.
 const PLACE: &str = "PYRMQ_FEW_FILES";
 
