@@ -26,7 +26,7 @@ impl Elsewhere {
         let memory = Path::new("/dev/shm");
         let device = |path: &Path| std::fs::metadata(path).map(|data| data.dev()).ok();
         if device(memory).is_none() || device(memory) == device(than) {
-            eprintln!("skipped: /dev/shm is no file system of its own here");
+            common::skip("/dev/shm is no file system of its own here");
             return None;
         }
         let path = memory.join(format!("pyrmq-{name}-{}", std::process::id()));

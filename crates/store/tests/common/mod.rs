@@ -159,6 +159,14 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
+/// A test lacks something of this machine. That is a failure in CI, which has it: a test that is skipped in silence
+/// proves nothing.
+pub(crate) fn skip(why: &str) {
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_ci, "nothing may be skipped with CI=true: {why}");
+    eprintln!("skipped: {why}");
+}
+
 /// Runs one test of a file again under a system command, if that is allowed here, with a variable for the inner run.
 /// The program is in a place that everybody may read. The command exits with 77 if it lacks a permission.
 pub(crate) fn again(program: &str, arguments: &[&str], test: &str, (variable, place): (&str, &Path)) {
@@ -173,11 +181,11 @@ pub(crate) fn again(program: &str, arguments: &[&str], test: &str, (variable, pl
         .output();
     let output = match output {
         Ok(output) => output,
-        Err(error) => return eprintln!("skipped: there is no {program} here: {error}"),
+        Err(error) => return skip(&format!("there is no {program} here: {error}")),
     };
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(77) || text.starts_with(program) {
-        return eprintln!("skipped: this system does not let {program} do it: {text}");
+        return skip(&format!("this system does not let {program} do it: {text}"));
     }
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
