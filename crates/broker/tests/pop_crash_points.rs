@@ -184,7 +184,7 @@ impl After<'_> {
         let most = newest(&|(_, began, _)| *began < self.crash.steps);
         ensure!(
             (least..=most).contains(&share),
-            "the mode is neither old nor new: {share} instead of {least} to {most}"
+            "messageRequestMode.json is neither old nor new: the share is {share} instead of {least} to {most}"
         );
         Ok(())
     }
@@ -311,6 +311,22 @@ fn no_crash_leaves_a_popped_message_that_nothing_brings_back() {
 fn a_disk_that_swallows_syncs_of_the_log_is_noticed() {
     let found = (0..4).find_map(|seed| run(seed, 25, Some(Swallow::File("commitlog"))).err());
     assert!(found.is_some(), "no crash point was wrong");
+}
+
+/// The file itself must be the loss.
+fn is_noticed(file: &'static str) {
+    let swallow = Swallow::File(file);
+    crashes::is_noticed(swallow, file, |seed| run(seed, 60, Some(swallow)));
+}
+
+#[test]
+fn orders_that_are_never_flushed_are_noticed() {
+    is_noticed("consumerOrderInfo.json");
+}
+
+#[test]
+fn modes_that_are_never_flushed_are_noticed() {
+    is_noticed("messageRequestMode.json");
 }
 
 #[test]

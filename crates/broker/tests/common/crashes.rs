@@ -156,6 +156,18 @@ impl Crash {
     }
 }
 
+/// A disk that only pretends to do one kind of fsync: one of the first runs must notice it by this loss.
+pub(crate) fn is_noticed(swallow: Swallow, by: &str, run: impl Fn(u64) -> Outcome) {
+    let found = (0..8).find_map(|seed| run(seed).err());
+    let found = found.unwrap_or_else(|| panic!("{swallow:?} was never noticed"));
+    // Before that is the step of the disk, which may name the file too.
+    let what = found.split_once(" lost: ").map_or("", |(_, what)| what);
+    assert!(
+        what.contains(by),
+        "{swallow:?} was noticed by something else: {found}"
+    );
+}
+
 /// Does some work with a disk, which may lose syncs, stops it at many steps, and reports what does not hold.
 pub(crate) fn run<H>(
     seed: u64,

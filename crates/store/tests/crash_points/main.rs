@@ -111,7 +111,7 @@ fn crash(
                 (1..=steps).for_each(|step| eprintln!("{step:6} {}", disk.describe(step)));
             }
             format!(
-                "seed {seed}, {kind:?}, crash behind step {steps} of {} ({}), {loss:?} lost{about_harm}: {what}\nbefore it:\n{}",
+                "seed {seed}, {kind:?}, crash behind step {steps} of {} ({}), without {loss:?}{about_harm}: {what}\nbefore it:\n{}",
                 disk.steps(),
                 disk.describe(steps),
                 history.last_told(steps)
@@ -221,7 +221,7 @@ const MOST_RUNS: u64 = 60;
 
 #[test]
 fn the_oracle_notices_a_log_that_is_never_flushed() {
-    is_noticed(Swallow::File("/commitlog/"), &["lost: "]);
+    is_noticed(Swallow::File("/commitlog/"), &["lost: ", "has 0 bytes"]);
 }
 
 #[test]
@@ -257,12 +257,17 @@ fn the_oracle_notices_roots_whose_names_are_never_flushed() {
 
 #[test]
 fn the_oracle_notices_checkpoints_that_are_never_flushed() {
-    is_noticed(Swallow::File("/checkpoint"), &[""]);
+    is_noticed(Swallow::File("/checkpoint"), &["the log has", "goes on at"]);
 }
 
 #[test]
 fn the_oracle_notices_abort_files_that_are_never_flushed() {
-    is_noticed(Swallow::File("/abort"), &[""]);
+    is_noticed(Swallow::File("/abort"), &["is not what was put"]);
+}
+
+#[test]
+fn the_oracle_notices_notes_of_zero_bytes_that_are_never_flushed() {
+    is_noticed(Swallow::File("/nulRecords"), &["lost: "]);
 }
 
 #[test]
