@@ -8,10 +8,11 @@
 
 mod common;
 
-use common::{bodies, message, props, put, real, small};
+use common::{again, bodies, message, props, put, real, small};
 use pyrmq_store::{KeyKind, KeyQuery, MaintenanceTask, Store};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::{SimDisk, TempDir};
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -41,27 +42,24 @@ impl Drop for Elsewhere {
     }
 }
 
-#[test]
-fn a_topic_s_queues_behind_a_link_are_found_and_fsynced() {
-    let dir = TempDir::new().unwrap();
-    let Some(other) = Elsewhere::new(dir.path(), "link") else {
-        return;
-    };
+/// Moves the queues of a topic to another file system while the store is closed, and requires that they are read there
+/// and that a failed fsync of them is noticed.
+fn are_found_and_fsynced(root: &Path, move_away: impl FnOnce(&Path)) {
     let disk = FaultyDisk::new(real());
-    let open = || Store::open_without_threads(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    let open = || Store::open_without_threads(small(root), Arc::new(disk.clone())).unwrap();
     let store = open();
     for number in 0..300 {
         put(&store, "Moved", 0, number.to_string().as_bytes());
     }
     store.close().unwrap();
     drop(store);
-    let topic = dir.path().join("consumequeue/Moved");
-    let moved = Command::new("mv").arg(&topic).arg(&other.0).status().unwrap();
-    assert!(moved.success());
-    symlink(other.0.join("Moved"), &topic).unwrap();
+    let topic = root.join("consumequeue/Moved");
+    move_away(&topic);
+    let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+    assert_ne!(device(&topic), device(root), "they are on another file system");
     let store = open();
     assert_eq!(bodies(&store, "Moved", 0).len(), 300);
-    // Enough queues for one fsync of the whole file system, which is not that of the link.
+    // Enough queues for one fsync of the whole file system, which is not theirs.
     for queue in 0..100 {
         put(&store, "Here", queue, b"x");
     }
@@ -77,6 +75,73 @@ fn a_topic_s_queues_behind_a_link_are_found_and_fsynced() {
     disk.heal();
     drop(store);
     assert_eq!(bodies(&open(), "Moved", 0).len(), 301);
+}
+
+fn run(program: &str, arguments: &[&OsStr]) {
+    assert!(Command::new(program).args(arguments).status().unwrap().success());
+}
+
+#[test]
+fn a_topic_s_queues_behind_a_link_are_found_and_fsynced() {
+    let dir = TempDir::new().unwrap();
+    let Some(other) = Elsewhere::new(dir.path(), "link") else {
+        return;
+    };
+    are_found_and_fsynced(dir.path(), |topic| {
+        run("mv", &[topic.as_ref(), other.0.as_ref()]);
+        symlink(other.0.join("Moved"), topic).unwrap();
+    });
+}
+
+/// Where the inner run finds the store.
+const PLACE: &str = "PYRMQ_MOUNT";
+
+#[test]
+fn a_topic_s_queues_on_a_mount_are_found_and_fsynced() {
+    let test = "a_topic_s_queues_on_a_mount_are_found_and_fsynced";
+    let Some(place) = std::env::var_os(PLACE) else {
+        let dir = TempDir::new().unwrap();
+        let script = r#"mount -t tmpfs tmpfs "$PYRMQ_MOUNT" || exit 77; exec "$0" --exact "$1" --nocapture"#;
+        return again("unshare", &["-rm", "sh", "-c", script], test, (PLACE, dir.path()));
+    };
+    let root = Path::new(&place).join("store");
+    are_found_and_fsynced(&root, |topic| {
+        let copy = root.with_extension("copy");
+        run("cp", &["-a".as_ref(), topic.as_ref(), copy.as_ref()]);
+        run(
+            "mount",
+            &["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), topic.as_ref()],
+        );
+        run("cp", &["-a".as_ref(), copy.join(".").as_ref(), topic.as_ref()]);
+    });
+}
+
+/// A new descriptor does not report writes that failed before it was opened, so the store holds one.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_queues_file_system_is_fsynced_through_one_descriptor_that_stays_open() {
+    let dir = TempDir::new().unwrap();
+    let queues = dir.path().join("consumequeue");
+    let held = || -> Vec<_> {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let is_it = |file: &Path| std::fs::read_link(file).is_ok_and(|target| target == queues);
+        all.map(|entry| entry.path()).filter(|file| is_it(file)).collect()
+    };
+    let open = || Store::open_without_threads(small(dir.path()), real()).unwrap();
+    // From its next start on: the first one has no queues, and holds its root.
+    put(&open(), "T", 0, b"x");
+    let store = open();
+    let at_first = held();
+    assert_eq!(at_first.len(), 1);
+    for _ in 0..2 {
+        for queue in 0..100 {
+            put(&store, "T", queue, b"x");
+        }
+        store.run(MaintenanceTask::SyncQueues).unwrap();
+        assert_eq!(held(), at_first);
+    }
+    drop(store);
+    assert!(held().is_empty());
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod common;
 use common::{again, bodies, content, eventually, message, open, props, put, real, small};
 use pyrmq_store::{KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
+#[cfg(debug_assertions)]
+use pyrmq_testkit::schedule;
 use pyrmq_testkit::sim::Loss;
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::io::ErrorKind;
@@ -334,6 +336,34 @@ fn a_topic_that_is_made_again_while_it_is_deleted_finds_its_directory() {
     });
     assert!(!store.has_failed());
     store.close().unwrap();
+}
+
+/// As before, but on a simulated disk, where a seed decides at each of its calls and at each lock of the store which
+/// thread runs.
+#[cfg(debug_assertions)]
+#[test]
+fn a_topic_that_is_made_again_while_it_is_deleted_finds_its_directory_whichever_thread_runs_when() {
+    pyrmq_store::schedule_by(schedule::point);
+    for seed in 0..300 {
+        let sim = SimDisk::default();
+        sim.set_now(1_800_000_000_000);
+        let session = Arc::new(sim.session());
+        let store = Store::open_without_threads(small(Path::new("/store")), session).unwrap();
+        let putting = || {
+            for queue in 0..6 {
+                put(&store, "T", queue % 2, b"x");
+                store.run(MaintenanceTask::WriteQueues).unwrap();
+            }
+        };
+        let deleting = || {
+            for _ in 0..4 {
+                store.delete_topic("T").unwrap();
+            }
+        };
+        schedule::run(seed, vec![Box::new(putting), Box::new(deleting)]);
+        assert!(!store.has_failed(), "seed {seed}");
+        store.close().unwrap();
+    }
 }
 
 #[test]

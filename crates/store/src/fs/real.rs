@@ -273,16 +273,23 @@ fn tells_of_failed_writes() -> io::Result<()> {
     static TELLS: OnceLock<bool> = OnceLock::new();
     let tells = TELLS.get_or_init(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release
-            .split(['.', '-'])
-            .map_while(|part| part.parse::<u32>().ok());
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (5, 8)
+        release_tells_of_failed_writes(&release)
     });
     if *tells {
         Ok(())
     } else {
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// Whether a kernel of this release (such as `6.1.0-13-amd64`) does so. One whose name says nothing does not.
+#[cfg(target_os = "linux")]
+fn release_tells_of_failed_writes(release: &str) -> bool {
+    let mut numbers = release
+        .trim()
+        .split(|other: char| !other.is_ascii_digit())
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (5, 8)
 }
 
 /// What the standard library has no call for.
@@ -513,4 +520,27 @@ pub(crate) fn descriptor_limit() -> usize {
     // SAFETY: `limit` is a writable rlimit; a failing call leaves it as it is.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::release_tells_of_failed_writes;
+
+    #[test]
+    fn syncfs_is_trusted_from_linux_5_8_on() {
+        for release in [
+            "5.8",
+            "5.8.0-63-generic\n",
+            "5.10-rc1",
+            "5.10.16.3-microsoft-standard-WSL2",
+            "6.1.0-13-amd64",
+            "6.6+",
+            "10.0.1",
+        ] {
+            assert!(release_tells_of_failed_writes(release), "{release}");
+        }
+        for release in ["", "\n", "unknown", "3.10.0-1160.el7", "4.19.0", "5", "5.7.19"] {
+            assert!(!release_tells_of_failed_writes(release), "{release}");
+        }
+    }
 }
