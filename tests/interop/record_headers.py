@@ -1,7 +1,7 @@
 """Record the real servers' answers to requests with a field missing, empty or wrong.
 
 ``python -m tests.interop.record_headers`` starts the real name server and broker of every version
-and rewrites ``tests/golden/headers.json``; it takes some three minutes. For 4.9.7 and 4.6.1 it keeps
+and rewrites ``tests/golden/headers.json``; it takes three minutes. For 4.9.7 and 4.6.1 it keeps
 only answers whose code differs from 5.5.0.
 """
 
