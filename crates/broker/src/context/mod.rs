@@ -184,9 +184,8 @@ impl State {
         store.set_unclean(store.health().recovered_from_crash);
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
-        let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays);
         let pops = Pops::load(&options, held, file)?;
-        let has_moved_back = move_back::cut_orders(&store, &pops.orders) || has_moved_back;
+        let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays, &pops.orders);
         let timers = Timers::open(&store, fs)?;
         let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;

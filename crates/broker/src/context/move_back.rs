@@ -16,7 +16,7 @@ const NAMED: usize = 20;
 
 /// Moves back what is ahead, in memory; the caller makes it durable before a message is stored. True: something moved.
 /// A queue that the store does not have says nothing about an offset, which stays.
-pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays) -> bool {
+pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays, orders: &Orders) -> bool {
     if !store.health().recovered_from_crash {
         // A clean stop wrote its offsets after the messages.
         return false;
@@ -27,8 +27,9 @@ pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays) -> bo
         store.queue_end(topic, queue).map(|end| end - last)
     });
     moves.extend(delays.lower(store));
+    let is_cut = cut_orders(store, orders);
     if moves.is_empty() {
-        return false;
+        return is_cut;
     }
     let mut named: Vec<String> = moves.iter().take(NAMED).map(Move::to_string).collect();
     if moves.len() > NAMED {
@@ -42,11 +43,8 @@ pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays) -> bo
     true
 }
 
-/// Takes messages that the log does not have any more from ordered groups, in memory; see [`move_back`].
-pub(super) fn cut_orders(store: &Store, orders: &Orders) -> bool {
-    if !store.health().recovered_from_crash {
-        return false;
-    }
+/// Takes messages that the log does not have any more from ordered groups.
+fn cut_orders(store: &Store, orders: &Orders) -> bool {
     let shortened = orders.cut(|topic, queue| store.queue_end(topic, queue));
     if shortened.is_empty() {
         return false;

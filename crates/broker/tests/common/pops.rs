@@ -1,8 +1,9 @@
 //! Requests of consumers that pop, and what their answers hold.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "the test makes a stop look like a kill")]
 
-use super::{Site, number};
+use super::{Site, TempDir, number, options, send};
 use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
@@ -144,4 +145,47 @@ pub(crate) fn bodies(messages: &[Popped]) -> Vec<&str> {
     let mut bodies: Vec<&str> = messages.iter().map(|message| message.body.as_str()).collect();
     bodies.sort_unstable();
     bodies
+}
+
+/// A broker with a topic `T` that has messages `m00`, `m01`, ...
+pub(crate) async fn site(dir: &TempDir, queues: i32, count: usize) -> Site {
+    let site = Site::start(quick(options(dir)));
+    site.create("T", queues).await;
+    fill(&site, queues, 0..count).await;
+    site
+}
+
+pub(crate) async fn fill(site: &Site, queues: i32, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let queue = i32::try_from(number).unwrap() % queues;
+        let body = format!("m{number:02}");
+        let answer = site.ask(send("T", queue, body.as_bytes(), "")).await;
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    }
+}
+
+/// Starts a broker that was stopped as after a kill: its offsets may be older than its messages.
+pub(crate) fn restart_as_killed(dir: &TempDir) -> Site {
+    std::fs::write(dir.path().join("store/abort"), "").unwrap();
+    Site::start(quick(options(dir)))
+}
+
+pub(crate) fn reset(group: &str, topic: &str) -> Command {
+    with(
+        request::INVOKE_BROKER_TO_RESET_OFFSET,
+        &[
+            ("topic", topic),
+            ("group", group),
+            ("timestamp", "0"),
+            ("isForce", "true"),
+        ],
+    )
+}
+
+/// Deletes a topic, makes it again and fills it.
+pub(crate) async fn make_again(site: &Site, numbers: std::ops::Range<usize>) {
+    site.ask_ok(with(request::DELETE_TOPIC_IN_BROKER, &[("topic", "T")]))
+        .await;
+    site.create("T", 1).await;
+    fill(site, 1, numbers).await;
 }
