@@ -217,8 +217,8 @@ const HARM: [Harm; 6] = [
     }),
 ];
 
-const OLDEST: &str = "commitlog/00000000000000000000";
-const NEWEST: &str = "commitlog/00000000000000262144";
+const OLDEST_SEGMENT: &str = "commitlog/00000000000000000000";
+const NEWEST_SEGMENT: &str = "commitlog/00000000000000262144";
 const OLDEST_ENTRIES: &str = "consumequeue/T/0/00000000000000000000";
 
 /// What a start makes of a damaged file.
@@ -238,11 +238,10 @@ fn outcomes(file: &str, harm: &str) -> (Outcome, Outcome) {
     use Outcome::{Keeps, LosesTheFile, Refused};
     let is_index = file.starts_with("index/");
     match (file, harm) {
-        (OLDEST | NEWEST, "gone" | "a directory") | (NEWEST, "empty" | "another file") => {
-            (LosesTheFile, LosesTheFile)
-        }
-        (OLDEST, "another file") => (LosesTheFile, Refused),
-        (OLDEST | NEWEST, _) => (Refused, Refused),
+        (OLDEST_SEGMENT | NEWEST_SEGMENT, "gone" | "a directory")
+        | (NEWEST_SEGMENT, "empty" | "another file") => (LosesTheFile, LosesTheFile),
+        (OLDEST_SEGMENT, "another file") => (LosesTheFile, Refused),
+        (OLDEST_SEGMENT | NEWEST_SEGMENT, _) => (Refused, Refused),
         (OLDEST_ENTRIES, "another file") => (LosesTheFile, Keeps),
         (_, "a directory") if !is_index => (Refused, Refused),
         _ => (Keeps, Keeps),
@@ -344,8 +343,8 @@ fn every_kind_of_file_in_every_wrong_state_is_named_or_mended() {
     let index = index.unwrap().unwrap().file_name().into_string().unwrap();
     let all = sent(whole.path());
     let kinds = [
-        OLDEST.to_owned(),
-        NEWEST.to_owned(),
+        OLDEST_SEGMENT.to_owned(),
+        NEWEST_SEGMENT.to_owned(),
         OLDEST_ENTRIES.to_owned(),
         "consumequeue/T/0/00000000000000008000".to_owned(),
         format!("index/{index}"),

@@ -200,8 +200,8 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
     Ok(file)
 }
 
-/// Without the file, a crash would pass for a clean stop, so a full disk that does not even take an empty file keeps the
-/// store closed.
+/// Without the file, a crash would pass for a clean stop, so a full disk that does not even take an empty file keeps
+/// the store closed.
 fn cannot_create(path: &Path, error: &io::Error) -> StoreError {
     if !is_full(error.kind()) {
         return StoreError::io("create", path, error);

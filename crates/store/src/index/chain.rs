@@ -1,9 +1,9 @@
 //! Follows a key through an index file, from its newest entry to older ones.
 //!
 //! Entries never change once they are written, so no lock is needed. A file that retention deletes meanwhile has no
-//! record that the log still has. A slot may have millions of entries, for a tag that most messages have or a key that is sent on purpose.
-//! Such entries lie close together and are read many at a time; entries newer than requested are jumped over; and one
-//! search follows at most [`MAX_HOPS`] entries.
+//! record that the log still has. A slot may have millions of entries, for a tag that most messages have or a key that
+//! is sent on purpose. Such entries lie close together and are read many at a time; entries newer than requested are
+//! jumped over; and one search follows at most [`MAX_HOPS`] entries.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
