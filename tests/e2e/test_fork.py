@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
 import pytest
 
-from pyrmq import PullConsumer
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pyrmq import Broker, PullConsumer
+from pyrmq.errors import ServerError
 
 PROGRAM = """
     import os, sys
@@ -216,3 +216,44 @@ def test_a_fork_while_other_threads_send_harms_neither_side(address: str, topic:
         print(producer.stats().failed)
     """
     assert run(program, address, topic).strip() == "0"
+
+
+def test_a_child_that_outlives_a_killed_broker_keeps_its_store_locked(tmp_path: Path) -> None:
+    program = """
+        import os, sys
+        from pyrmq import Broker
+
+        with Broker(listen_port=0, bind_address="127.0.0.1", store_path_root_dir=sys.argv[1]):
+            child = os.fork()
+            if child != 0:
+                print(child, flush=True)
+            # Until the test has ended this process.
+            sys.stdin.read()
+    """
+    arguments = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        try:
+            with pytest.raises(ServerError, match="the store is in use by another broker"):
+                started(tmp_path)
+            # How docs/store.md finds it.
+            held = [file.readlink() for file in Path(f"/proc/{child}/fd").iterdir()]
+            assert tmp_path / "lock" in held
+        finally:
+            os.kill(child, signal.SIGKILL)
+    # Nobody here can wait for that child.
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{child}/fd/0").is_symlink():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    started(tmp_path).stop()
+
+
+def started(store: Path) -> Broker:
+    broker = Broker(listen_port=0, bind_address="127.0.0.1", store_path_root_dir=str(store))
+    broker.start()
+    return broker
