@@ -1,8 +1,10 @@
 //! Rows with many queues, many bytes or many messages.
 
-use crate::{Arguments, BATCH, PROPERTIES, fresh, host, message, open, percentile, seconds, settle, tell};
+use crate::{
+    Arguments, BATCH, Properties, batches, fresh, message, open, percentile, put_batch, seconds, settle, tell,
+};
 use pyrmq_store::fs::{Fs, RealFs};
-use pyrmq_store::{Batch, BatchItem, Get, GetStatus, Message, Options, Store, TagFilter};
+use pyrmq_store::{Get, GetStatus, Options, Store, TagFilter};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,23 +12,35 @@ use std::time::Duration;
 
 /// Fills a store with `megabytes` of messages in `queues` queues.
 pub(crate) fn fill(arguments: &Arguments, store: &Store) {
-    put_round_robin(arguments, store, arguments.megabytes << 20);
+    put_round_robin(
+        arguments,
+        store,
+        arguments.megabytes << 20,
+        &mut Properties::new(1024),
+    );
 }
 
 /// Puts one message into each queue, so that a crash finds messages after the last clean stop.
 pub(crate) fn more(arguments: &Arguments, store: &Store) {
-    put_round_robin(arguments, store, 0);
+    put_round_robin(arguments, store, 0, &mut Properties::new(1024));
 }
 
-/// Puts messages into one queue after the other until each has one and the log ends at or after `until`.
-fn put_round_robin(arguments: &Arguments, store: &Store, until: usize) {
+/// Puts messages into one queue after the other until each has one and the log ends at or after `until`. The keys of
+/// the first messages are those that `properties` has.
+fn put_round_robin(arguments: &Arguments, store: &Store, until: usize, properties: &mut Properties) {
     let body = vec![7u8; 800];
     let mut stored = 0;
     let mut number = 0;
+    // No message that is in the log already has these keys: each takes more than one byte.
+    let first_key = usize::try_from(store.end_position()).unwrap();
     while stored < until || number < arguments.queues {
+        if first_key + number > 0 && number.is_multiple_of(properties.count()) {
+            properties.renew(first_key + number);
+        }
         let queue = number % arguments.queues;
         let topic = format!("topic-{}", queue / 64);
-        let mut message = message(&body, i32::try_from(queue % 64).unwrap());
+        let keyed = properties.of(number);
+        let mut message = message(&body, i32::try_from(queue % 64).unwrap(), keyed);
         message.topic = &topic;
         let put = store.put(&message).expect("stored");
         stored = usize::try_from(put.end_position).unwrap();
@@ -76,23 +90,18 @@ fn resident_mb() -> f64 {
 }
 
 pub(crate) fn queues(arguments: &Arguments) {
+    // Kept until the memory is measured: the store must not reuse what it frees.
+    let mut properties = Properties::new(arguments.queues);
     let before = resident_mb();
     let store = open(fresh(&arguments.root));
-    let filling = seconds(|| {
-        let one = Arguments {
-            rows: None,
-            megabytes: 0,
-            root: arguments.root.clone(),
-            ..*arguments
-        };
-        fill(&one, &store);
-    });
+    let filling = seconds(|| put_round_robin(arguments, &store, 0, &mut properties));
     tell(
         "queues_first_messages",
         "messages/s",
         &[arguments.queues as f64 / filling],
     );
     tell("queues_resident", "MB", &[resident_mb() - before]);
+    drop(properties);
     tell(
         "queues_close",
         "s",
@@ -136,13 +145,19 @@ fn scattered(store: &Store, queues: usize, count: usize) -> Vec<f64> {
     let body = [7u8; 800];
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut taken = Vec::with_capacity(count);
+    let mut properties = Properties::new(64);
+    let first_key = usize::try_from(store.end_position()).unwrap();
     for number in 0..count {
+        if number % 64 == 0 {
+            properties.renew(first_key + number);
+        }
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let queue = usize::try_from(state >> 20).unwrap() % queues;
         let topic = format!("topic-{}", queue / 64);
-        let mut message = message(&body, i32::try_from(queue % 64).unwrap());
+        let keyed = properties.of(number);
+        let mut message = message(&body, i32::try_from(queue % 64).unwrap(), keyed);
         message.topic = &topic;
         taken.push(
             1e6 * seconds(|| {
@@ -205,49 +220,24 @@ pub(crate) fn many(arguments: &Arguments) {
     );
 }
 
-fn item(body: &[u8]) -> BatchItem<'_> {
-    let one: Message<'_> = message(body, 0);
-    BatchItem {
-        flag: 0,
-        body,
-        properties: PROPERTIES,
-        tags_code: 116,
-        unique_key: one.unique_key,
-        keys: one.keys,
-        tag: one.tag,
-    }
-}
-
-fn batch<'a>(items: &'a [BatchItem<'a>], queue_id: i32) -> Batch<'a> {
-    Batch {
-        topic: "bench",
-        queue_id,
-        sys_flag: 0,
-        born_timestamp_ms: 1,
-        born_host: host(),
-        store_host: host(),
-        reconsume_times: 0,
-        items,
-    }
-}
-
 /// Measures resident memory while many bytes pass through, 64 times.
 pub(crate) fn long(arguments: &Arguments) {
     let store = open(fresh(&arguments.root));
     let body = vec![7u8; 1024];
-    let items = [item(&body); BATCH];
+    let mut properties = Properties::new(BATCH);
     let (goal, mut number) = (arguments.megabytes << 20, 0);
-    let (mut seen, mut done) = (Vec::new(), 0);
-    let taken = seconds(|| {
-        while done < goal {
-            let put = store.put_batch(&batch(&items, number % 8)).expect("stored");
-            done = usize::try_from(put.end_position).unwrap();
-            number += 1;
-            if done >= goal / 64 * (seen.len() + 1) {
-                seen.push(resident_mb());
-            }
+    let (mut seen, mut done, mut taken) = (Vec::new(), 0, 0.0);
+    while done < goal {
+        properties.renew(number * BATCH);
+        taken += seconds(|| {
+            let stored = put_batch(&store, &body, &properties, (number * BATCH, number % 8));
+            done = usize::try_from(stored.end_position).unwrap();
+        });
+        number += 1;
+        if done >= goal / 64 * (seen.len() + 1) {
+            seen.push(resident_mb());
         }
-    });
+    }
     tell("long_resident", "MB", &seen);
     tell(
         "long_resident_most",
@@ -262,12 +252,7 @@ pub(crate) fn long(arguments: &Arguments) {
 pub(crate) fn deep(arguments: &Arguments) {
     let count = arguments.messages.div_ceil(BATCH) * BATCH;
     let store = open(fresh(&arguments.root));
-    let items = [item(b"deep"); BATCH];
-    let taken = seconds(|| {
-        for _ in 0..count / BATCH {
-            store.put_batch(&batch(&items, 0)).expect("stored");
-        }
-    });
+    let taken = batches(&store, b"deep", count / BATCH, 1).wall;
     tell("deep_put", "messages/s", &[count as f64 / taken]);
     tell("deep_resident", "MB", &[resident_mb()]);
     store.close().expect("a clean stop");

@@ -8,7 +8,7 @@
 //! round); `queues` one message in each of many queues. A ratio is of two figures of one round, taken one after the
 //! other. Only when named: `many` the cost of a put with `--queues` queues / with 1,000, and the memory; `long` the
 //! memory while `--mb` megabytes go through; `deep` `--messages` in one queue; `open` opening what DIR holds, which
-//! stays.
+//! stays. Each message has its own keys, which are prepared before a put is measured.
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
@@ -26,6 +26,7 @@ use pyrmq_store::{
 };
 use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -120,18 +121,31 @@ impl Properties {
         }
     }
 
-    fn key(&self, index: usize) -> &str {
-        let end = self.digits[0] + 8;
-        &self.text[index][end - "order-00000001".len()..end]
+    fn count(&self) -> usize {
+        self.text.len()
     }
 
-    fn unique_key(&self, index: usize) -> &str {
-        let end = self.digits[1] + 8;
-        &self.text[index][end - 32..end]
+    /// The properties of the message with a number, which was renewed last.
+    fn of(&self, number: usize) -> Keyed<'_> {
+        let text = &self.text[number % self.text.len()];
+        let [key_end, unique_end] = self.digits.map(|at| at + 8);
+        Keyed {
+            text,
+            key: &text[key_end - "order-00000001".len()..key_end],
+            unique_key: &text[unique_end - 32..unique_end],
+        }
     }
 }
 
-fn message(body: &[u8], queue_id: i32) -> Message<'_> {
+/// The properties of one message, and the keys in them.
+#[derive(Clone, Copy)]
+struct Keyed<'a> {
+    text: &'a str,
+    key: &'a str,
+    unique_key: &'a str,
+}
+
+fn message<'a>(body: &'a [u8], queue_id: i32, keyed: Keyed<'a>) -> Message<'a> {
     Message {
         topic: "bench",
         queue_id,
@@ -143,10 +157,10 @@ fn message(body: &[u8], queue_id: i32) -> Message<'_> {
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body,
-        properties: PROPERTIES,
+        properties: keyed.text,
         tags_code: 116,
-        unique_key: Some("7F0000011AE24E0E2F2A6AE800000001"),
-        keys: Some("order-00000001"),
+        unique_key: Some(keyed.unique_key),
+        keys: Some(keyed.key),
         tag: Some("t"),
     }
 }
@@ -203,17 +217,17 @@ fn taken(work: impl FnOnce()) -> Taken {
     }
 }
 
-/// Puts `count` batches.
-fn batches(store: &Store, body: &[u8], count: usize) -> Taken {
-    let mut all = vec![Properties::new(BATCH); 64];
+/// Messages whose properties are prepared together.
+const PART: usize = 64 * BATCH;
+
+/// Times work on `count` messages, in parts. The properties of a part are written before it, which is not measured: a
+/// broker receives them from its clients, and finds them in the processor's cache.
+fn in_parts(count: usize, mut work: impl FnMut(&Properties, Range<usize>)) -> Taken {
+    let mut properties = Properties::new(PART);
     let mut sum = Taken { wall: 0.0, cpu: 0.0 };
-    for first in (0..count).step_by(all.len()) {
-        // Not measured: a broker receives them from its clients, and finds them in the processor's cache.
-        let all = &mut all[..(count - first).min(64)];
-        for (properties, number) in all.iter_mut().zip(first..) {
-            properties.renew(number * BATCH);
-        }
-        let part = taken(|| put_batches(store, body, all));
+    for first in (0..count).step_by(PART) {
+        properties.renew(first);
+        let part = taken(|| work(&properties, first..(first + PART).min(count)));
         sum = Taken {
             wall: sum.wall + part.wall,
             cpu: sum.cpu + part.cpu,
@@ -222,29 +236,45 @@ fn batches(store: &Store, body: &[u8], count: usize) -> Taken {
     sum
 }
 
-fn put_batches(store: &Store, body: &[u8], all: &[Properties]) {
-    for (number, properties) in all.iter().enumerate() {
-        let items: [BatchItem<'_>; BATCH] = std::array::from_fn(|index| BatchItem {
+/// Puts `count` batches, into one of `queues` queues after the other.
+fn batches(store: &Store, body: &[u8], count: usize, queues: usize) -> Taken {
+    in_parts(count * BATCH, |properties, part| {
+        for first in part.step_by(BATCH) {
+            put_batch(store, body, properties, (first, first / BATCH % queues));
+        }
+    })
+}
+
+/// Puts one batch, whose first message has this number, into a queue.
+fn put_batch(store: &Store, body: &[u8], properties: &Properties, (first, queue): (usize, usize)) -> Stored {
+    let items: [BatchItem<'_>; BATCH] = std::array::from_fn(|index| {
+        let keyed = properties.of(first + index);
+        BatchItem {
             flag: 0,
             body,
-            properties: &properties.text[index],
+            properties: keyed.text,
             tags_code: 116,
-            unique_key: Some(properties.unique_key(index)),
-            keys: Some(properties.key(index)),
+            unique_key: Some(keyed.unique_key),
+            keys: Some(keyed.key),
             tag: Some("t"),
-        });
-        let batch = Batch {
-            topic: "bench",
-            queue_id: i32::try_from(number % 8).unwrap(),
-            sys_flag: 0,
-            born_timestamp_ms: 1,
-            born_host: host(),
-            store_host: host(),
-            reconsume_times: 0,
-            items: &items,
-        };
-        store.put_batch(&batch).expect("stored");
-    }
+        }
+    });
+    let batch = Batch {
+        topic: "bench",
+        queue_id: i32::try_from(queue).unwrap(),
+        sys_flag: 0,
+        born_timestamp_ms: 1,
+        born_host: host(),
+        store_host: host(),
+        reconsume_times: 0,
+        items: &items,
+    };
+    store.put_batch(&batch).expect("stored")
+}
+
+/// One of eight queues.
+fn queue_of(number: usize) -> i32 {
+    i32::try_from(number % 8).unwrap()
 }
 
 /// Writes the same number of bytes in pieces of the same size to one file.
@@ -279,7 +309,7 @@ fn append(arguments: &Arguments) {
             floor.push(bare(&arguments.root, record * BATCH, count));
             let store = open(fresh(&arguments.root));
             settle(&arguments.root);
-            ours.push(batches(&store, &body, count));
+            ours.push(batches(&store, &body, count, 8));
         }
         let rates = |taken: &[Taken]| -> Vec<f64> { taken.iter().map(|one| bytes / one.wall).collect() };
         let nanos = |taken: &[Taken]| -> Vec<f64> {
@@ -307,13 +337,14 @@ fn put(arguments: &Arguments) {
     for _ in 0..arguments.rounds {
         let store = open(fresh(&arguments.root));
         settle(&arguments.root);
-        let taken = taken(|| {
-            for number in 0..count {
-                store.put(&message(&body, number % 8)).expect("stored");
+        let taken = in_parts(count, |properties, part| {
+            for number in part {
+                let message = message(&body, queue_of(number), properties.of(number));
+                store.put(&message).expect("stored");
             }
         });
-        rates.push(f64::from(count) / taken.wall);
-        nanos.push(taken.cpu * 1e9 / f64::from(count));
+        rates.push(count as f64 / taken.wall);
+        nanos.push(taken.cpu * 1e9 / count as f64);
     }
     tell("put_128", "messages/s", &rates);
     tell("put_128_cpu", "ns a message", &nanos);
@@ -324,26 +355,26 @@ fn staged(arguments: &Arguments) {
     let body = [7u8; 128];
     for together in [1, 64] {
         let (mut rates, mut nanos) = (Vec::new(), Vec::new());
-        let rounds = 512_000 / together;
+        let count = 512_000;
         for _ in 0..arguments.rounds {
             let store = open(fresh(&arguments.root));
             let mut puts = store.append_batch();
             settle(&arguments.root);
-            let taken = taken(|| {
-                for _ in 0..rounds {
-                    for queue in 0..together {
-                        let stored = |stored: Result<Stored, StoreError>| {
-                            stored.expect("stored");
-                            None
-                        };
-                        puts.stage(&message(&body, queue % 8), Box::new(stored));
+            let taken = in_parts(count, |properties, part| {
+                for number in part {
+                    let stored = |stored: Result<Stored, StoreError>| {
+                        stored.expect("stored");
+                        None
+                    };
+                    let message = message(&body, queue_of(number), properties.of(number));
+                    puts.stage(&message, Box::new(stored));
+                    if (number + 1).is_multiple_of(together) {
+                        puts.commit();
                     }
-                    puts.commit();
                 }
             });
-            let messages = f64::from(rounds * together);
-            rates.push(messages / taken.wall);
-            nanos.push(taken.cpu * 1e9 / messages);
+            rates.push(count as f64 / taken.wall);
+            nanos.push(taken.cpu * 1e9 / count as f64);
         }
         tell(&format!("staged_{together}"), "messages/s", &rates);
         tell(&format!("staged_{together}_cpu"), "ns a message", &nanos);
@@ -351,14 +382,14 @@ fn staged(arguments: &Arguments) {
 }
 
 /// Puts one message as a connection's task does, and waits until it is durable. Returns microseconds.
-fn put_durable(puts: &mut AppendBatch, body: &[u8], queue: i32) -> f64 {
+fn put_durable(puts: &mut AppendBatch, message: &Message<'_>) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
         let told = Box::new(move |stored: Result<Stored, StoreError>| {
             let done = Box::new(move |result: Result<(), StoreError>| done.send(result).expect("a waiter"));
             Some((stored.expect("stored").end_position, done as OnDurable))
         });
-        puts.stage(&message(body, queue), told);
+        puts.stage(message, told);
         puts.commit();
         wait.recv().expect("an answer").expect("durable");
     })
@@ -383,12 +414,15 @@ fn sync(arguments: &Arguments) {
     let record = vec![7u8; 352];
     let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
     let mut at = 0;
+    let (mut properties, mut number) = (Properties::new(1), 0);
     settle(&arguments.root);
     for _ in 0..arguments.rounds {
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for _ in 0..10 {
             for _ in 0..20 {
-                one.push(put_durable(&mut puts, &body, 0));
+                properties.renew(number);
+                one.push(put_durable(&mut puts, &message(&body, 0, properties.of(number))));
+                number += 1;
             }
             for _ in 0..20 {
                 other.push(
@@ -409,21 +443,25 @@ fn sync(arguments: &Arguments) {
     tell("fdatasync_p50", "us", &floor);
     tell("sync_lone_of_fdatasync", "times", &ratio);
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    let mut properties = Properties::new(64 * 50);
     for _ in 0..arguments.rounds {
+        properties.renew(number);
         let before = store.stats();
         let taken = seconds(|| {
             std::thread::scope(|scope| {
                 for sender in 0..64 {
-                    let (store, body) = (&store, &body);
+                    let (store, body, properties) = (&store, &body, &properties);
                     scope.spawn(move || {
                         let mut puts = store.append_batch();
-                        for _ in 0..50 {
-                            put_durable(&mut puts, body, sender % 8);
+                        for own in 0..50 {
+                            let keyed = properties.of(sender * 50 + own);
+                            put_durable(&mut puts, &message(body, queue_of(sender), keyed));
                         }
                     });
                 }
             });
         });
+        number += 64 * 50;
         let after = store.stats();
         let messages = (after.messages_put - before.messages_put) as f64;
         rates.push(messages / taken);
@@ -449,14 +487,16 @@ fn roll(arguments: &Arguments) {
             settle(&arguments.root);
             let mut taken = Vec::with_capacity(60_000);
             let (mut rolled, mut file) = (Vec::new(), 0);
+            let mut properties = Properties::new(64);
             for number in 0..60_000 {
+                if number % 64 == 0 {
+                    properties.renew(number);
+                }
+                let message = message(&body, queue_of(number), properties.of(number));
                 let mut end = 0;
                 taken.push(
                     1e6 * seconds(|| {
-                        end = store
-                            .put(&message(&body, number % 8))
-                            .expect("stored")
-                            .end_position;
+                        end = store.put(&message).expect("stored").end_position;
                     }),
                 );
                 let now = (end - 1) / i64::try_from(segment).unwrap();
