@@ -16,6 +16,8 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+_DISK = BrokerOptions()
+
 MOST_RERUNS = 5
 """Tests of one run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
 
@@ -71,13 +73,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """End the run at once, with the reason, if every broker would refuse to store."""
-    if all(Path(__file__).parent / "unit" in item.path.parents for item in session.items):
-        return
-    defaults = BrokerOptions()
+    if any(_may_start_servers(item) for item in session.items):
+        _exit_on_full_disk()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End a run whose disk has filled up: from here on, each test would wait for its timeout."""
+    if _may_start_servers(item):
+        _exit_on_full_disk()
+
+
+def _may_start_servers(item: pytest.Item) -> bool:
+    return Path(__file__).parent / "unit" not in item.path.parents
+
+
+def _exit_on_full_disk() -> None:
     path = tempfile.gettempdir()
     space = shutil.disk_usage(path)
     used = 100 * (1 - space.free / space.total)
-    limit, enough = defaults.disk_space_warning_level_ratio, defaults.disk_space_enough_bytes
+    limit, enough = _DISK.disk_space_warning_level_ratio, _DISK.disk_space_enough_bytes
     if used > limit and space.free < enough:
         pytest.exit(
             f"the disk of {path} is too full for these tests: {used:.0f} % are used and "
