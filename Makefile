@@ -21,7 +21,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions spark-torture sequences long bench benchdeps micro chaos leaks \
+.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions spark-torture sequences long bench benchdeps profile micro chaos leaks \
 	faults loom asan wheel docs clean
 
 help: ## list the targets
@@ -130,6 +130,13 @@ benchdeps: dev
 
 bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ, Kafka, NATS: the figures of the README (ROW=produce,lone; QUICK=1: a row of each area)
 	$(BIN)/python -m benches.e2e --out benches/results $(if $(ROW),--rows $(ROW)) $(if $(QUICK),--quick)
+
+# The same code as the release, with symbols: the `bench` profile of Cargo.toml. `make dev` puts the release back.
+profile: needs-rust deps ## profile one load of benches/loads.py: what a message costs, and flame graphs (ROW=produce)
+	@$(if $(ROW),,$(error name a row: make profile ROW=produce))
+	$(BIN)/maturin develop --profile bench --quiet
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check py-spy || echo "py-spy could not be installed"
+	$(BIN)/python -m benches.profile $(ROW)
 
 micro: dev ## time single calls with pytest-benchmark; saves the run in .benchmarks/
 	$(PYTEST) benches/micro --benchmark-autosave
