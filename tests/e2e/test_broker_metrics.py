@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +157,22 @@ def test_orchestrators_are_told_live_and_ready(port: int) -> None:
         assert get(port, "/live")[0] == 200
     with pytest.raises(urllib.error.URLError):
         get(port, "/live")
+
+
+def test_clients_that_never_read_or_never_ask_delay_nobody(address: str, port: int) -> None:
+    with ExitStack() as stack:
+        for number in range(20):
+            peer = stack.enter_context(socket.socket())
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            peer.connect((HOST, port))
+            if number % 2:
+                peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        began = time.monotonic()
+        assert get(port, "/live")[0] == 200
+        assert scrape(port)
+        assert time.monotonic() - began < 10
+        with Producer(name_server=address) as producer:
+            producer.send("beside", b"x")
 
 
 def test_a_broker_and_a_name_server_share_a_port(tmp_path: Path, port: int) -> None:

@@ -61,7 +61,13 @@ def frozen(running: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [("lag", "kitchen"), ("lag", "kitchen", "--topic", "orders"), ("describe", "kitchen")]
+    "words",
+    [
+        ("lag", "kitchen"),
+        ("lag", "kitchen", "--max", "1000"),
+        ("lag", "kitchen", "--topic", "orders"),
+        ("describe", "kitchen"),
+    ],
 )
 def test_a_frozen_broker_is_named_in_time(
     two: Cluster, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
