@@ -30,6 +30,16 @@ def binary_header(client: str, port: int) -> bytes:
     return SIGNATURE + b"\x21\x11" + struct.pack(">H", len(rest)) + rest
 
 
+def carry(source: socket.socket, target: socket.socket) -> None:
+    """Pass bytes on until the source ends; then end both sides."""
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
 @contextmanager
 def balanced(
     ports: Sequence[int],
@@ -49,14 +59,6 @@ def balanced(
             backward.start()
             carry(one, server)
             backward.join()
-
-    def carry(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
     with ExitStack() as stack:
         for port in ports:

@@ -67,6 +67,7 @@ def test_the_tables_are_typed_views(server: NameServer) -> None:
             "name": "broker-a",
             "broker_id": 0,
             "address": "127.0.0.1:10000",
+            "advertised": {},
             "ha_address": "127.0.0.1:10912",
             "zone": None,
             "version": "5.5.0",

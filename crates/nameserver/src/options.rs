@@ -4,8 +4,10 @@
 //! Python keeps the values that concern only its rows (paths, lists that may be queried).
 
 use crate::error::NameServerError;
+use pyrmq_remoting::header::read_address_sets;
 use pyrmq_remoting::net::{LargeFrames, ServerOptions};
 use pyrmq_routing::table::Settings;
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pyrmq_remoting::options! {
     bind_address: String = "0.0.0.0".to_owned(), "bindAddress", "address", 0..=0;
     /// Port; 0 picks a free one.
     listen_port: i64 = 9876, "listenPort", "port", 0..=65535;
+    /// Further ports, each for the clients of one address set, `set=host:port;set=host:port`.
+    address_set_listeners: String = String::new(), "addressSetListeners", "address list", 0..=0;
     /// A connection without a byte for this time is closed.
     server_channel_max_idle_time_seconds: i64 = 120, "serverChannelMaxIdleTimeSeconds", "s", 1..=86_400;
     /// Interval between two checks for silent brokers.
@@ -63,6 +67,7 @@ impl Options {
     /// Returns an error if a value is out of its range.
     pub fn validate(&self) -> Result<(), NameServerError> {
         self.check_ranges()?;
+        read_address_sets(&self.address_set_listeners, true).map_err(|error| self.wrong_listeners(&error))?;
         Ok(())
     }
 
@@ -77,6 +82,31 @@ impl Options {
         found
             .next()
             .ok_or_else(|| wrong("bindAddress", &self.bind_address, allowed))
+    }
+
+    /// Returns each address set with the address on which its clients ask.
+    pub(crate) fn set_listeners(&self) -> Result<Vec<(String, SocketAddr)>, NameServerError> {
+        let sets = read_address_sets(&self.address_set_listeners, true);
+        let sets = sets.map_err(|error| self.wrong_listeners(&error))?;
+        sets.into_iter()
+            .map(|one| {
+                let mut found = (&*one.host, one.port)
+                    .to_socket_addrs()
+                    .map_err(|cause| self.wrong_listeners(&format_args!("`{one}`: {cause}")))?;
+                let address = found
+                    .next()
+                    .ok_or_else(|| self.wrong_listeners(&format_args!("`{one}` has no address")))?;
+                Ok((one.set, address))
+            })
+            .collect()
+    }
+
+    fn wrong_listeners(&self, cause: &dyn Display) -> NameServerError {
+        wrong(
+            "addressSetListeners",
+            &self.address_set_listeners,
+            &format!("set=host:port;set=host:port, with addresses of this machine: {cause}"),
+        )
     }
 
     pub(crate) fn transport(&self) -> ServerOptions {

@@ -1,6 +1,8 @@
 //! The table of request codes: one list for the processor table, the refusals and docs/compat.md.
 
-use crate::processor::{Function, Native, Register, Unregister, liveness, registration, route};
+use crate::processor::{
+    Function, InSet, Native, Register, SetFunction, Unregister, liveness, registration, route,
+};
 use crate::state::{Meters, State};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::meter::Meter;
@@ -10,18 +12,6 @@ use std::sync::Arc;
 
 /// Answered at once on the connection's task: code, function, meter, note.
 const NATIVE: &[(i32, Function, Measured, &str)] = &[
-    (
-        request::GET_ROUTEINFO_BY_TOPIC,
-        route::route,
-        |meters| &meters.route,
-        "both JSON forms, acting master, zones",
-    ),
-    (
-        request::GET_BROKER_CLUSTER_INFO,
-        route::cluster_info,
-        |meters| &meters.cluster_info,
-        "",
-    ),
     (
         request::REGISTER_TOPIC_IN_NAMESRV,
         registration::register_topic,
@@ -39,6 +29,28 @@ const NATIVE: &[(i32, Function, Measured, &str)] = &[
         liveness::heartbeat,
         |meters| &meters.heartbeat,
         "",
+    ),
+];
+
+/// Answered at once, with the addresses of the listener's set: code, function, meter, note.
+const IN_SET: &[(i32, SetFunction, Measured, &str)] = &[
+    (
+        request::GET_ROUTEINFO_BY_TOPIC,
+        route::route,
+        |meters| &meters.route,
+        "both JSON forms, acting master, zones, address sets",
+    ),
+    (
+        request::GET_BROKER_CLUSTER_INFO,
+        route::cluster_info,
+        |meters| &meters.cluster_info,
+        "address sets",
+    ),
+    (
+        request::GET_BROKER_MEMBER_GROUP,
+        route::member_group,
+        |meters| &meters.member_group,
+        "address sets",
     ),
 ];
 
@@ -72,7 +84,6 @@ const PYTHON: &[(i32, &str)] = &[
     ),
     (request::GET_NAMESRV_CONFIG, ""),
     (request::ADD_WRITE_PERM_OF_BROKER, ""),
-    (request::GET_BROKER_MEMBER_GROUP, ""),
 ];
 
 /// Apache serves these with its controller inside the name server (`enableControllerInNamesrv`).
@@ -98,6 +109,7 @@ pub fn rows() -> Vec<RowInfo> {
     let native = NATIVE
         .iter()
         .map(|(code, _, _, note)| (code, note))
+        .chain(IN_SET.iter().map(|(code, _, _, note)| (code, note)))
         .chain(QUEUED.iter().map(|(code, note)| (code, note)))
         .map(|(code, note)| row(*code, Kind::Native, *note));
     let python = PYTHON.iter().map(|(code, note)| row(*code, Kind::Python, *note));
@@ -109,11 +121,26 @@ pub fn rows() -> Vec<RowInfo> {
     rows
 }
 
-pub(crate) fn table(state: &Arc<State>, python: Option<&Arc<Requests>>, python_codes: &[i32]) -> Table {
+/// The table of one port; `set` is the address set that it answers with, if it has one.
+pub(crate) fn table(
+    state: &Arc<State>,
+    python: Option<&Arc<Requests>>,
+    python_codes: &[i32],
+    set: Option<&str>,
+) -> Table {
     let mut table = Table::new();
     for (code, function, meter, _) in NATIVE {
         let processor: Arc<dyn Processor> = Arc::new(Native {
             state: state.clone(),
+            function: *function,
+            meter: *meter,
+        });
+        table.native(&[*code], &processor);
+    }
+    for (code, function, meter, _) in IN_SET {
+        let processor: Arc<dyn Processor> = Arc::new(InSet {
+            state: state.clone(),
+            set: set.map(str::to_owned),
             function: *function,
             meter: *meter,
         });

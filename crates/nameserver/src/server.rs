@@ -8,7 +8,9 @@ use crate::state::{LostBroker, State};
 use crate::{registration_thread, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::meter::Latency;
-use pyrmq_remoting::net::{Requests, Security, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
+use pyrmq_remoting::net::{
+    Requests, Security, Server, Shutdown, Snapshot, Stats, Tracker, raise_descriptor_limit,
+};
 use pyrmq_routing::table::{BrokerView, UnitTopics};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,7 +29,10 @@ const CUT: Duration = Duration::from_secs(2);
 pub struct NameServer {
     state: Arc<State>,
     address: SocketAddr,
-    stats: Arc<Stats>,
+    /// Each address set with the address on which its clients ask.
+    set_listeners: Vec<(String, SocketAddr)>,
+    /// Counters of the main port and of those of address sets.
+    stats: Vec<Arc<Stats>>,
     shutdown: Shutdown,
     tasks: Tracker,
     python: Option<Arc<Requests>>,
@@ -73,14 +78,30 @@ impl NameServer {
         options.validate()?;
         raise_descriptor_limit();
         let (address, transport) = (options.address()?, options.transport());
+        let listeners = options.set_listeners()?;
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
-        let state = Arc::new(State::new(options, Notifier::new(handle, security)?));
-        let mut table = rows::table(&state, python, python_codes);
-        table.secured_by(security).without_administration(security);
-        let server = Server::bind(address, transport, Arc::new(table), state.clone())?.secured(security);
+        let sets = listeners.iter().map(|(set, _)| set.clone()).collect();
+        let state = Arc::new(State::new(options, sets, Notifier::new(handle, security)?));
+        let bind = |address, set: Option<&str>| {
+            let mut table = rows::table(&state, python, python_codes, set);
+            table.secured_by(security).without_administration(security);
+            let server = Server::bind(address, transport, Arc::new(table), state.clone())?;
+            Ok::<_, NameServerError>(server.secured(security))
+        };
+        let server = bind(address, None)?;
+        let mut set_listeners = Vec::with_capacity(listeners.len());
         let mut servers = Vec::new();
+        for (set, address) in listeners {
+            let server = bind(address, Some(&set))?;
+            set_listeners.push((set, server.local_addr()));
+            servers.push(server);
+        }
+        let stats = std::iter::once(&server)
+            .chain(&servers)
+            .map(Server::stats)
+            .collect();
         if let Some(admin) = &security.admin {
-            let mut table = rows::table(&state, python, python_codes);
+            let mut table = rows::table(&state, python, python_codes, None);
             table.secured_by(security);
             let admin = Server::bind(admin.address, transport, Arc::new(table), state.clone())?;
             servers.push(admin.secured(security));
@@ -90,7 +111,8 @@ impl NameServer {
         })?;
         let name_server = Arc::new(Self {
             address: server.local_addr(),
-            stats: server.stats(),
+            set_listeners,
+            stats,
             shutdown: Shutdown::new(),
             tasks: Tracker::new(handle.clone()),
             stopped: AtomicBool::new(false),
@@ -123,6 +145,11 @@ impl NameServer {
         self.address
     }
 
+    /// Returns each address set with the address on which its clients ask.
+    pub fn set_listeners(&self) -> &[(String, SocketAddr)] {
+        &self.set_listeners
+    }
+
     /// Returns the settings in force.
     pub fn options(&self) -> Options {
         self.state.options().clone()
@@ -135,7 +162,7 @@ impl NameServer {
             running: !self.stopped.load(Ordering::Acquire),
             brokers,
             topics,
-            connections: self.stats.snapshot().connections,
+            connections: self.stats.iter().map(|stats| stats.snapshot().connections).sum(),
         }
     }
 
@@ -146,7 +173,8 @@ impl NameServer {
 
     /// Returns the counters by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let net = self.stats.snapshot();
+        let net: Vec<Snapshot> = self.stats.iter().map(|stats| stats.snapshot()).collect();
+        let sum = |counter: fn(&Snapshot) -> u64| net.iter().map(counter).sum::<u64>();
         let own = &self.state.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         vec![
@@ -160,17 +188,17 @@ impl NameServer {
             ("min_id_notices", read(&own.notices)),
             ("table_changes_waiting", self.state.queue.len() as u64),
             ("route_cache_bytes", self.state.table.cached_bytes() as u64),
-            ("connections", net.connections),
-            ("connections_opened", net.opened),
-            ("connections_refused", net.refused),
-            ("unfinished_requests_closed", net.unfinished),
-            ("requests", net.requests),
-            ("requests_busy", net.busy),
-            ("requests_unsupported", net.unsupported),
-            ("malformed", net.malformed),
-            ("stalled", net.stalled),
-            ("bytes_in", net.bytes_in),
-            ("bytes_out", net.bytes_out),
+            ("connections", sum(|net| net.connections)),
+            ("connections_opened", sum(|net| net.opened)),
+            ("connections_refused", sum(|net| net.refused)),
+            ("unfinished_requests_closed", sum(|net| net.unfinished)),
+            ("requests", sum(|net| net.requests)),
+            ("requests_busy", sum(|net| net.busy)),
+            ("requests_unsupported", sum(|net| net.unsupported)),
+            ("malformed", sum(|net| net.malformed)),
+            ("stalled", sum(|net| net.stalled)),
+            ("bytes_in", sum(|net| net.bytes_in)),
+            ("bytes_out", sum(|net| net.bytes_out)),
         ]
     }
 
@@ -269,11 +297,6 @@ impl NameServer {
     /// Allows writes to a broker again. Returns the number of topics that changed.
     pub fn add_write_perm(&self, broker: &str) -> usize {
         self.state.table.add_write_perm(broker)
-    }
-
-    /// Returns the brokers of a name: id to address.
-    pub fn broker_members(&self, broker: &str) -> BTreeMap<i64, String> {
-        self.state.table.members(broker)
     }
 }
 

@@ -65,6 +65,7 @@ meters!(
     heartbeat,
     data_version,
     cluster_info,
+    member_group,
     register_topic
 );
 
@@ -84,9 +85,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(options: Options, notifier: Notifier) -> Self {
+    /// `sets` are the address sets that have a listener.
+    pub(crate) fn new(options: Options, sets: Vec<String>, notifier: Notifier) -> Self {
         Self {
-            table: Table::new(options.table()),
+            table: Table::with_sets(options.table(), sets),
             queue: RegistrationQueue::default(),
             options: RwLock::new(options),
             peers: Mutex::default(),

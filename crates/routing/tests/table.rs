@@ -47,6 +47,7 @@ fn from<'a>(
         software: 513,
         fingerprint: None,
         content_fingerprint: None,
+        advertised: &[],
     }
 }
 

@@ -251,6 +251,7 @@ fn registering(
         software: 513,
         fingerprint: Some(fingerprint),
         content_fingerprint: Some(content_fingerprint),
+        advertised: &[],
     };
     match table.register(&registration, now) {
         Ok(Registered::Taken { .. }) => Ok(true),

@@ -45,6 +45,7 @@ fn register(table: &Table, broker: u64, counter: i64) {
         software: 513,
         fingerprint: None,
         content_fingerprint: None,
+        advertised: &[],
     };
     table.register(&registration, 0).unwrap();
 }

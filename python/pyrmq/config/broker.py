@@ -39,6 +39,11 @@ class BrokerOptions(ProtectionOptions):
         text="address for clients; default: this machine's",
         apache="brokerIP1",
     )
+    advertised_addresses: str = option(
+        default="",
+        text="addresses for clients of other networks: `outside=203.0.113.7:30911`, several "
+        "separated by `;`; `addressSetListeners` of a name server says who gets them (pyrmq only)",
+    )
     bind_address: str | None = option(
         default=None, text="address to listen on; empty: every address"
     )

@@ -27,6 +27,11 @@ class NameServerOptions(ProtectionOptions):
         default=NAME_SERVER_PORT, text="the port it listens on, 0 for a free one", maximum=PORT_MAX
     )
     bind_address: str = option(default="0.0.0.0", text="the address it listens on")  # noqa: S104 - Apache's default
+    address_set_listeners: str = option(
+        default="",
+        text="further ports, each for the clients of one of the brokers' address sets: "
+        "`outside=0.0.0.0:9877`, several separated by `;` (pyrmq only)",
+    )
     server_channel_max_idle_time_seconds: int = option(
         default=120,
         text="time without traffic after which a connection is closed",

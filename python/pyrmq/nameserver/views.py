@@ -21,6 +21,7 @@ class LiveBroker(NamedTuple):
         name: its broker name.
         broker_id: 0 is the master.
         address: `host:port` for clients.
+        advertised: address set to the `host:port` for its clients.
         ha_address: `host:port` for its slaves.
         zone: its zone, or None.
         version: version of its software, as `5.5.0`.
@@ -36,6 +37,7 @@ class LiveBroker(NamedTuple):
     name: str
     broker_id: int
     address: str
+    advertised: Mapping[str, str]
     ha_address: str
     zone: str | None
     version: str
@@ -123,6 +125,7 @@ def live_broker(seen: Mapping[str, Any]) -> LiveBroker:
         name=seen["name"],
         broker_id=seen["broker_id"],
         address=seen["address"],
+        advertised=seen["advertised"],
         ha_address=seen["ha_address"],
         zone=seen["zone"],
         version=version_name(seen["software"]),

@@ -13,6 +13,7 @@ use pyrmq_remoting::body::{Body, Style};
 use pyrmq_remoting::net::Requests;
 use pyrmq_routing::table::{BrokerView, UnitTopics};
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +36,24 @@ impl NameServer {
     }
 }
 
+/// An address to listen on as one to dial: the wildcard address as the loopback one.
+fn dialled(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address.to_string()
+}
+
 fn shown<'py>(py: Python<'py>, broker: &BrokerView) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     all.set_item("cluster", &broker.cluster)?;
     all.set_item("name", &broker.name)?;
     all.set_item("broker_id", broker.id)?;
     all.set_item("address", &broker.address)?;
+    all.set_item("advertised", &broker.advertised)?;
     all.set_item("ha_address", &broker.ha_address)?;
     all.set_item("zone", &broker.zone)?;
     all.set_item("software", broker.software)?;
@@ -96,14 +109,7 @@ impl NameServer {
     /// Where it listens, as `host:port`; the wildcard address as the loopback one, which can be dialled.
     #[getter]
     fn address(&self) -> String {
-        let mut address = self.server.address();
-        if address.ip().is_unspecified() {
-            address.set_ip(match address {
-                std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-                std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        address.to_string()
+        dialled(self.server.address())
     }
 
     /// The queue of the requests for Python.
@@ -120,6 +126,11 @@ impl NameServer {
         all.set_item("brokers", health.brokers)?;
         all.set_item("topics", health.topics)?;
         all.set_item("connections", health.connections)?;
+        let listeners = PyDict::new(py);
+        for (set, address) in self.server.set_listeners() {
+            listeners.set_item(set, dialled(*address))?;
+        }
+        all.set_item("listeners", listeners)?;
         Ok(all)
     }
 
@@ -219,12 +230,6 @@ impl NameServer {
     fn add_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
         let server = self.here(py)?;
         enter::compute(py, || Ok::<_, Error>(server.add_write_perm(broker)))
-    }
-
-    /// The brokers of a name: id to address.
-    fn broker_members(&self, py: Python<'_>, broker: &str) -> PyResult<BTreeMap<i64, String>> {
-        let server = self.here(py)?;
-        enter::compute(py, || Ok::<_, Error>(server.broker_members(broker)))
     }
 
     /// Every broker process that lives, each as a dict.

@@ -8,6 +8,7 @@ mod live;
 pub use live::LiveOptions;
 
 use crate::error::BrokerError;
+use pyrmq_remoting::header::{ADVERTISED_ADDRESSES, read_address_sets};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -36,6 +37,9 @@ pyrmq_remoting::options! {
     broker_id: i64 = 0, "brokerId", "number", 0..=i64::MAX;
     /// Address for clients; empty: the machine's first address that is not loopback.
     broker_ip1: String = String::new(), "brokerIP1", "address", 0..=0;
+    /// Addresses for clients of other networks, `set=host:port;set=host:port`. A client gets the address of the set
+    /// whose listener of a pyrmq name server it asks; at Apache's name servers `brokerIP1` holds.
+    advertised_addresses: String = String::new(), "advertisedAddresses", "address list", 0..=0;
     /// Address to listen on; empty: every address.
     bind_address: String = String::new(), "bindAddress", "address", 0..=0;
     /// Main port; the fast port is two below. 0 picks a free pair.
@@ -201,6 +205,11 @@ impl Options {
         }
         self.name_servers()?;
         self.delay_levels()?;
+        read_address_sets(&self.advertised_addresses, false).map_err(|error| BrokerError::Option {
+            key: ADVERTISED_ADDRESSES,
+            value: self.advertised_addresses.clone(),
+            range: format!("set=host:port;set=host:port: {error}"),
+        })?;
         Ok(())
     }
 

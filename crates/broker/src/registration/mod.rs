@@ -10,7 +10,9 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, RegisterBrokerBody};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
+use pyrmq_remoting::header::{
+    ADVERTISED_ADDRESSES, RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader,
+};
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
@@ -117,7 +119,7 @@ pub(crate) fn register_command(state: &State) -> Command {
     }
     .encode();
     let address = state.address();
-    Command::request(request::REGISTER_BROKER)
+    let command = Command::request(request::REGISTER_BROKER)
         .with_header(&RegisterBrokerRequestHeader {
             broker_name: &options.broker_name,
             broker_addr: &address,
@@ -127,7 +129,11 @@ pub(crate) fn register_command(state: &State) -> Command {
             body_crc32: i32::try_from(body_crc(&body)).ok(),
             ..RegisterBrokerRequestHeader::default()
         })
-        .with_body(body)
+        .with_body(body);
+    match &*options.advertised_addresses {
+        "" => command,
+        sets => command.with_field(ADVERTISED_ADDRESSES, sets),
+    }
 }
 
 /// Sends 104 to every name server that knows this broker. One that does not respond notices the lost connection.

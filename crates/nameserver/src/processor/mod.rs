@@ -34,6 +34,26 @@ impl Processor for Native {
     }
 }
 
+/// Answers one request with the addresses of a set; `None`: with the usual ones.
+pub(crate) type SetFunction = fn(&State, &Command, Option<&str>) -> Result<Command, Refusal>;
+
+/// A function as a row of the processor table of one listener.
+pub(crate) struct InSet {
+    pub(crate) state: Arc<State>,
+    pub(crate) set: Option<String>,
+    pub(crate) function: SetFunction,
+    pub(crate) meter: fn(&Meters) -> &Meter,
+}
+
+impl Processor for InSet {
+    fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        let started = Instant::now();
+        let answer = (self.function)(&self.state, &request, self.set.as_deref());
+        (self.meter)(&self.state.meters).add(started.elapsed());
+        reply.send(answer.unwrap_or_else(Command::from));
+    }
+}
+
 /// 103, parsed and applied by the queue's thread.
 pub(crate) struct Register(pub(crate) Arc<State>);
 

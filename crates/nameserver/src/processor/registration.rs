@@ -9,8 +9,8 @@ use pyrmq_remoting::body::{
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
-    RegisterBrokerRequestHeader, RegisterBrokerResponseHeader, RegisterTopicRequestHeader,
-    UnRegisterBrokerRequestHeader,
+    ADVERTISED_ADDRESSES, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader,
+    RegisterTopicRequestHeader, UnRegisterBrokerRequestHeader, read_address_sets,
 };
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
@@ -59,18 +59,20 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     let bytes = request.body.as_deref().unwrap_or_default();
     check_sum(bytes, header.body_crc32.unwrap_or(0))?;
     let zone = fields.get("__ZONE_NAME").filter(|zone| !zone.is_empty());
+    let sets = fields.get(ADVERTISED_ADDRESSES).filter(|sets| !sets.is_empty());
     // 5.x says `compressed=false` for bodies that it compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
     let head = plain.then(|| fast_path::version_of(bytes)).flatten();
     let (content_fingerprint, fingerprint) =
-        fingerprints(&header, zone, request.version, bytes, head.as_ref());
+        fingerprints(&header, (zone, sets), request.version, bytes, head.as_ref());
     let now_ms = state.now_ms();
     let content = content_fingerprint.zip(head.as_ref().map(|(version, ..)| version));
     if let Some(registered) = refresh(state, &header, peer, fingerprint, content, now_ms) {
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
     }
+    let advertised = advertised(sets)?;
     let (quick, lenient);
     let (topics, filter_servers, content_fingerprint): (&dyn Announced, Option<&[String]>, _) =
         if let Some(read) = plain.then(|| fast_path::read(bytes)).flatten() {
@@ -92,6 +94,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         acting_master: header.enable_acting_master,
         topics,
         filter_servers,
+        advertised: &advertised,
         peer: peer.id(),
         software: request.version,
         fingerprint: Some(fingerprint),
@@ -125,12 +128,27 @@ fn refresh(
     })
 }
 
+/// Reads the address sets that a broker of ours announces.
+fn advertised(sets: Option<&str>) -> Result<Vec<(String, String)>, Refusal> {
+    let sets = read_address_sets(sets.unwrap_or_default(), false).map_err(|error| {
+        let remark = format!("register broker failed: field `{ADVERTISED_ADDRESSES}`: {error}");
+        Refusal::new(response::SYSTEM_ERROR, remark)
+    })?;
+    Ok(sets
+        .into_iter()
+        .map(|one| {
+            let address = one.to_string();
+            (one.set, address)
+        })
+        .collect())
+}
+
 /// Returns two hashes that identify a registration: one without its version, if the version is at its usual place, and
 /// one with it. Two different registrations collide with a probability of 2^-64; a collision would last until the next
 /// change.
 fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
-    zone: Option<&str>,
+    (zone, sets): (Option<&str>, Option<&str>),
     version: i32,
     body: &[u8],
     head: Option<&(DataVersion, &[u8], &[u8])>,
@@ -139,7 +157,7 @@ fn fingerprints(
     let names = (header.broker_name, header.broker_addr, header.cluster_name);
     let rest = (header.ha_server_addr, header.broker_id, header.compressed);
     let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
-    (names, rest, flags, zone, version).hash(&mut hasher);
+    (names, rest, flags, zone, sets, version).hash(&mut hasher);
     let Some((data, before, behind)) = head else {
         body.hash(&mut hasher);
         return (None, hasher.finish());

@@ -1,22 +1,24 @@
-//! Queries of clients for routes and clusters: 105, 106 (Apache `ClientRequestProcessor`, `DefaultRequestProcessor`).
+//! Queries for routes, clusters and brokers: 105, 106, 901 (Apache `ClientRequestProcessor`,
+//! `DefaultRequestProcessor`). Each takes the address set of the listener on which it was asked.
 
 use crate::error::Refusal;
 use crate::state::State;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::{Body, route_style};
+use pyrmq_remoting::body::{Body, BrokerMemberGroup, GetBrokerMemberGroupResponseBody, route_style};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::GetRouteInfoRequestHeader;
 use std::sync::atomic::Ordering;
 
 /// 105, in the JSON form that the client reads.
-pub(crate) fn route(state: &State, request: &Command) -> Result<Command, Refusal> {
+pub(crate) fn route(state: &State, request: &Command, set: Option<&str>) -> Result<Command, Refusal> {
     let header = GetRouteInfoRequestHeader::decode(&request.fields)?;
     refuse_while_young(state)?;
     let style = route_style(request.version, header.accept_standard_json_only);
+    let table = state.table.in_set(set);
     let body = match zone(request) {
-        None => state.table.route_body(header.topic, style),
+        None => table.route_body(header.topic, style),
         Some(zone) => {
-            let route = state.table.route(header.topic, Some(zone));
+            let route = table.route(header.topic, Some(zone));
             route.map(|route| route.encode_as(style).into())
         }
     };
@@ -54,7 +56,21 @@ fn refuse_while_young(state: &State) -> Result<(), Refusal> {
 
 /// 106. Integer names are bare for every peer, as in Apache.
 #[expect(clippy::unnecessary_wraps, reason = "every row has this form")]
-pub(crate) fn cluster_info(state: &State, _: &Command) -> Result<Command, Refusal> {
-    let info = state.table.cluster_info();
+pub(crate) fn cluster_info(state: &State, _: &Command, set: Option<&str>) -> Result<Command, Refusal> {
+    let info = state.table.in_set(set).cluster_info();
     Ok(Command::response(response::SUCCESS).with_body(info.encode()))
+}
+
+/// 901. Broker ids are bare for every peer, as in Apache; a name that the request lacks is not in the answer.
+#[expect(clippy::unnecessary_wraps, reason = "every row has this form")]
+pub(crate) fn member_group(state: &State, request: &Command, set: Option<&str>) -> Result<Command, Refusal> {
+    let name = request.fields.get("brokerName");
+    let body = GetBrokerMemberGroupResponseBody {
+        broker_member_group: Some(BrokerMemberGroup {
+            broker_addrs: state.table.in_set(set).members(name.unwrap_or_default()),
+            broker_name: name.map(str::to_owned),
+            cluster: request.fields.get("clusterName").map(str::to_owned),
+        }),
+    };
+    Ok(Command::response(response::SUCCESS).with_body(body.encode()))
 }

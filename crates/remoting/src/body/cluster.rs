@@ -18,9 +18,9 @@ body! {
         /// Addresses by broker id; 0 is the master.
         pub broker_addrs: BTreeMap<i64, String> => "brokerAddrs",
         /// Broker name.
-        pub broker_name: String => "brokerName",
+        pub broker_name: Option<String> => "brokerName",
         /// Cluster name.
-        pub cluster: String => "cluster",
+        pub cluster: Option<String> => "cluster",
     }
 
     /// Answer to 901 (Apache `GetBrokerMemberGroupResponseBody`).

@@ -12,6 +12,7 @@
     clippy::string_slice
 )]
 
+mod address_sets;
 pub mod admin;
 pub mod back;
 pub mod client;
@@ -31,6 +32,7 @@ pub mod transaction;
 pub mod unserved;
 
 pub use crate::fields::EncodeHeader;
+pub use address_sets::{ADVERTISED_ADDRESSES, MAX_SETS, SetAddress, SetAddressError, read_address_sets};
 pub use admin::*;
 pub use back::*;
 pub use client::*;

@@ -13,6 +13,25 @@ const LIMIT: usize = 64 * 1024 * 1024;
 /// Overhead of an answer in bytes.
 const OVERHEAD: usize = 128;
 
+/// The form of an answer: the JSON style and the address set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// Its slot.
+    pub(super) at: usize,
+    /// Number of all slots.
+    pub(super) all: usize,
+}
+
+impl Form {
+    /// Returns the form of an answer with quoted or bare integer names, for one of `sets` address sets or for none.
+    pub(super) fn new(quoted: bool, set: Option<usize>, sets: usize) -> Self {
+        Self {
+            at: set.map_or(0, |set| 2 * (set + 1)) + usize::from(quoted),
+            all: 2 * (sets + 1),
+        }
+    }
+}
+
 /// An encoded answer and the versions that it was built from.
 #[derive(Debug)]
 pub(super) struct Encoded {
@@ -96,13 +115,13 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Queue {
-    entries: VecDeque<(Weak<TopicEntry>, usize)>,
+    entries: VecDeque<(Weak<TopicEntry>, Form)>,
     /// At this length, entries of removed topics are dropped.
     sweep_at: usize,
 }
 
 impl Queue {
-    fn push(&mut self, topic_entry: &Arc<TopicEntry>, form: usize) {
+    fn push(&mut self, topic_entry: &Arc<TopicEntry>, form: Form) {
         if self.entries.len() >= self.sweep_at {
             self.entries
                 .retain(|(topic_entry, _)| topic_entry.strong_count() > 0);
@@ -135,7 +154,7 @@ impl Cache {
     pub(super) fn store(
         &self,
         topic_entry: &Arc<TopicEntry>,
-        form: usize,
+        form: Form,
         size: usize,
         make: impl FnOnce(Charge) -> Encoded,
     ) {
@@ -184,8 +203,12 @@ impl Cache {
 mod tests {
     use super::*;
 
+    fn plain() -> Form {
+        Form::new(false, None, 0)
+    }
+
     fn store(cache: &Cache, topic_entry: &Arc<TopicEntry>, size: usize) {
-        cache.store(topic_entry, 0, size, |charge| {
+        cache.store(topic_entry, plain(), size, |charge| {
             Encoded::new(Bytes::from(vec![0; size]), 0, 0, 0, Box::default(), charge)
         });
     }
@@ -196,16 +219,16 @@ mod tests {
         let topic_entries: Vec<Arc<TopicEntry>> = (0..20).map(|_| Arc::default()).collect();
         store(&cache, &topic_entries[0], 1000);
         for topic_entry in &topic_entries[1..] {
-            drop(topic_entries[0].encoded(0).as_ref().map(Encoded::body));
+            drop(topic_entries[0].encoded(plain()).as_ref().map(Encoded::body));
             store(&cache, topic_entry, 1000);
             assert!(cache.bytes() <= 10_000, "{}", cache.bytes());
         }
         assert!(
-            topic_entries[0].encoded(0).is_some(),
+            topic_entries[0].encoded(plain()).is_some(),
             "it was asked for all the time"
         );
-        assert!(topic_entries[1].encoded(0).is_none());
-        assert!(topic_entries[19].encoded(0).is_some());
+        assert!(topic_entries[1].encoded(plain()).is_none());
+        assert!(topic_entries[19].encoded(plain()).is_some());
         drop(topic_entries);
         assert_eq!(cache.bytes(), 0);
     }

@@ -1,11 +1,11 @@
 //! What the route view has of one broker name and of one topic.
 
-use super::encoded::Encoded;
+use super::encoded::{Encoded, Form};
 use pyrmq_remoting::body::{BrokerData, QueueData};
 use pyrmq_remoting::sync::{lock, read};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 /// One broker name as routes show it.
 #[derive(Debug)]
@@ -27,7 +27,12 @@ pub(super) struct RouteData {
     pub(super) data: BrokerData,
     /// Filter servers by broker address.
     pub(super) filters: BTreeMap<String, Vec<String>>,
+    /// Address sets by broker address.
+    pub(super) advertised: BTreeMap<String, SetAddresses>,
 }
+
+/// Address set to the address in it.
+pub(super) type SetAddresses = BTreeMap<String, String>;
 
 impl BrokerEntry {
     pub(super) fn new(name: Arc<str>) -> Self {
@@ -81,6 +86,8 @@ pub(super) struct TopicEntry {
     queue_rows: Mutex<Vec<TopicQueues>>,
     // Guard the cached answers: plain, standard.
     encoded: [Mutex<Option<Encoded>>; 2],
+    // Those of address sets, which most name servers do not have.
+    encoded_in_sets: OnceLock<Box<[Mutex<Option<Encoded>>]>>,
 }
 
 impl TopicEntry {
@@ -131,8 +138,14 @@ impl TopicEntry {
             .is_ok()
     }
 
-    pub(super) fn encoded(&self, form: usize) -> MutexGuard<'_, Option<Encoded>> {
-        lock(&self.encoded[form])
+    pub(super) fn encoded(&self, form: Form) -> MutexGuard<'_, Option<Encoded>> {
+        if let Some(slot) = self.encoded.get(form.at) {
+            return lock(slot);
+        }
+        let in_sets = self
+            .encoded_in_sets
+            .get_or_init(|| (self.encoded.len()..form.all).map(|_| Mutex::default()).collect());
+        lock(&in_sets[form.at - self.encoded.len()])
     }
 }
 

@@ -17,6 +17,7 @@ mod queries;
 mod removal;
 mod rewrite;
 mod route_view;
+mod sets;
 mod types;
 mod view;
 mod writer;
@@ -32,6 +33,7 @@ use writer::Writer;
 pub use announced::{Announced, AnnouncedTopic};
 pub use queries::UnitTopics;
 pub use removal::{Departures, RemovalReason, RemovedBroker};
+pub use sets::SetView;
 pub use types::{
     BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, RegisterError, Registered,
     Registration, RegistrationEvents, Settings,
@@ -55,7 +57,12 @@ impl Default for Table {
 impl Table {
     /// Creates empty tables.
     pub fn new(settings: Settings) -> Self {
-        let view = Arc::new(RouteView::new(settings));
+        Self::with_sets(settings, Vec::new())
+    }
+
+    /// Creates empty tables that are asked for the addresses of these sets, too: see [`Self::in_set`].
+    pub fn with_sets(settings: Settings, sets: Vec<String>) -> Self {
+        let view = Arc::new(RouteView::new(settings, sets));
         Self {
             writer: Mutex::new(Writer::new(view.clone())),
             view,

@@ -1,11 +1,10 @@
 //! Queries of the tables, and the small changes that an operator makes.
 
-use super::rewrite::keep_zone;
 use super::writer::announced;
 use super::{BrokerKey, Table};
 
 use bytes::Bytes;
-use pyrmq_remoting::body::{BrokerData, ClusterInfo, DataVersion, QueueData, Style, TopicRouteData};
+use pyrmq_remoting::body::{ClusterInfo, DataVersion, QueueData, Style, TopicRouteData};
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -47,41 +46,22 @@ impl Table {
     /// Returns the route of a topic; `None` if no broker has it. With `zone`, it omits brokers of other zones that have
     /// a master.
     pub fn route(&self, topic: &str, zone: Option<&str>) -> Option<TopicRouteData> {
-        let topic_entry = self.view.topic_entry(topic)?;
-        let (mut route, _) = self.view.gather(topic, &topic_entry)?;
-        if let Some(zone) = zone {
-            keep_zone(&mut route, zone);
-        }
-        Some(route)
+        self.in_set(None).route(topic, zone)
     }
 
     /// Returns the route of a topic as the body of an answer, encoded once for each change and form.
     pub fn route_body(&self, topic: &str, style: Style) -> Option<Bytes> {
-        self.view.answer(topic, style)
+        self.in_set(None).route_body(topic, style)
     }
 
     /// Returns all brokers and clusters.
     pub fn cluster_info(&self) -> ClusterInfo {
-        let writer = self.writer();
-        let texts = |names: &BTreeSet<Arc<str>>| names.iter().map(ToString::to_string).collect();
-        let brokers = writer.brokers.iter();
-        let clusters = writer.clusters.iter();
-        ClusterInfo {
-            broker_addr_table: brokers
-                .map(|(name, broker)| (name.to_string(), broker.data.clone()))
-                .collect(),
-            cluster_addr_table: clusters
-                .map(|(cluster, names)| (cluster.clone(), texts(names)))
-                .collect(),
-        }
+        self.in_set(None).cluster_info()
     }
 
     /// Returns the brokers of a name: id to address. As in Apache, the cluster is ignored.
     pub fn members(&self, name: &str) -> BTreeMap<i64, String> {
-        let writer = self.writer();
-        let data = writer.brokers.get(name).map(|broker| &broker.data);
-        data.map(|data: &BrokerData| data.broker_addrs.clone())
-            .unwrap_or_default()
+        self.in_set(None).members(name)
     }
 
     /// Returns all topics, sorted.

@@ -1,8 +1,40 @@
-//! How a route is changed for the client that asks: the acting master, the zone.
+//! How a route is changed for the client that asks: the acting master, the zone, the addresses of a set.
 
+use super::entries::SetAddresses;
 use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, TopicRouteData};
 use pyrmq_remoting::names::PERM_WRITE;
+use std::collections::BTreeMap;
+
+/// The addresses of one broker name's processes in a set.
+pub(super) struct Addresses<'a> {
+    advertised: &'a BTreeMap<String, SetAddresses>,
+    set: Option<&'a str>,
+}
+
+impl<'a> Addresses<'a> {
+    pub(super) fn new(advertised: &'a BTreeMap<String, SetAddresses>, set: Option<&'a str>) -> Self {
+        Self { advertised, set }
+    }
+
+    /// Returns the address in the set of the broker that registered as `address`, or `address` if it has none there.
+    pub(super) fn of<'b>(&'b self, address: &'b str) -> &'b str {
+        self.set
+            .and_then(|set| self.advertised.get(address)?.get(set))
+            .map_or(address, String::as_str)
+    }
+
+    /// Returns a broker name as clients of the set see it.
+    pub(super) fn shown(&self, data: &BrokerData) -> BrokerData {
+        let mut shown = data.clone();
+        if self.set.is_some() {
+            for address in shown.broker_addrs.values_mut() {
+                *address = self.of(address).to_owned();
+            }
+        }
+        shown
+    }
+}
 
 /// If a name has no master but an acting one, reports its lowest id as the master, unless its queues are still
 /// writable.

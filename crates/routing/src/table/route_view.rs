@@ -12,9 +12,9 @@
 //! discarded too early, never too late. No lock is held while an answer is encoded; every lock here is held for one
 //! look-up or one change.
 
-use super::encoded::{Cache, Encoded};
+use super::encoded::{Cache, Encoded, Form};
 use super::entries::{BrokerEntries, BrokerEntry, RouteData, TopicEntry, TopicQueues};
-use super::rewrite::act_as_master;
+use super::rewrite::{Addresses, act_as_master};
 use super::types::{BrokerKey, Settings};
 use crate::route::MASTER_ID;
 use bytes::Bytes;
@@ -83,11 +83,14 @@ pub(super) struct RouteView {
     settings_version: AtomicU64,
     brokers_version: AtomicU64,
     cache: Cache,
+    /// Names of the address sets whose routes are cached.
+    sets: Vec<String>,
 }
 
 impl RouteView {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings, sets: Vec<String>) -> Self {
         Self {
+            sets,
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             live: RwLock::default(),
@@ -276,10 +279,13 @@ impl RouteView {
             && live.registration == Some(self.registration_state(&live.broker_entry, fingerprint))
     }
 
-    /// Returns the encoded route of a topic.
-    pub(super) fn answer(&self, topic: &str, style: Style) -> Option<Bytes> {
+    /// Returns the encoded route of a topic, with the addresses of a set.
+    pub(super) fn answer(&self, topic: &str, style: Style, set: Option<&str>) -> Option<Bytes> {
         let topic_entry = self.topic_entry(topic)?;
-        let form = usize::from(style.quote_integers);
+        let at = set.and_then(|set| self.sets.iter().position(|known| known == set));
+        let form = Form::new(style.quote_integers, at, self.sets.len());
+        // Without a slot of its own, a set would share the slot of the usual addresses.
+        let set = set.filter(|_| at.is_some());
         let brokers_version = self.brokers_version.load(Ordering::Acquire);
         let settings_version = self.settings_version.load(Ordering::Acquire);
         let version = topic_entry.version.load(Ordering::Acquire);
@@ -288,7 +294,7 @@ impl RouteView {
         {
             return Some(encoded.body());
         }
-        let (route, broker_entries) = self.gather(topic, &topic_entry)?;
+        let (route, broker_entries) = self.gather(topic, &topic_entry, set)?;
         let body = Bytes::from(route.encode_as(style));
         self.cache.store(
             &topic_entry,
@@ -308,11 +314,13 @@ impl RouteView {
         Some(body)
     }
 
-    /// Returns the route of a topic, and the broker entries that it was read from with their versions before the read.
+    /// Returns the route of a topic with the addresses of a set, and the broker entries that it was read from with
+    /// their versions before the read.
     pub(super) fn gather(
         &self,
         topic: &str,
         topic_entry: &TopicEntry,
+        set: Option<&str>,
     ) -> Option<(TopicRouteData, BrokerEntries)> {
         let queue_rows = topic_entry.queue_rows().clone();
         let broker_entries: BrokerEntries = queue_rows
@@ -333,9 +341,11 @@ impl RouteView {
         for topic_queues in &queue_rows {
             if let Some(route_data) = topic_queues.broker_entry.route_data() {
                 route.queue_datas.push(topic_queues.queue_data());
-                route.broker_datas.push(route_data.data.clone());
+                let addresses = Addresses::new(&route_data.advertised, set);
+                route.broker_datas.push(addresses.shown(&route_data.data));
                 let filters = route_data.filters.iter();
-                let filters = filters.map(|(address, servers)| (address.clone(), servers.clone()));
+                let filters =
+                    filters.map(|(address, servers)| (addresses.of(address).to_owned(), servers.clone()));
                 route.filter_server_table.extend(filters);
             }
         }

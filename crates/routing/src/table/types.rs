@@ -71,6 +71,8 @@ pub struct Registration<'a> {
     pub topics: &'a dyn Announced,
     /// Its filter servers; `None` if the body lacks them.
     pub filter_servers: Option<&'a [String]>,
+    /// Its address sets, each with the `host:port` that clients of that network use.
+    pub advertised: &'a [(String, String)],
     /// The connection that it arrived on.
     pub peer: u64,
     /// Apache's ordinal of its software version.

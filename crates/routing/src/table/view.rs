@@ -2,6 +2,7 @@
 
 use super::Table;
 use crate::route::MASTER_ID;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// A live broker process.
@@ -15,6 +16,8 @@ pub struct BrokerView {
     pub id: i64,
     /// `host:port` for clients.
     pub address: String,
+    /// Address set to the `host:port` for its clients.
+    pub advertised: BTreeMap<String, String>,
     /// `host:port` for slaves.
     pub ha_address: String,
     /// Zone, if it named one.
@@ -58,6 +61,7 @@ impl Table {
                     name: live.broker_entry.name.to_string(),
                     id: *id,
                     address: key.address.clone(),
+                    advertised: broker.advertised.get(&key.address).cloned().unwrap_or_default(),
                     ha_address: live.ha_address.clone(),
                     zone: data.zone_name.clone(),
                     software: live.software,

@@ -1,7 +1,7 @@
 //! Registering brokers in the tables (Apache `RouteInfoManager.registerBroker`), one registration at a time.
 
 use super::announced::AnnouncedTopic;
-use super::entries::{BrokerEntry, RouteData, TopicQueues};
+use super::entries::{BrokerEntry, RouteData, SetAddresses, TopicQueues};
 use super::route_view::{Live, RouteView};
 use super::types::{
     BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, RegisterError, Registered, Registration, RegistrationEvents,
@@ -31,6 +31,8 @@ pub(super) struct BrokerState {
     pub(super) broker_entry: Arc<BrokerEntry>,
     pub(super) data: BrokerData,
     pub(super) filters: BTreeMap<String, Vec<String>>,
+    /// Address sets by broker address.
+    pub(super) advertised: BTreeMap<String, SetAddresses>,
     /// The last address that lost its id to another one. A live broker there has the same identity by mistake.
     pub(super) replaced: BTreeMap<i64, String>,
 }
@@ -90,6 +92,7 @@ impl Writer {
             in_force = self.apply_topics(&broker_entry, from, !had_id, read_only);
         }
         self.apply_filters(from);
+        self.apply_sets(from);
         self.publish(from.name);
         self.mark_live(&broker_entry, from, now_ms, in_force);
         if from.id < lowest_before {
@@ -135,6 +138,7 @@ impl Writer {
                 ..BrokerData::default()
             },
             filters: BTreeMap::new(),
+            advertised: BTreeMap::new(),
             replaced: BTreeMap::new(),
         });
         let (broker_entry, data) = (broker.broker_entry.clone(), &mut broker.data);
@@ -281,6 +285,18 @@ impl Writer {
         }
     }
 
+    fn apply_sets(&mut self, from: &Registration<'_>) {
+        let Some(broker) = self.brokers.get_mut(from.name) else {
+            return;
+        };
+        if from.advertised.is_empty() {
+            broker.advertised.remove(from.address);
+        } else {
+            let sets = from.advertised.iter().cloned().collect();
+            broker.advertised.insert(from.address.to_owned(), sets);
+        }
+    }
+
     /// Publishes the current state of a broker name, or its removal, to routes.
     pub(super) fn publish(&mut self, name: &str) {
         if let Some(broker) = self.brokers.get_mut(name) {
@@ -288,9 +304,13 @@ impl Writer {
             broker
                 .filters
                 .retain(|address, _| held.values().any(|held| held == address));
+            broker
+                .advertised
+                .retain(|address, _| held.values().any(|held| held == address));
             let route_data = RouteData {
                 data: broker.data.clone(),
                 filters: broker.filters.clone(),
+                advertised: broker.advertised.clone(),
             };
             self.view.publish(&broker.broker_entry, Some(route_data));
         }
