@@ -16,10 +16,11 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
-from tests.e2e.wire import await_true
+from tests.e2e.wire import Connection, await_true
 
 from pyrmq import Broker, ConfigError, NameServer, Producer, PullConsumer, RmqError
 from pyrmq.broker.metrics import OTHERS, Listed
+from pyrmq.codes import RequestCode
 from pyrmq.otel import export_server
 from pyrmq.server.metrics import Family, Histogram, exposition
 from pyrmq.testing import cluster
@@ -208,6 +209,40 @@ def test_what_is_not_listed_by_name_is_added_up(port: int) -> None:
         running.broker.reconfigure({"metrics_top": 100})
         counted = {one.labels["topic"]: one.value for one in samples(port, "rocketmq_messages_in")}
         assert counted["topic-0"] == 1
+
+
+def test_a_thousand_topics_and_two_hundred_groups_take_fifty_milliseconds(port: int) -> None:
+    topics = [f"topic-{number}" for number in range(1000)]
+    with cluster(metrics_port=port, metrics_top=1000) as running:
+        made = [
+            {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "order": False}
+            for name in topics
+        ]
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+        with (
+            Connection(running.broker.address) as link,
+            Producer(name_server=running.name_server) as producer,
+        ):
+            listed = json.dumps({"topicConfigList": made}).encode()
+            assert link.ask(code, body=listed).code == 0
+            for name in topics:
+                producer.produce(name, b"x")
+            assert producer.flush(30)
+            for group in range(200):
+                for name in topics[group::200]:
+                    fields = {"consumerGroup": f"group-{group}", "topic": name}
+                    fields |= {"queueId": "0", "commitOffset": "0"}
+                    assert link.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
+        text = exposition(running.broker.figures())
+        assert text.count("rocketmq_messages_in_total{") >= 1000
+        assert text.count("rocketmq_consumer_lag_messages{") >= 1000
+        # The time of this thread alone: other work on the machine does not count.
+        took = []
+        for _ in range(5):
+            began = time.thread_time()
+            exposition(running.broker.figures())
+            took.append(time.thread_time() - began)
+        assert min(took) < 0.05, took
 
 
 def test_a_listed_name_stays_and_sums_never_shrink() -> None:
