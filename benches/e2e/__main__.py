@@ -32,6 +32,7 @@ from benches.e2e.spark import PLANS as SPARK_PLANS
 from benches.e2e.spark import spark_rows
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
+from benches.e2e.sustained import sustained_rows
 from benches.results import machine, save
 from benches.row import Row
 from pyrmq import _core
@@ -55,8 +56,10 @@ KNOWN = (
     *("spark", *(plan.name for plan in SPARK_PLANS)),
     *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes"),
     *("producer", "sync", "batch", "drain", "python", "pop", "pop-flight"),
+    "sustained",
 )
-"""What `--rows` takes; `rivals`, `spark` and `security` stand for all of their rows."""
+"""What `--rows` takes; `rivals`, `spark` and `security` stand for all of their rows.
+`sustained` runs only if it is named: it takes twenty minutes."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -112,6 +115,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
             done += producer_rows(sides, rounds=arguments.rounds)
+    if chosen is not None and "sustained" in chosen:
+        done += sustained_rows(arguments.sustain, arguments.keep)
     java_rows = {"sync", "batch", "drain", "python", "pop"}
     if chosen is not None:
         java_rows &= chosen
@@ -205,6 +210,12 @@ def main() -> int:
     )
     parser.add_argument(
         "--megabytes", type=int, default=1000, help="size of the logs that are opened"
+    )
+    parser.add_argument(
+        "--sustain", type=float, default=600, help="seconds of each side of the row `sustained`"
+    )
+    parser.add_argument(
+        "--keep", type=int, default=20_000_000_000, help="bytes of log that it keeps on the disk"
     )
     parser.add_argument(
         "--rows",

@@ -42,12 +42,14 @@ class Side:
         name_server: address for clients, `host:port`.
         broker_pid: the process whose CPU time counts as the broker's.
         environment: variables that its clients need besides.
+        home: directory of the files of the server, if it is known.
     """
 
     name: str
     name_server: str
     broker_pid: int
     environment: dict[str, str] = field(default_factory=dict)
+    home: str = ""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -71,14 +73,16 @@ def ours(
     name: str = "ours",
     options: Mapping[str, object] | None = None,
     environment: dict[str, str] | None = None,
+    store: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[Side, float]]:
     """Run `pyrmq server`; yield it with the milliseconds until it was ready.
 
-    `options` are for both of its servers, `environment` is for its clients.
+    `options` are for both of its servers, `environment` is for its clients, `store` are further
+    lines of broker.conf.
     """
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
         config = Path(home) / "broker.conf"
-        lines = [f"{key}={value}" for key, value in MEASURED_STORE.items()]
+        lines = [f"{key}={value}" for key, value in {**MEASURED_STORE, **(store or {})}.items()]
         config.write_text("\n".join(lines), encoding="utf-8")
         command = [
             sys.executable,
@@ -110,6 +114,7 @@ def ours(
                     name_server=ready["name_server"],
                     broker_pid=server.pid,
                     environment=environment or {},
+                    home=home,
                 )
                 yield side, took
             finally:

@@ -142,16 +142,16 @@ class Match:
         library = "confluent" if side.name == "kafka" else library
         missing = count - self._stored.get(side.name, 0)
         if missing > 0:
-            _load(f"{library} fill", side, missing, size)
+            run_load(f"{library} fill", side, missing, size)
             self._stored[side.name] = count
 
     def _run(self, load: str, side: Side, count: int, size: int) -> dict[str, float]:
         if load.startswith("java"):
             return _java(self._driver, side, load.removeprefix("java "), count, size)
-        return _load(load, side, count, size)
+        return run_load(load, side, count, size)
 
 
-def _load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
+def run_load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
     """Run one load in a separate process."""
     command = [sys.executable, "-m", "benches.e2e.rivals.load", load, side.name_server]
     done = subprocess.run(

@@ -23,7 +23,7 @@ from tests.interop.jvm import free_port
 from benches.e2e.servers import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 KAFKA = "4.1.0"
 NATS = "github.com/nats-io/nats-server/v2@latest"
@@ -60,8 +60,8 @@ def kafka_jars() -> Path:
 
 
 @contextmanager
-def kafka(heap_mb: int = 1024) -> Iterator[Side]:
-    """Run one Kafka node as broker and controller."""
+def kafka(heap_mb: int = 1024, properties: Mapping[str, str] | None = None) -> Iterator[Side]:
+    """Run one Kafka node as broker and controller; `properties` override the usual ones."""
     jars = kafka_jars()
     with tempfile.TemporaryDirectory(prefix="pyrmq-kafka-") as home:
         port, control = free_port(), free_port()
@@ -80,6 +80,7 @@ def kafka(heap_mb: int = 1024) -> Iterator[Side]:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "log.segment.bytes": str(128 * 1024 * 1024),
+            **(properties or {}),
         }
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         java = ["java", f"-Xmx{heap_mb}m", f"-Xms{heap_mb}m", "-cp", f"{jars}/*"]
@@ -90,7 +91,7 @@ def kafka(heap_mb: int = 1024) -> Iterator[Side]:
         with _process("kafka", [*java, "kafka.Kafka", str(config)], port, home) as pid:
             address = f"127.0.0.1:{port}"
             _await_kafka(address)
-            yield Side(name="kafka", name_server=address, broker_pid=pid)
+            yield Side(name="kafka", name_server=address, broker_pid=pid, home=home)
 
 
 def _await_kafka(address: str) -> None:
