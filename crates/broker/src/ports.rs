@@ -22,6 +22,25 @@ const DRAIN: Duration = Duration::from_hours(1);
 
 /// Maximum bytes of incomplete frames on each port: some thirty of the largest usual messages.
 const UNFINISHED: usize = 128 << 20;
+/// Where memory is short, this part of it holds the incomplete frames of a port, and twice as much its answers.
+const UNFINISHED_SHARE: u64 = 16;
+/// Minimum of both: the largest frame.
+const LEAST: usize = 16 << 20;
+
+/// The settings of each port, on a machine or in a container with this many bytes of memory.
+pub(crate) fn transport(memory: Option<u64>) -> ServerOptions {
+    let usual = ServerOptions::default();
+    let at_most = |whole: usize, share: u64| {
+        let part = memory.and_then(|bytes| usize::try_from(bytes / share).ok());
+        whole.min(part.unwrap_or(whole).max(LEAST))
+    };
+    ServerOptions {
+        drain: DRAIN,
+        unfinished_total_bytes: at_most(UNFINISHED, UNFINISHED_SHARE),
+        outgoing_total_bytes: at_most(usual.outgoing_total_bytes, UNFINISHED_SHARE / 2),
+        ..usual
+    }
+}
 
 /// Opens both ports. Port 0 picks a free port whose second port below is free, too; if none is found, there is no fast
 /// port.
@@ -29,10 +48,10 @@ pub(crate) fn listen(
     options: &Options,
     main: &Arc<Table>,
     fast: &Arc<Table>,
-    (events, security): (&Arc<dyn Events>, &Security),
+    (events, security, transport): (&Arc<dyn Events>, &Security, ServerOptions),
 ) -> Result<(Server, Option<Server>), NetError> {
     let ip = options.bind_ip();
-    let bind = |port, table| bind(SocketAddr::new(ip, port), table, (events, security));
+    let bind = |port, table| bind(SocketAddr::new(ip, port), table, (events, security, transport));
     let port = u16::try_from(options.listen_port).unwrap_or_default();
     if port != 0 {
         return Ok((bind(port, main)?, Some(bind(port - FAST_DISTANCE, fast)?)));
@@ -57,13 +76,8 @@ pub(crate) fn listen(
 pub(crate) fn bind(
     address: SocketAddr,
     table: &Arc<Table>,
-    (events, security): (&Arc<dyn Events>, &Security),
+    (events, security, options): (&Arc<dyn Events>, &Security, ServerOptions),
 ) -> Result<Server, NetError> {
-    let options = ServerOptions {
-        drain: DRAIN,
-        unfinished_total_bytes: UNFINISHED,
-        ..ServerOptions::default()
-    };
     let server = Server::bind(address, options, table.clone(), events.clone());
     server.map(|server| server.secured(security))
 }
@@ -97,4 +111,25 @@ pub(crate) fn advertised(options: &Options, port: u16) -> Result<(SocketAddr, St
     let ip = chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
     let address = SocketAddr::new(ip, port);
     Ok((address, address.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_waiting_bytes_follow_the_memory() {
+        let limits = |memory| {
+            let options = transport(memory);
+            (
+                options.unfinished_total_bytes >> 20,
+                options.outgoing_total_bytes >> 20,
+            )
+        };
+        assert_eq!(limits(None), (128, 256));
+        assert_eq!(limits(Some(23 << 30)), (128, 256));
+        assert_eq!(limits(Some(1 << 30)), (64, 128));
+        assert_eq!(limits(Some(256 << 20)), (16, 32));
+        assert_eq!(limits(Some(64 << 20)), (16, 16));
+    }
 }

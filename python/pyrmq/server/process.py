@@ -7,6 +7,8 @@ from pathlib import Path
 __all__ = ["file_system", "memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 62
+"""What version 1 of the interface shows without a limit is a little below 2**63."""
 
 
 def memory() -> dict[str, int | None]:
@@ -28,13 +30,20 @@ def _resident() -> int | None:
 
 def _limit() -> int | None:
     """The lowest limit on the way from this process's control group up to the root."""
-    own = next(
-        (line[3:] for line in _text(Path("/proc/self/cgroup")).splitlines() if line[:3] == "0::"),
-        "/",
-    )
-    group = _CGROUP / own.lstrip("/")
-    limits = [_text(one / "memory.max").strip() for one in (group, *group.parents)]
-    return min((int(text) for text in limits if text.isdigit()), default=None)
+    limits: list[int] = []
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, own = line.split(":", 2)
+        base, file = {
+            "": (_CGROUP, "memory.max"),
+            "memory": (_CGROUP / "memory", "memory.limit_in_bytes"),
+        }.get(controllers, (None, ""))
+        if base is None:
+            continue
+        group = base / own.lstrip("/")
+        texts = [_text(one / file).strip() for one in (group, *group.parents)]
+        limits += [int(text) for text in texts if text.isdigit()]
+    least = min(limits, default=_NO_LIMIT)
+    return None if least >= _NO_LIMIT else least
 
 
 def file_system(directory: Path) -> str | None:

@@ -379,13 +379,11 @@ fn hook_up(
     };
     let (main_table, fast_table) = (table(false, false), table(true, false));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
-    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, (&events, security))?;
+    let transport = ports::transport(state.store.memory_limit());
+    let common = (&events, security, transport);
+    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, common)?;
     let admin = match &security.admin {
-        Some(admin) => Some(ports::bind(
-            admin.address,
-            &table(false, true),
-            (&events, security),
-        )?),
+        Some(admin) => Some(ports::bind(admin.address, &table(false, true), common)?),
         None => None,
     };
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;

@@ -152,6 +152,12 @@ impl Store {
         self.engine.reserved_descriptors()
     }
 
+    /// Bytes of memory that this process may use: the machine's, or less in a control group with a limit; `None` if
+    /// the system does not say.
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.engine.shared.fs.memory_limit()
+    }
+
     /// Whether a write or an fsync has failed: nothing more is accepted until a restart.
     pub fn has_failed(&self) -> bool {
         self.engine.shared.log.failure.is_set()
