@@ -38,7 +38,7 @@ from pyrmq.errors import (
     TopicNotFound,
 )
 from pyrmq.message import QueueId
-from pyrmq.remoting import Client, Command, answer_error
+from pyrmq.remoting import Client, Command, RequestHook, answer_error
 
 __all__ = [
     "Admin",
@@ -69,6 +69,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections through TLS. Default: what the credentials' file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
+        hooks: :class:`pyrmq.remoting.RequestHook` objects, called before and after each request.
 
     Raises:
         ConfigError: No name server is given.
@@ -85,10 +86,11 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         timeout: float = 5.0,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        hooks: Sequence[RequestHook] = (),
     ) -> None:
         self._name_servers = name_servers(name_server)
         self._timeout = timeout
-        self._client = Client(shared=True, credentials=credentials, tls=tls)
+        self._client = Client(shared=True, credentials=credentials, tls=tls, hooks=hooks)
 
     def topics(self) -> list[str]:
         """List the topics that name servers know, sorted.

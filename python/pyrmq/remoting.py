@@ -8,10 +8,13 @@ Example:
     ({'topic': 'orders'}, True)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from pyrmq import _core
+from pyrmq._client.request_hooks import HookedRequest as HookedRequest
+from pyrmq._client.request_hooks import RequestHook as RequestHook
+from pyrmq._client.request_hooks import RequestHooks
 from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.security.tls import Tls
 from pyrmq._core import Command as Command
@@ -19,7 +22,7 @@ from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, for_code
 from pyrmq.message import Body
 
-__all__ = ["Client", "Command", "answer_error"]
+__all__ = ["Client", "Command", "HookedRequest", "RequestHook", "answer_error"]
 
 
 class Client:
@@ -33,6 +36,7 @@ class Client:
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections through TLS. Default: what the credentials' file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
+        hooks: Called before and after each request, in the thread that asks.
 
     Example:
         >>> with Client() as client:  # doctest: +SKIP
@@ -46,7 +50,9 @@ class Client:
         shared: bool = False,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        hooks: Sequence[RequestHook] = (),
     ) -> None:
+        self._hooks = RequestHooks(hooks)
         self._core = _core.Connections(
             connect_timeout_ms=max(1, round(connect_timeout * 1000)),
             shared=shared,
@@ -78,12 +84,22 @@ class Client:
             ConnectionLost: No connection, or it ended before the answer came.
             RequestTimeout: No answer in time.
             ForkError: The client is the parent process's.
+            Exception: What a hook raised before the request; nothing was sent then.
 
         Example:
             >>> client.request("127.0.0.1:9876", 105, {"topic": "orders"})  # doctest: +SKIP
         """
-        command = Command(int(code), None if fields is None else dict(fields), body)
-        return self._core.request(address, command, max(1, round(timeout * 1000)))
+        wait_ms = max(1, round(timeout * 1000))
+        if not self._hooks:
+            command = Command(int(code), None if fields is None else dict(fields), body)
+            return self._core.request(address, command, wait_ms)
+        hooked = HookedRequest(address, int(code), fields, body)
+
+        def ask() -> Command:
+            command = Command(hooked.code, hooked.fields, body)
+            return self._core.request(address, command, wait_ms)
+
+        return self._hooks.call(hooked, ask)
 
     def ask(
         self,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyrmq._client.request_hooks import HookedRequest, RequestHook, RequestHooks
 from pyrmq.codes import ResponseCode
 from pyrmq.errors import ConfigError
 
@@ -81,6 +82,7 @@ class Processors:
         self._role = role
         self._native = frozenset(native)
         self._handlers: dict[int, Handler] = {}
+        self._hooks = RequestHooks()
         self._sealed = False
 
     @property
@@ -135,6 +137,27 @@ class Processors:
             if code not in self._native:
                 self.register(code, handler)
 
+    def add_hook(self, hook: RequestHook) -> None:
+        """Call a hook before and after each request that a Python function answers.
+
+        Its calls take a worker's time: native rows never wait for it, other Python rows do while
+        all workers are in it. Users and rights are checked before it.
+
+        Args:
+            hook: the hook; its ``before_request`` may raise `Refused`.
+
+        Raises:
+            ConfigError: it is no `RequestHook`, or the server is running.
+
+        Example:
+            >>> Processors("broker", native=[]).add_hook(RequestHook())
+        """
+        if self._sealed:
+            raise ConfigError(
+                f"a request hook cannot be added: the {self._role} runs; add it before start()"
+            )
+        self._hooks.add(hook)
+
     def seal(self) -> None:
         """Fix the table, because the server starts."""
         self._sealed = True
@@ -145,14 +168,36 @@ class Processors:
 
     def answer(self, request: _core.Request) -> None:
         """Call the handler of a request and send its answer."""
-        try:
-            response = self._handlers[request.code](request) or Response()
-            request.reply(response.code, response.remark, response.fields, response.body)
-        except Refused as refused:
-            request.reply(refused.code, str(refused))
-        except Exception as error:  # noqa: BLE001 - the client waits for a response in any case
-            _report(request)
-            request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        handler = self._handlers[request.code]
+        if not self._hooks:
+            _answer(request, handler)
+            return
+        hooked = HookedRequest(request.remote, request.code, request.fields, request.body)
+        called: tuple[RequestHook, ...] = ()
+
+        def handle(request: _core.Request) -> Response | None:
+            nonlocal called
+            called = self._hooks.before(hooked)
+            return handler(request)
+
+        response, error = _answer(request, handle)
+        self._hooks.after(called, hooked, error, response)
+
+
+def _answer(
+    request: _core.Request, handler: Handler
+) -> tuple[Response | None, BaseException | None]:
+    try:
+        response = handler(request) or Response()
+        request.reply(response.code, response.remark, response.fields, response.body)
+    except Refused as refused:
+        request.reply(refused.code, str(refused))
+        return None, refused
+    except Exception as error:  # noqa: BLE001 - the client waits for a response in any case
+        _report(request)
+        request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return None, error
+    return response, None
 
 
 def _report(request: _core.Request) -> None:
