@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pyrmq.config.broker import BrokerOptions
+from tests.secret_search import SecretSearch
 
 # On a busy machine, an example may take any time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,6 +21,11 @@ _DISK = BrokerOptions()
 
 MOST_RERUNS = 5
 """Tests of one run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Search what the run leaves behind for the secrets that it used."""
+    config.pluginmanager.register(SecretSearch())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

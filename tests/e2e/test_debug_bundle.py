@@ -7,6 +7,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from tests.e2e.test_security import BOB_PASSWORD, ROOT_PASSWORD, Secured
+from tests.secret_search import planted, used
 
 from pyrmq import Admin, Producer, QueueId
 from pyrmq.cli import main
@@ -48,7 +49,9 @@ def test_a_bundle_has_what_a_report_needs_and_no_secret(
     monkeypatch.setenv("PYRMQ_TEST_TOKEN", SECRETS[1])
     conf = tmp_path / "broker.conf"
     conf.write_text(f"brokerName=broker-a\ninnerClientPassword = {SECRETS[2]}\nlistenPort=10911\n")
-    log = tmp_path / "broker.log"
+    for secret in SECRETS:
+        used(secret)
+    log = planted(tmp_path / "broker.log")
     log.write_text(f'started\nfailed with {SECRETS[0]}\n{{"secretKey": "json-1"}} token=plain-2\n')
     json_log = tmp_path / "app.json"
     json_log.write_text('{"level": "INFO"}\n{"msg": "{\\"password\\": \\"json-3\\"}"}\n')

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
+from tests.secret_search import planted
 
 from pyrmq import (
     Admin,
@@ -419,9 +420,9 @@ def test_a_server_that_cannot_protect_does_not_start(
     kind: type[NameServer | Broker], tmp_path: Path
 ) -> None:
     good = write_private(tmp_path / "users.json", people())
-    shown = write_private(tmp_path / "shown.json", people())
+    shown = planted(write_private(tmp_path / "shown.json", people()))
     shown.chmod(0o640)
-    half = write_private(tmp_path / "half.json", people())
+    half = planted(write_private(tmp_path / "half.json", people()))
     half.write_text(half.read_text()[:100])
     missing = str(tmp_path / "missing.json")
     on: dict[str, Any] = {"authentication_enabled": True}
