@@ -24,6 +24,7 @@ PYRMQ_CREDENTIALS = "PYRMQ_CREDENTIALS"
 """Environment variable with the path of a credentials file, for clients without the option."""
 
 _KEYS = ("accessKey", "secretKey", "securityToken")
+_KEYRING = "keyring:"
 
 
 @final
@@ -66,7 +67,7 @@ class Credentials:
         """Read a file: an object with `accessKey`, `secretKey` and, if needed, `securityToken`.
 
         It may have an object `tls` with the arguments of :class:`pyrmq.Tls` as `trust`, `cert`,
-        `key`, `keyPassword`, `serverName` and `verify`; relative paths begin at the file's
+        `key`, `keyPassword`, `serverName`, `verify` and `crl`; relative paths begin at the file's
         directory. Clients with these credentials then use TLS.
 
         Args:
@@ -98,16 +99,41 @@ class Credentials:
         return made
 
     @classmethod
-    def from_environment(cls) -> Self | None:
-        """Read the file that the environment variable `PYRMQ_CREDENTIALS` names; None without it.
+    def from_keyring(cls, service: str, access_key: str) -> Self:
+        """Read the secret from the system's keyring; needs the extra `pyrmq-rocketmq[keyring]`.
+
+        ``keyring set SERVICE USER`` stores it. `PYRMQ_CREDENTIALS` and `--credentials` take
+        ``keyring:SERVICE/USER``.
+
+        Args:
+            service: The name under which the secret is stored.
+            access_key: The user's name, in the keyring and in the cluster.
 
         Raises:
-            ConfigError: The file cannot be used; see :meth:`from_file`.
+            ConfigError: The package is missing, the keyring cannot be used, or it has no such
+                secret.
+
+        Example:
+            >>> Credentials.from_keyring("rocketmq", "alice")  # doctest: +SKIP
+            Credentials(access_key='alice')
+        """
+        return cls(access_key, _of_keyring(service, access_key))
+
+    @classmethod
+    def from_environment(cls) -> Self | None:
+        """Read what the environment variable `PYRMQ_CREDENTIALS` names; None without it.
+
+        It names a file, or a secret of the keyring as ``keyring:SERVICE/USER``.
+
+        Raises:
+            ConfigError: It cannot be used; see :meth:`from_file` and :meth:`from_keyring`.
 
         Example:
             >>> Credentials.from_environment()  # doctest: +SKIP
         """
         path = os.environ.get(PYRMQ_CREDENTIALS, "")
+        if path.startswith(_KEYRING):
+            return cls.from_keyring(*_service_and_user(path))
         return cls.from_file(path) if path else None
 
     @property
@@ -130,6 +156,38 @@ class Credentials:
             "credentials cannot be pickled or copied: their secret would be readable there; "
             f"make them where they are used, or set {PYRMQ_CREDENTIALS}"
         )
+
+
+def _of_keyring(service: str, user: str) -> str:
+    try:
+        import keyring
+    except ImportError as error:
+        raise ConfigError(
+            f"the credentials of {user!r} are to come from a keyring, and the package `keyring` is "
+            "not installed: pip install 'pyrmq-rocketmq[keyring]'"
+        ) from error
+    try:
+        secret = keyring.get_password(service, user)
+    except Exception as error:
+        # Each backend has exceptions of its own. Their text is not ours to trust: only the type.
+        raise ConfigError(
+            f"the keyring cannot be used for service {service!r}, user {user!r}: "
+            f"{type(error).__name__} of {type(keyring.get_keyring()).__name__}; `keyring diagnose` "
+            "says which keyring it is"
+        ) from error
+    if not secret:
+        raise ConfigError(
+            f"the keyring has no secret for service {service!r}, user {user!r}: store it with "
+            f"`keyring set {service} {user}`"
+        )
+    return secret
+
+
+def _service_and_user(text: str) -> tuple[str, str]:
+    service, _, user = text.removeprefix(_KEYRING).rpartition("/")
+    if not service or not user:
+        raise ConfigError(f"credentials are {text!r}: it must be `keyring:SERVICE/USER`")
+    return service, user
 
 
 _NEEDS = 'it must be {"accessKey": "...", "secretKey": "..."}'
@@ -229,19 +287,27 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
     """Read a credentials file; the same object for the same unchanged file.
 
     Args:
-        path: The file.
+        path: The file, or `keyring:SERVICE/USER`.
         source: Where the path comes from, for error texts.
 
     Raises:
         ConfigError: The file cannot be used.
     """
-    try:
-        status = os.stat(path)  # noqa: PTH116 - as cheap as can be: every client asks
-    except OSError as error:
-        raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
-    key = (path, status.st_mtime_ns, status.st_ino)
+    secret = None
+    if path.startswith(_KEYRING):
+        service, user = _service_and_user(path)
+        secret = _of_keyring(service, user)
+        # Python's hash has a seed of its own in each process, and is not kept outside of it.
+        key = (path, hash(secret), 0)
+    else:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - as cheap as can be: every client asks
+        except OSError as error:
+            raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
+        key = (path, status.st_mtime_ns, status.st_ino)
     if key not in _shared:
         if len(_shared) >= _MOST_SHARED:
             _shared.clear()
-        _shared[key] = Credentials.from_file(path)
+        made = Credentials.from_file(path) if secret is None else Credentials(user, secret)
+        _shared[key] = made
     return _shared[key]
