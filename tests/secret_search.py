@@ -1,9 +1,10 @@
 """Searches what a whole run leaves behind for the secrets that its tests used.
 
-Secrets become known by themselves: each secret that a `Credentials` or a `Tls` of this process gets, and each password
-in a file of users or credentials that the run wrote. Tests whose secrets come another way call `used`. At the end of
-the run none of them may stand in the captured output and logs of a test, in the `repr` of a living object of pyrmq, or
-in a file below the run's temporary directories: logs, JSON, pickles, bundles. Files that exist to keep secrets may.
+Secrets become known by themselves: each secret that a `Credentials` or a `Tls` of this process
+gets, and each password in a file of users or credentials that the run wrote. Tests whose secrets
+come another way call `used`. At the end of the run none of them may stand in the captured output
+and logs of a test, in the `repr` of a living object of pyrmq, or in a file below the run's
+temporary directories: logs, JSON, pickles, bundles. Files that exist to keep secrets may have them.
 """
 
 from __future__ import annotations

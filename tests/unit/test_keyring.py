@@ -70,10 +70,7 @@ def test_clients_share_one_object_until_the_secret_changes() -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (
-            "keyring:rocketmq/eu/bob",
-            r"no secret for service 'rocketmq/eu', user 'bob': .*keyring set",
-        ),
+        ("keyring:rocketmq/eu/bob", "no secret for service 'rocketmq/eu', user 'bob'"),
         ("keyring:alice", "must be `keyring:SERVICE/USER`"),
         ("keyring:/alice", "must be `keyring:SERVICE/USER`"),
         ("keyring:rocketmq/", "must be `keyring:SERVICE/USER`"),

@@ -308,3 +308,61 @@ fn requests_wait_for_a_minute_at_most() {
     assert_eq!(deadline_ms(1_000, i64::MAX), 61_000);
     assert_eq!(deadline_ms(i64::MAX, 1), i64::MAX);
 }
+
+fn create(topic: &str) -> Command {
+    Command::request(request::UPDATE_AND_CREATE_TOPIC)
+        .with_field("topic", topic)
+        .with_field("defaultTopic", "TBW102")
+        .with_field("readQueueNums", "1")
+        .with_field("writeQueueNums", "1")
+        .with_field("perm", "6")
+        .with_field("topicFilterType", "SINGLE_TAG")
+        .with_field("order", "false")
+}
+
+fn limited(answer: &Command) {
+    let remark = answer.remark.clone().unwrap_or_default();
+    assert_eq!(answer.code, response::NO_PERMISSION, "{remark}");
+    assert!(remark.contains("user bob has made 2 topics"), "{remark}");
+    assert!(remark.contains("maxTopicsPerUser"), "{remark}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_makes_a_limited_number_of_topics_also_after_a_restart() {
+    let (dir, rights) = (TempDir::new(), Arc::new(Rights::default()));
+    rights.give("bob", &[]);
+    rights.give("ann", &[]);
+    // The name of no topic: the request that changes the broker's settings names none.
+    rights.give("root", &[""]);
+    let mut settings = options(&dir);
+    settings.max_topics_per_user = 2;
+    let site = start(settings.clone(), &rights);
+    let (bob, ann, root) = (User::new(&site, "bob"), User::new(&site, "ann"), User::new(&site, "root"));
+    bob.ask_ok(send("by-send", 0, b"x", "")).await;
+    bob.ask_ok(create("by-request")).await;
+    limited(&bob.ask(send("third", 0, b"x", "")).await);
+    limited(&bob.ask(create("third")).await);
+    let both = r#"{"topicConfigList":[{"topicName":"by-send","perm":6},{"topicName":"third","perm":6}]}"#;
+    let list = Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(both);
+    limited(&bob.ask(list).await);
+    assert!(site.broker.state().topics.get("third").is_none());
+    bob.ask_ok(send("by-send", 0, b"known topics go on", "")).await;
+    bob.ask_ok(create("by-request")).await;
+    ann.ask_ok(create("hers")).await;
+    for topic in ["r1", "r2", "r3"] {
+        root.ask_ok(create(topic)).await;
+    }
+    site.stop().await;
+
+    let site = start(settings.clone(), &rights);
+    let (bob, root) = (User::new(&site, "bob"), User::new(&site, "root"));
+    limited(&bob.ask(send("third", 0, b"x", "")).await);
+    let delete = Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "by-send");
+    root.ask_ok(delete).await;
+    bob.ask_ok(send("third", 0, b"a deleted topic does not count", "")).await;
+    limited(&bob.ask(send("fourth", 0, b"x", "")).await);
+    settings.max_topics_per_user = 3;
+    site.broker.reconfigure(&settings).unwrap();
+    bob.ask_ok(send("fourth", 0, b"the option is live", "")).await;
+    site.stop().await;
+}

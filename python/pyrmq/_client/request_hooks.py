@@ -121,7 +121,8 @@ class RequestHooks:
         """
         if not isinstance(hook, RequestHook):
             raise ConfigError(
-                f"a request hook is of type {type(hook).__name__}: make it a subclass of RequestHook"
+                f"a request hook is of type {type(hook).__name__}: make it a subclass of "
+                "RequestHook"
             )
         self._hooks = (*self._hooks, hook)
 

@@ -79,6 +79,14 @@ class BrokerOptions(ProtectionOptions):
         maximum=10_000_000,
         live=True,
     )
+    max_topics_per_user: int = option(
+        default=0,
+        text="topics that one user may have made; users who may change the cluster's settings "
+        "have no limit, nor has anybody while users are not checked; 0: no limit (pyrmq only)",
+        unit="topics",
+        maximum=10_000_000,
+        live=True,
+    )
     auto_create_group_limit: int = option(
         default=10_000,
         text="number of groups at which consumers create no more; administrators can (pyrmq only)",

@@ -366,9 +366,7 @@ fn hook_up(
     state
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
-    if let Some(check) = &security.check {
-        state.check_rights(check);
-    }
+    state.secured_by(security);
     let table = |fast, is_admin: bool| {
         let mut table = processor::table(state, tasks, fast, python, python_codes);
         table.secured_by(security);

@@ -8,6 +8,7 @@ use pyrmq_remoting::body::{SubscriptionGroupConfig, TopicConfig};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::names::{self, PERM_READ, PERM_WRITE};
+use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,19 +18,19 @@ impl State {
     pub(crate) fn admit(
         &self,
         header: &SendMessageRequestHeader<'_>,
-        body: usize,
+        request: &Command,
         peer: &Peer,
     ) -> Result<Arc<Topic>, Refusal> {
         self.check_writeable()?;
         admission::sizes(
-            body,
+            request.body.as_ref().map_or(0, bytes::Bytes::len),
             self.store.live().max_message_bytes(),
             header.properties.map_or(0, str::len),
         )?;
         // A name in the table is valid, so only unknown names are checked.
         let topic = match self.topics.get(header.topic) {
             Some(topic) => topic,
-            None => self.make_topic(header, peer)?,
+            None => self.make_topic(header, request, peer)?,
         };
         admission::open_to_clients(&topic.topic_name)?;
         admission::storable(&topic.topic_name)?;
@@ -51,7 +52,12 @@ impl State {
         Ok(topic)
     }
 
-    fn make_topic(&self, header: &SendMessageRequestHeader<'_>, peer: &Peer) -> Result<Arc<Topic>, Refusal> {
+    fn make_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+    ) -> Result<Arc<Topic>, Refusal> {
         let name = header.topic;
         admission::topic_name(name)?;
         let limit = self.live.auto_create_topic_limit();
@@ -63,9 +69,16 @@ impl State {
             (true, false) => 1,
             (true, true) => 2,
         };
-        let made =
-            self.topics
-                .make_after(name, header.default_topic, header.default_topic_queue_nums, unit)?;
+        let make = || {
+            let queues = header.default_topic_queue_nums;
+            self.topics.make_after(name, header.default_topic, queues, unit)
+        };
+        // A send that makes no topic must not cost a write of the makers' file.
+        let made = if names::is_retry(name) || !self.topics.is_template(header.default_topic) {
+            make()?
+        } else {
+            self.made_by(request, peer, &[name], make)?
+        };
         let topic = match made {
             Some(topic) => topic,
             None if names::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,

@@ -8,7 +8,7 @@ use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
 use crate::delivery::transactions::Transactions;
-use crate::error::BrokerError;
+use crate::error::{BrokerError, Refusal};
 use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
@@ -22,13 +22,14 @@ use crate::tables::config_file::ConfigFile;
 use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
+use crate::tables::topic_makers::TopicMakers;
 use crate::tables::topics::{Topic, Topics};
 use pyrmq_remoting::body::{ConsumerOffsetSerializeWrapper, OffsetTable};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{Client, Peer, RequestCheck, Table, WeakClient};
+use pyrmq_remoting::net::{AuditLog, Client, Peer, RequestCheck, Security, Table, WeakClient};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -55,6 +56,8 @@ pub struct State {
     pub store: Arc<Store>,
     /// The topics.
     pub topics: Topics,
+    /// Who made them.
+    makers: TopicMakers,
     /// The consumer groups.
     pub groups: Groups,
     /// The groups' offsets.
@@ -79,6 +82,8 @@ pub struct State {
     pub announcements: Announcements,
     /// What checks the user and rights of each request; set before the ports open, and only if they are checked.
     check: OnceLock<Arc<dyn RequestCheck>>,
+    /// Where refusals are written that a row decides about; set before the ports open.
+    audit: OnceLock<Arc<AuditLog>>,
     /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end in bytes within which a queue counts as young.
@@ -128,6 +133,7 @@ impl Said {
 /// The content of the files below `config/`.
 struct Tables {
     topics: Topics,
+    makers: TopicMakers,
     groups: Groups,
     offsets: Offsets,
     unknown_offset_fields: ConsumerOffsetSerializeWrapper,
@@ -149,6 +155,7 @@ impl Tables {
         offsets.load_cutoffs(read.pop_cutoffs.take().unwrap_or_default());
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
+            makers: TopicMakers::load(file("topicMakers.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
             unknown_offset_fields: read,
@@ -192,6 +199,7 @@ impl State {
         Ok(Self {
             transactions,
             topics: tables.topics,
+            makers: tables.makers,
             groups: tables.groups,
             offsets: tables.offsets,
             clients: Clients::default(),
@@ -203,6 +211,7 @@ impl State {
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
             check: OnceLock::new(),
+            audit: OnceLock::new(),
             address: OnceLock::new(),
             asks: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
@@ -253,10 +262,42 @@ impl State {
     }
 
     /// Called once, before any request is served.
-    pub(crate) fn check_rights(&self, check: &Arc<dyn RequestCheck>) {
-        if self.check.set(check.clone()).is_err() {
+    pub(crate) fn secured_by(&self, security: &Security) {
+        let check = (security.check.iter()).all(|check| self.check.set(check.clone()).is_ok());
+        let audit = (security.audit.iter()).all(|audit| self.audit.set(audit.clone()).is_ok());
+        if !check || !audit {
             tracing::error!("the broker's check of rights was set twice");
         }
+    }
+
+    /// Calls `make`, which makes these topics for a request, unless the request's user has made as many as it may. Users
+    /// that may change the cluster's settings have no limit.
+    pub(crate) fn made_by<T>(
+        &self,
+        request: &Command,
+        peer: &Peer,
+        topics: &[&str],
+        make: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let user = self.check.get().and_then(|check| Some((check, check.user(request)?)));
+        let Some((check, user)) = user else {
+            return make();
+        };
+        let mut limit = self.live.max_topics_per_user();
+        let change = Command::request(request::UPDATE_BROKER_CONFIG);
+        if limit > 0 && check.may(user, &change, peer.remote().ip()) {
+            limit = 0;
+        }
+        let exists = |topic: &str| self.topics.get(topic).is_some();
+        let mut is_allowed = false;
+        let made = self.makers.make((user, limit), topics, exists, || {
+            is_allowed = true;
+            make()
+        });
+        if let (Err(refusal), Some(audit), false) = (&made, self.audit.get(), is_allowed) {
+            audit.refused(request, peer.remote(), refusal.code, &refusal.remark);
+        }
+        made
     }
 
     pub(crate) fn checks_rights(&self) -> bool {

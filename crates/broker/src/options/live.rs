@@ -44,6 +44,7 @@ live! {
     broker_permission: AtomicI32 => i32;
     auto_create_topic_enable: AtomicBool => bool;
     auto_create_topic_limit: AtomicI32 => i32;
+    max_topics_per_user: AtomicI32 => i32;
     auto_create_subscription_group: AtomicBool => bool;
     auto_create_group_limit: AtomicI32 => i32;
     reject_transaction_message: AtomicBool => bool;

@@ -58,6 +58,8 @@ pyrmq_remoting::options! {
     auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0, live;
     /// Number of topics at which sends create no more; administrators can.
     auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000, live;
+    /// Topics that one user may have made; 0: any number. Users who may change the cluster have no limit.
+    max_topics_per_user: i32 = 0, "maxTopicsPerUser", "topics", 0..=10_000_000, live;
     /// Number of consumer groups at which consumers create no more; administrators can.
     auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000, live;
     /// The topic named after the cluster can be read and written.

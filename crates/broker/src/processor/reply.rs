@@ -34,7 +34,7 @@ impl SendReply {
         let state = &self.state;
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body = request.body.as_deref().unwrap_or_default();
-        let topic = state.admit(&header, body.len(), peer)?;
+        let topic = state.admit(&header, request, peer)?;
         let parsed = properties::parse(header.properties.unwrap_or_default());
         send::refuse_unsupported(&header, &parsed)?;
         if sys_flag::is_hidden(header.sys_flag) {

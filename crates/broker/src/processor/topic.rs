@@ -44,7 +44,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
         ..TopicConfig::default()
     };
     check(state, &topic)?;
-    if state.topics.put(topic)? {
+    if state.made_by(request, peer, &[header.topic], || state.topics.put(topic))? {
         tracing::info!(topic = header.topic, peer = %peer.remote(), "changed a topic");
         state.announcements.changed();
     }
@@ -52,7 +52,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Creates or changes several topics (18).
-pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn create_list(state: &State, request: &Command, peer: &Peer) -> Answer {
     let mut topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
     for topic in &mut topics {
         check(state, topic)?;
@@ -61,7 +61,9 @@ pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Ans
         let current = old.as_ref().map(|old| &old.attributes);
         topic.attributes = attributes::altered(attributes::OF_TOPICS, current, &topic.attributes)?;
     }
-    if state.topics.put_all(topics)? {
+    let names: Vec<String> = topics.iter().map(|topic| topic.topic_name.clone()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if state.made_by(request, peer, &names, || state.topics.put_all(topics))? {
         state.announcements.changed();
     }
     Ok(Command::response(response::SUCCESS))

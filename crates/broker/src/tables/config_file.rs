@@ -7,6 +7,7 @@
 //! consumerOffset.json     ConsumerOffsetSerializeWrapper  {dataVersion, groupTopicMap,
 //!                                                          offsetTable: {"topic@group": {queue: offset}}}
 //! delayOffset.json        DelayOffsetSerializeWrapper     {dataVersion, offsetTable: {level: offset}}
+//! topicMakers.json        TopicMakers (ours)              {makerTable: {topic: user}}
 //! ```
 //! Written like fastjson: members sorted, tabs, whole numbers as keys without quotes. Read leniently: members that
 //! files of 4.9 lack get Apache's defaults, and unknown members are kept.

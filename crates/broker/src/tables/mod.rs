@@ -7,4 +7,5 @@ pub mod groups;
 pub mod locks;
 pub mod offsets;
 pub mod subscription;
+pub(crate) mod topic_makers;
 pub mod topics;

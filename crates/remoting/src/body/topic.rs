@@ -58,6 +58,12 @@ impl BodyValue for TopicFilterType {
 }
 
 body! {
+    /// Who made which topic (`topicMakers.json`; Apache has none).
+    pub struct TopicMakers {
+        /// Users by topic.
+        pub maker_table: BTreeMap<String, String> => "makerTable",
+    }
+
     /// Settings of a topic (Apache `TopicConfig`).
     pub struct TopicConfig {
         /// Attributes by name.

@@ -103,8 +103,8 @@ impl AuditLog {
         }))
     }
 
-    /// Writes that a request was refused, and why.
-    pub(super) fn refused(&self, request: &Command, from: SocketAddr, answer: i32, why: &str) {
+    /// Writes that a request was refused, and why. Rows call it for what they alone can decide.
+    pub fn refused(&self, request: &Command, from: SocketAddr, answer: i32, why: &str) {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
         let window = refusals.by_address.entry(from.ip());

@@ -100,7 +100,7 @@ impl Send {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let asked = asked_level(request)?;
-        let topic = self.state.admit(&header, body.len(), peer)?;
+        let topic = self.state.admit(&header, request, peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
         if let Some(level) = asked {
             let checked = self.state.store.check_waiter(level);
