@@ -22,7 +22,7 @@ unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions spark-torture sequences long bench benchdeps profile micro chaos leaks \
-	faults loom asan wheel docs clean
+	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -142,8 +142,12 @@ micro: dev ## time single calls with pytest-benchmark; saves the run in .benchma
 	$(PYTEST) benches/micro --benchmark-autosave
 
 wheel: needs-rust deps ## one abi3 wheel in dist/
-	$(BIN)/maturin build --release --quiet --out dist
+	$(BIN)/python tools/wheel.py --out dist
 	@ls -l dist/*.whl
+
+release-wheel: needs-rust deps ## as `wheel`, without any path of this machine in it: equal sources give equal bytes (compiles everything)
+	$(BIN)/python tools/wheel.py --out dist --remap
+	@sha256sum dist/*.whl
 
 docs: dev ## regenerate the generated pages
 	$(BIN)/python tools/gen_codes.py

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.wheel import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,3 +158,45 @@ def test_the_other_pyrmq_in_our_place_is_named(
     assert done.returncode != 0
     assert "RabbitMQ" in done.stderr
     assert "pip uninstall pyrmq" in done.stderr
+
+
+def test_the_wheel_lists_its_crates_with_their_licences(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if "/sboms/" in name)
+        listed = json.loads(archive.read(name))
+    assert listed["bomFormat"] == "CycloneDX"
+    crates = {part["name"]: part for part in listed["components"]}
+    assert {"ring", "rustls", "tokio", "pyo3", "zstd-sys", "pyrmq-store"} <= crates.keys()
+    assert all(part["version"] for part in crates.values())
+    assert not [name for name, part in crates.items() if not part.get("licenses")]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_two_builds_of_the_native_module_give_equal_wheels() -> None:
+    """The crates that it is linked from are compiled once; both links begin from them."""
+    release, home = ROOT / "target" / "release", ROOT / "target" / "twice"
+    shutil.rmtree(home, ignore_errors=True)
+    wheels = []
+    try:
+        for name in ("one", "two"):
+            target, out = home / name, home / f"out-{name}"
+            shutil.copytree(release, target / "release", copy_function=os.link, symlinks=True)
+            # A lock of its own, and a module that is missing.
+            (target / "release" / ".cargo-lock").unlink(missing_ok=True)
+            for stale in (target / "release").rglob("*pyrmq_core*"):
+                stale.unlink()
+            maturin = Path(sys.executable).parent / "maturin"
+            command = [str(maturin), "build", "--release", "--quiet", "--out", str(out)]
+            subprocess.run(
+                [*command, "--target-dir", str(target)],
+                cwd=ROOT,
+                env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
+                check=True,
+                timeout=1700,
+            )
+            (built,) = out.glob("*.whl")
+            wheels.append(rewritten(built.read_bytes()))
+        assert wheels[0] == wheels[1]
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
