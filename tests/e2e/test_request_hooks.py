@@ -52,7 +52,7 @@ class Watch(RequestHook):
 
 
 @contextmanager
-def server(*hooks: RequestHook, **options: object) -> Iterator[NameServer]:
+def server(*hooks: RequestHook, **options: Any) -> Iterator[NameServer]:  # noqa: ANN401 - of any kind
     """Run a name server that echoes fields."""
     made = NameServer(bind_address="127.0.0.1", listen_port=0, **options)
 
@@ -172,18 +172,18 @@ def test_hooks_of_a_server_run_around_its_python_rows_and_refuse() -> None:
 
 
 def test_a_slow_hook_of_a_server_delays_no_native_row_and_no_answer() -> None:
-    entered, leave = threading.Event(), threading.Event()
+    reached, leave = threading.Event(), threading.Event()
 
     class Slow(RequestHook):
         def after_response(self, *_: object) -> None:
-            entered.set()
+            reached.set()
             leave.wait(20)
 
     with server(Slow()) as names, Client() as client:
         try:
             # The answer leaves before the hook that is slow behind it.
             assert client.request(names.address, ECHO, timeout=15).code == ResponseCode.SUCCESS
-            assert entered.wait(15)
+            assert reached.wait(15)
             fields = {"topic": "none"}
             answer = client.request(
                 names.address, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout=15

@@ -25,6 +25,9 @@ class InMemory(KeyringBackend):
     priority: ClassVar[float] = 1
     kept: ClassVar[dict[tuple[str, str], str]] = {}
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def get_password(self, service: str, username: str) -> str | None:
         """Return what was set."""
         return self.kept.get((service, username))
