@@ -142,9 +142,9 @@ impl Entry {
         }
     }
 
-    fn matches(&self, resource: &Resource, actions: &[Action], source: IpAddr) -> bool {
+    fn matches(&self, (kind, name): (ResourceType, &str), actions: &[Action], source: IpAddr) -> bool {
         let has = |action: &Action| self.actions.contains(action);
-        self.resource.covers(resource)
+        self.resource.covers_name(kind, name)
             && (has(&Action::All) || actions.iter().any(has))
             && (self.source_ips.is_empty()
                 || self
@@ -250,6 +250,16 @@ impl Acl {
 
     /// What the entries say of one of these actions on a resource from an address; `None` if none of them matches.
     pub fn decide(&self, resource: &Resource, actions: &[Action], source: IpAddr) -> Option<Decision> {
+        self.decide_on((resource.kind, &resource.name), actions, source)
+    }
+
+    /// As [`Self::decide`], for the resource of this kind and name.
+    pub(crate) fn decide_on(
+        &self,
+        resource: (ResourceType, &str),
+        actions: &[Action],
+        source: IpAddr,
+    ) -> Option<Decision> {
         [&self.custom, &self.default].into_iter().find_map(|entries| {
             let matching = entries
                 .iter()

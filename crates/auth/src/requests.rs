@@ -375,6 +375,16 @@ fn row(code: i32) -> Option<&'static Row> {
         .map(|(_, row)| row)
 }
 
+/// The one topic that a request touches, and the actions that any one of gives the right to it, without a copy of the
+/// name. `None`: there is more to ask than that, or less.
+pub(crate) fn one_topic(request: &Command) -> Option<(&str, &'static [Action])> {
+    let Row::On(actions, [At::Topic(field)]) = row(request.code)? else {
+        return None;
+    };
+    let topic = request.fields.get(field)?;
+    (!topic.is_empty() && !is_retry(topic)).then_some((topic, *actions))
+}
+
 /// The actions that a code's row names; `None` for a code without a row.
 pub(crate) fn actions_of(code: i32) -> Option<&'static [Action]> {
     row(code).map(|row| match row {
@@ -581,5 +591,37 @@ fn walk<'a>(json: &'a Json, path: &[&str], found: &mut Vec<&'a Json>) {
             }
         }
         (json, []) => found.push(json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pyrmq_remoting::codes::request::REQUEST_CODES;
+
+    #[test]
+    fn one_topic_is_the_only_right_of_its_requests() {
+        let mut seen = 0;
+        for (_, code) in REQUEST_CODES {
+            for topic in ["orders", "", "%RETRY%kitchen", "%DLQ%kitchen"] {
+                let request = Command::request(*code)
+                    .with_field("topic", topic)
+                    .with_field("b", topic);
+                let Some((name, actions)) = one_topic(&request) else {
+                    continue;
+                };
+                seen += 1;
+                let right = Right {
+                    resource: Resource::topic(name),
+                    actions,
+                };
+                assert_eq!(
+                    required_rights(&request, "main").ok(),
+                    Some(vec![right]),
+                    "{code}"
+                );
+            }
+        }
+        assert!(seen > 20, "{seen}");
     }
 }

@@ -117,14 +117,19 @@ impl Resource {
 
     /// Whether this pattern covers a resource.
     pub fn covers(&self, resource: &Self) -> bool {
+        self.covers_name(resource.kind, &resource.name)
+    }
+
+    /// Whether this pattern covers the resource of this kind and name.
+    pub fn covers_name(&self, kind: ResourceType, name: &str) -> bool {
         if self.kind == ResourceType::Any {
             return true;
         }
-        self.kind == resource.kind
+        self.kind == kind
             && match self.pattern {
                 Pattern::Any => true,
-                Pattern::Literal => self.name == resource.name,
-                Pattern::Prefixed => resource.name.starts_with(&self.name),
+                Pattern::Literal => self.name == name,
+                Pattern::Prefixed => name.starts_with(&self.name),
             }
     }
 }

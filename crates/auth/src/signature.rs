@@ -29,6 +29,8 @@ const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 const UNSIGNED_QUERY_UP_TO: i32 = 399;
 /// Bytes of a SHA-1 hash.
 const HASH_BYTES: usize = 20;
+/// Characters of a signature: Base64 of the hash.
+const SIGNATURE_BYTES: usize = 28;
 /// Fields of a usual request: sorted without an allocation.
 const USUAL_FIELDS: usize = 24;
 
@@ -56,22 +58,28 @@ pub struct Credentials {
     key: Key,
 }
 
-/// Takes a header's values as they would be written, and hashes them. They must come in ascending order of their keys.
-#[derive(Clone)]
-pub struct ValueHash(Hmac<Sha1>);
+/// Writes fields to a head and hashes their values on the way. They must come in ascending order of their keys.
+pub struct SignedFields<'h, S> {
+    hash: Hmac<Sha1>,
+    head: &'h mut S,
+}
 
-impl fmt::Debug for ValueHash {
+impl<S> fmt::Debug for SignedFields<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ValueHash(***)")
+        f.write_str("SignedFields(***)")
     }
 }
 
-impl FieldSink for ValueHash {
-    fn text(&mut self, _key: &str, value: &str) {
-        self.0.update(value.as_bytes());
+impl<S: FieldSink> FieldSink for SignedFields<'_, S> {
+    #[inline]
+    fn text(&mut self, key: &str, value: &str) {
+        self.hash.update(value.as_bytes());
+        self.head.text(key, value);
     }
-    fn ascii(&mut self, _key: &str, value: &str) {
-        self.0.update(value.as_bytes());
+    #[inline]
+    fn ascii(&mut self, key: &str, value: &str) {
+        self.hash.update(value.as_bytes());
+        self.head.ascii(key, value);
     }
 }
 
@@ -97,23 +105,41 @@ impl Credentials {
         &self.access_key
     }
 
-    /// Adds the fields of a signature to a head whose own fields `write` gives in ascending order of their keys, all of
+    /// Writes a head's fields and their signature. `write` gives the fields in ascending order of their keys, all of
     /// them in small letters; `body` follows the head.
-    pub fn sign_sorted<S: FieldSink>(&self, write: impl FnOnce(&mut ValueHash), body: &[u8], head: &mut S) {
-        let mut hash = ValueHash(self.key.0.clone());
-        // Capitals sort before small letters.
-        hash.0.update(self.access_key.as_bytes());
+    pub fn sign_sorted<S: FieldSink>(
+        &self,
+        write: impl FnOnce(&mut SignedFields<'_, S>),
+        body: &[u8],
+        head: &mut S,
+    ) {
+        let mut fields = SignedFields {
+            hash: self.key.0.clone(),
+            head,
+        };
+        // Capitals sort before small letters, so the fields are in order on the wire, too: who checks need not sort.
+        fields.text(ACCESS_KEY, &self.access_key);
         if let Some(token) = &self.security_token {
-            hash.0.update(token.as_bytes());
+            fields.text(SECURITY_TOKEN, token);
         }
-        write(&mut hash);
-        hash.0.update(body);
-        head.text(ACCESS_KEY, &self.access_key);
-        if let Some(token) = &self.security_token {
-            head.text(SECURITY_TOKEN, token);
-        }
-        head.text(SIGNATURE, &STANDARD.encode(hash.0.finalize().into_bytes()));
+        write(&mut fields);
+        let SignedFields { mut hash, head } = fields;
+        hash.update(body);
+        let mut text = [0; SIGNATURE_BYTES];
+        head.ascii(
+            SIGNATURE,
+            encoded(&hash.finalize().into_bytes().into(), &mut text),
+        );
     }
+}
+
+/// The text of a signature.
+fn encoded<'t>(hash: &[u8; HASH_BYTES], text: &'t mut [u8; SIGNATURE_BYTES]) -> &'t str {
+    // Base64 of this many bytes fills the text.
+    let written = STANDARD.encode_slice(hash, text).unwrap_or(0);
+    text.get(..written)
+        .and_then(|text| std::str::from_utf8(text).ok())
+        .unwrap_or_default()
 }
 
 impl RequestSigner for Credentials {
@@ -131,8 +157,9 @@ impl RequestSigner for Credentials {
         if skip_query {
             request.version = request.version.min(UNSIGNED_QUERY_UP_TO);
         }
-        let signature = STANDARD.encode(hash(&self.key, request, skip_query));
-        request.fields.push(SIGNATURE, &signature);
+        let mut text = [0; SIGNATURE_BYTES];
+        let signature = encoded(&hash(&self.key, request, skip_query), &mut text);
+        request.fields.push(SIGNATURE, signature);
     }
 }
 
@@ -141,12 +168,10 @@ fn hash(key: &Key, request: &Command, skip_query: bool) -> [u8; HASH_BYTES] {
     let mut hash = key.0.clone();
     let fields = &request.fields;
     let signed = |name: &str| name != SIGNATURE && !(skip_query && name == UNIQUE_KEY_QUERY);
-    let mut feed = |pairs: &mut [(&str, &str)]| {
-        // A later pair of the same key replaces an earlier one, here as for the processor that reads the header.
-        pairs.sort_by_key(|(name, _)| *name);
+    let feed = |pairs: &[(&str, &str)], hash: &mut Hmac<Sha1>| {
         for (at, (name, value)) in pairs.iter().enumerate() {
-            let is_replaced = pairs.get(at + 1).is_some_and(|(next, _)| next == name);
-            if signed(name) && !is_replaced {
+            // A later pair of the same key replaces an earlier one, here as for the processor that reads the header.
+            if pairs.get(at + 1).is_none_or(|(next, _)| next != name) {
                 hash.update(value.as_bytes());
             }
         }
@@ -154,16 +179,35 @@ fn hash(key: &Key, request: &Command, skip_query: bool) -> [u8; HASH_BYTES] {
     if fields.len() <= USUAL_FIELDS {
         let mut pairs = [("", ""); USUAL_FIELDS];
         let mut used = 0;
-        for (slot, pair) in pairs.iter_mut().zip(fields.iter()) {
-            *slot = pair;
+        for pair in fields.iter().filter(|(name, _)| signed(name)) {
+            insert(&mut pairs, used, pair);
             used += 1;
         }
-        feed(pairs.get_mut(..used).unwrap_or_default());
+        feed(pairs.get(..used).unwrap_or_default(), &mut hash);
     } else {
-        feed(&mut fields.iter().collect::<Vec<_>>());
+        let mut pairs: Vec<_> = fields.iter().filter(|(name, _)| signed(name)).collect();
+        pairs.sort_by_key(|(name, _)| *name);
+        feed(&pairs, &mut hash);
     }
     hash.update(request.body.as_deref().unwrap_or_default());
     hash.finalize().into_bytes().into()
+}
+
+/// Inserts a pair into the first `used` ones, which are sorted by their keys, behind those of the same key. Most pairs
+/// come in order.
+fn insert<'f>(pairs: &mut [(&'f str, &'f str); USUAL_FIELDS], used: usize, pair: (&'f str, &'f str)) {
+    let sorted = pairs.get(..used).unwrap_or_default();
+    let at = if sorted.last().is_none_or(|(last, _)| *last <= pair.0) {
+        used
+    } else {
+        sorted.partition_point(|(name, _)| *name <= pair.0)
+    };
+    if let Some(tail) = pairs.get_mut(at..=used) {
+        tail.rotate_right(1);
+        if let Some(first) = tail.first_mut() {
+            *first = pair;
+        }
+    }
 }
 
 /// Whether the request bears a signature made with one of these keys. Comparing takes the same time however many bytes

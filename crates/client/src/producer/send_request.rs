@@ -4,7 +4,7 @@ use crate::producer::outgoing::OutgoingMessage;
 use crate::producer::pending_send::PendingSend;
 use crate::producer::shared::Shared;
 use bytes::Bytes;
-use pyrmq_auth::ValueHash;
+use pyrmq_auth::SignedFields;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{Head, HeadWriter};
@@ -37,11 +37,9 @@ impl OutboundRequest for PendingSend {
         if let Some(credentials) = &self.shared.options.client.credentials {
             let mut head = HeadWriter::new(out, start);
             let level = self.shared.options.durability;
-            header.write_sorted((DURABILITY, level.map(Durability::name)), &mut head);
-            let hashed = |hash: &mut ValueHash| {
-                header.write_sorted((DURABILITY, level.map(Durability::name)), hash);
-            };
-            credentials.sign_sorted(hashed, &self.outgoing.body, &mut head);
+            let durability = (DURABILITY, level.map(Durability::name));
+            let fields = |fields: &mut SignedFields<'_, _>| header.write_sorted(durability, fields);
+            credentials.sign_sorted(fields, &self.outgoing.body, &mut head);
             return head.finish(self.outgoing.body.len());
         }
         let shared = if let Some(shared) = route.shared_fields.get() {
