@@ -337,7 +337,11 @@ async fn a_user_makes_a_limited_number_of_topics_also_after_a_restart() {
     let mut settings = options(&dir);
     settings.max_topics_per_user = 2;
     let site = start(settings.clone(), &rights);
-    let (bob, ann, root) = (User::new(&site, "bob"), User::new(&site, "ann"), User::new(&site, "root"));
+    let (bob, ann, root) = (
+        User::new(&site, "bob"),
+        User::new(&site, "ann"),
+        User::new(&site, "root"),
+    );
     bob.ask_ok(send("by-send", 0, b"x", "")).await;
     bob.ask_ok(create("by-request")).await;
     limited(&bob.ask(send("third", 0, b"x", "")).await);
@@ -359,7 +363,8 @@ async fn a_user_makes_a_limited_number_of_topics_also_after_a_restart() {
     limited(&bob.ask(send("third", 0, b"x", "")).await);
     let delete = Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "by-send");
     root.ask_ok(delete).await;
-    bob.ask_ok(send("third", 0, b"a deleted topic does not count", "")).await;
+    bob.ask_ok(send("third", 0, b"a deleted topic does not count", ""))
+        .await;
     limited(&bob.ask(send("fourth", 0, b"x", "")).await);
     settings.max_topics_per_user = 3;
     site.broker.reconfigure(&settings).unwrap();

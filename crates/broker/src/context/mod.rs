@@ -2,13 +2,14 @@
 
 mod admit;
 mod move_back;
+mod rights;
 
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
 use crate::delivery::transactions::Transactions;
-use crate::error::{BrokerError, Refusal};
+use crate::error::BrokerError;
 use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
@@ -29,7 +30,7 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{AuditLog, Client, Peer, RequestCheck, Security, Table, WeakClient};
+use pyrmq_remoting::net::{AuditLog, Client, Peer, RequestCheck, Table, WeakClient};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -259,73 +260,6 @@ impl State {
     /// A unique id for a message that was sent without one.
     pub(crate) fn unique_key(&self) -> String {
         self.unique_ids.next(clock::now_ms()).to_string()
-    }
-
-    /// Called once, before any request is served.
-    pub(crate) fn secured_by(&self, security: &Security) {
-        let check = (security.check.iter()).all(|check| self.check.set(check.clone()).is_ok());
-        let audit = (security.audit.iter()).all(|audit| self.audit.set(audit.clone()).is_ok());
-        if !check || !audit {
-            tracing::error!("the broker's check of rights was set twice");
-        }
-    }
-
-    /// Calls `make`, which makes these topics for a request, unless the request's user has made as many as it may. Users
-    /// that may change the cluster's settings have no limit.
-    pub(crate) fn made_by<T>(
-        &self,
-        request: &Command,
-        peer: &Peer,
-        topics: &[&str],
-        make: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
-        let user = self.check.get().and_then(|check| Some((check, check.user(request)?)));
-        let Some((check, user)) = user else {
-            return make();
-        };
-        let mut limit = self.live.max_topics_per_user();
-        let change = Command::request(request::UPDATE_BROKER_CONFIG);
-        if limit > 0 && check.may(user, &change, peer.remote().ip()) {
-            limit = 0;
-        }
-        let exists = |topic: &str| self.topics.get(topic).is_some();
-        let mut is_allowed = false;
-        let made = self.makers.make((user, limit), topics, exists, || {
-            is_allowed = true;
-            make()
-        });
-        if let (Err(refusal), Some(audit), false) = (&made, self.audit.get(), is_allowed) {
-            audit.refused(request, peer.remote(), refusal.code, &refusal.remark);
-        }
-        made
-    }
-
-    pub(crate) fn checks_rights(&self) -> bool {
-        self.check.get().is_some()
-    }
-
-    /// The user of a request that was let pass; `None` while rights are not checked.
-    pub(crate) fn user_of(&self, request: &Command) -> Option<Arc<str>> {
-        self.check
-            .get()
-            .map(|check| check.user(request).unwrap_or_default().into())
-    }
-
-    /// Whether a user may send to a topic which the user's request does not name. True while rights are not checked.
-    pub(crate) fn may_send(&self, user: Option<&str>, topic: &str, peer: &Peer) -> bool {
-        let Some(check) = self.check.get() else {
-            return true;
-        };
-        let send = Command::request(request::SEND_MESSAGE).with_field("topic", topic);
-        user.is_some_and(|user| check.may(user, &send, peer.remote().ip()))
-    }
-
-    /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
-    /// refused.
-    pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
-        self.check
-            .get()
-            .and_then(|check| Some(check.check(request, peer)?.answer))
     }
 
     pub(crate) fn set_address(&self, host: SocketAddr, text: String) {

@@ -50,8 +50,8 @@ impl TopicMakers {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
                 format!(
-                    "user {user} has made {made} topics and may make {limit} (maxTopicsPerUser): delete some, or ask an \
-                     administrator to make this one"
+                    "user {user} has made {made} topics and may make {limit} (maxTopicsPerUser): delete some, or ask \
+                     an administrator to make this one"
                 ),
             ));
         }

@@ -187,8 +187,7 @@ impl Topics {
 
     /// Whether sends may create topics from this one.
     pub fn is_template(&self, name: &str) -> bool {
-        self.get(name)
-            .is_some_and(|topic| topic.perm & PERM_INHERIT != 0)
+        self.get(name).is_some_and(|topic| topic.perm & PERM_INHERIT != 0)
     }
 
     /// Creates a topic from a template, as a send to an unknown topic requires (Apache

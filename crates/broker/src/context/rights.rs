@@ -1,0 +1,80 @@
+//! Who may do what, where a request touches things that it does not name, and how many topics a user may make.
+
+use crate::context::State;
+use crate::error::Refusal;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::net::{Peer, Security};
+use std::sync::Arc;
+
+impl State {
+    /// Called once, before any request is served.
+    pub(crate) fn secured_by(&self, security: &Security) {
+        let check = (security.check.iter()).all(|check| self.check.set(check.clone()).is_ok());
+        let audit = (security.audit.iter()).all(|audit| self.audit.set(audit.clone()).is_ok());
+        if !check || !audit {
+            tracing::error!("the broker's check of rights was set twice");
+        }
+    }
+
+    /// Calls `make`, which makes these topics for a request, unless the request's user has made as many as it may.
+    /// Users who may change the cluster's settings have no limit.
+    pub(crate) fn made_by<T>(
+        &self,
+        request: &Command,
+        peer: &Peer,
+        topics: &[&str],
+        make: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let user = self
+            .check
+            .get()
+            .and_then(|check| Some((check, check.user(request)?)));
+        let Some((check, user)) = user else {
+            return make();
+        };
+        let mut limit = self.live.max_topics_per_user();
+        let change = Command::request(request::UPDATE_BROKER_CONFIG);
+        if limit > 0 && check.may(user, &change, peer.remote().ip()) {
+            limit = 0;
+        }
+        let exists = |topic: &str| self.topics.get(topic).is_some();
+        let mut is_allowed = false;
+        let made = self.makers.make((user, limit), topics, exists, || {
+            is_allowed = true;
+            make()
+        });
+        if let (Err(refusal), Some(audit), false) = (&made, self.audit.get(), is_allowed) {
+            audit.refused(request, peer.remote(), refusal.code, &refusal.remark);
+        }
+        made
+    }
+
+    pub(crate) fn checks_rights(&self) -> bool {
+        self.check.get().is_some()
+    }
+
+    /// The user of a request that was let pass; `None` while rights are not checked.
+    pub(crate) fn user_of(&self, request: &Command) -> Option<Arc<str>> {
+        self.check
+            .get()
+            .map(|check| check.user(request).unwrap_or_default().into())
+    }
+
+    /// Whether a user may send to a topic which the user's request does not name. True while rights are not checked.
+    pub(crate) fn may_send(&self, user: Option<&str>, topic: &str, peer: &Peer) -> bool {
+        let Some(check) = self.check.get() else {
+            return true;
+        };
+        let send = Command::request(request::SEND_MESSAGE).with_field("topic", topic);
+        user.is_some_and(|user| check.may(user, &send, peer.remote().ip()))
+    }
+
+    /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
+    /// refused.
+    pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
+        self.check
+            .get()
+            .and_then(|check| Some(check.check(request, peer)?.answer))
+    }
+}
