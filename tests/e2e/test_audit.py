@@ -98,6 +98,41 @@ def test_each_refusal_has_a_line_with_its_cause(
     assert len(line) < 1200
 
 
+def test_a_topic_beyond_a_users_limit_is_refused_and_has_a_line(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = secured.brokers[0]
+    fields: dict[str, str | int | bool | None] = {
+        "a": "group",
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": 1,
+        "h": 0,
+        "j": 0,
+        "k": False,
+        "i": "",
+        "l": 0,
+        "m": False,
+    }
+    broker.reconfigure({"max_topics_per_user": 1})
+    try:
+        with Client(credentials=bob()) as client:
+            code = RequestCode.SEND_MESSAGE_V2
+            made = client.request(broker.address, code, fields | {"b": "orders-1"}, b"x")
+            assert made.code == 0, made.remark
+            refused = client.request(broker.address, code, fields | {"b": "orders-2"}, b"x")
+        assert refused.code == 16
+        assert "maxTopicsPerUser" in (refused.remark or "")
+    finally:
+        broker.reconfigure({"max_topics_per_user": 0})
+    await_true(lambda: bool(lines(caplog, "Topic:orders-2")))
+    (line,) = lines(caplog, "Topic:orders-2")
+    assert line.startswith('refused user="bob" from=127.0.0.1:')
+    assert 'result=NO_PERMISSION reason="user bob has made 1 topics' in line
+
+
 def test_refusals_of_one_address_are_counted_beyond_a_few(
     secured: Secured, caplog: pytest.LogCaptureFixture
 ) -> None:
