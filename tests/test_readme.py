@@ -25,6 +25,7 @@ from pyrmq import (
 )
 from pyrmq.cli import main
 from pyrmq.errors import FilterError
+from pyrmq.remoting import Client
 from pyrmq.routing import Filter
 from pyrmq.testing import cluster
 
@@ -62,6 +63,7 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "filters.md: from pyrmq.routing import Filter",
         "producer.md: def local(half):  # runs after the half is stored",
         'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
+        "security.md: from pyrmq.remoting import Client, RequestHook",
         "spark.md: import pyrmq.spark",
         'spark.md: orders = spark.read.format("rocketmq").option("topic", "orders").load("/data")',
         'spark.md: rows = orders.selectExpr("body", "tags", "customer as shardingKey")',
@@ -96,6 +98,14 @@ def test_the_listeners_of_the_consumer_page_work(name: str, said: str) -> None:
             assert process.stdout.readline() == said
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
+
+
+def test_the_hook_of_the_security_page_works(capsys: pytest.CaptureFixture[str]) -> None:
+    client = _run(BLOCKS["security.md: from pyrmq.remoting import Client, RequestHook"])["client"]
+    assert isinstance(client, Client)
+    with cluster() as rocketmq, client:
+        client.request(rocketmq.name_server, 206)
+    assert capsys.readouterr().out == "206 0\n"
 
 
 def test_the_batch_of_the_consumer_page_works() -> None:

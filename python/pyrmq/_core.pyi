@@ -915,6 +915,7 @@ class ServerTls:
         key_password: str | None = None,
         trust: str | None = None,
         requires_client: bool = True,
+        revoked: str | None = None,
     ) -> Self: ...
 
 @final
@@ -928,6 +929,7 @@ class ClientTls:
         key_password: str | None = None,
         server_name: str | None = None,
         verify: bool = True,
+        revoked: str | None = None,
     ) -> Self: ...
 
 def make_certificates(hosts: list[str], days: int) -> tuple[str, str, str, str]: ...

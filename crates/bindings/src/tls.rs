@@ -65,7 +65,7 @@ impl ServerTls {
     /// Paths of PEM files. Without certificate and key it makes its own, for tests. `trust`: the authorities of
     /// clients' certificates, which must be shown if `requires_client`; without it no client is asked for one.
     #[new]
-    #[pyo3(signature = (*, serves_plain, certificate=None, key=None, key_password=None, trust=None, requires_client=true))]
+    #[pyo3(signature = (*, serves_plain, certificate=None, key=None, key_password=None, trust=None, requires_client=true, revoked=None))]
     fn new(
         py: Python<'_>,
         serves_plain: bool,
@@ -74,6 +74,7 @@ impl ServerTls {
         key_password: Option<String>,
         trust: Option<String>,
         requires_client: bool,
+        revoked: Option<String>,
     ) -> PyResult<Self> {
         enter::compute(py, || {
             let client_auth = match trust.map(file) {
@@ -86,6 +87,7 @@ impl ServerTls {
                 serves_plain,
                 identity,
                 client_auth,
+                revoked: revoked.map(file),
                 handshake_timeout: None,
             })?;
             Ok::<_, Error>(Self {
@@ -111,7 +113,7 @@ impl ClientTls {
 impl ClientTls {
     /// Paths of PEM files. Without `trust`: the system's authorities.
     #[new]
-    #[pyo3(signature = (*, trust=None, certificate=None, key=None, key_password=None, server_name=None, verify=true))]
+    #[pyo3(signature = (*, trust=None, certificate=None, key=None, key_password=None, server_name=None, verify=true, revoked=None))]
     fn new(
         py: Python<'_>,
         trust: Option<String>,
@@ -120,10 +122,12 @@ impl ClientTls {
         key_password: Option<String>,
         server_name: Option<String>,
         verify: bool,
+        revoked: Option<String>,
     ) -> PyResult<Self> {
         enter::compute(py, || {
             let inner = net::ClientTls::new(ClientTlsSettings {
                 trust: trust.map(file),
+                revoked: revoked.map(file),
                 identity: identity(certificate, key, key_password),
                 server_name,
                 trust_everybody: !verify,

@@ -245,6 +245,7 @@ fn serve_tls(serves_plain: bool, limit: Duration) -> Running {
         serves_plain,
         identity: identity(),
         client_auth: ClientAuth::None,
+        revoked: None,
         handshake_timeout: Some(limit),
     });
     let security = Security {

@@ -15,7 +15,10 @@ use pyrmq_remoting::net::{
     Security, Server, ServerOptions, ServerTls, ServerTlsSettings, Shutdown, SystemResolver, TlsError,
 };
 use pyrmq_testkit::{RawPeer, eventually, frame};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +64,7 @@ fn settings(identity: Identity) -> ServerTlsSettings {
         serves_plain: false,
         identity,
         client_auth: ClientAuth::None,
+        revoked: None,
         handshake_timeout: None,
     }
 }
@@ -415,4 +419,126 @@ fn an_encrypted_key_needs_its_password() {
     let text = with(Some("wrong secret")).unwrap_err().to_string();
     assert!(text.contains("its password is wrong"), "{text}");
     assert!(!text.contains("wrong secret"), "{text}");
+}
+
+/// A certificate of this number.
+fn numbered(authority: &Authority, number: u64) -> Identity {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.serial_number = Some(SerialNumber::from(number));
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    text((certificate.pem(), key.serialize_pem()))
+}
+
+fn revoking(authority: &Authority, numbers: &[u64]) -> String {
+    let revoked = |number: &u64| RevokedCertParams {
+        serial_number: SerialNumber::from(*number),
+        revocation_time: date_time_ymd(2024, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(2999, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: numbers.iter().map(revoked).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(authority).unwrap().pem().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revoked_certificates_are_refused_on_both_sides_and_lists_are_read_again() {
+    let (authority, folder) = (authority(), directory("revoked"));
+    let file = |name: &str| folder.join(name);
+    write(&file("clients.crl"), &revoking(&authority, &[2]));
+    write(&file("servers.crl"), &revoking(&authority, &[3]));
+    let server = serve(ServerTlsSettings {
+        client_auth: ClientAuth::Required(trust(&authority)),
+        revoked: Some(Pem::File(file("clients.crl"))),
+        ..settings(numbered(&authority, 1))
+    });
+    let by = |number: u64| {
+        tls_client(ClientTlsSettings {
+            trust: Some(trust(&authority)),
+            revoked: Some(Pem::File(file("servers.crl"))),
+            identity: Some(numbered(&authority, number)),
+            ..ClientTlsSettings::default()
+        })
+    };
+    let good = by(4);
+    echo_by(&good, &server.at(), b"good").await.unwrap();
+    echo_by(&by(2), &server.at(), b"revoked").await.unwrap_err();
+    // The list changes: new connections of the client are refused, its open one stays.
+    write(&file("clients.crl"), &revoking(&authority, &[2, 4]));
+    let begun = Instant::now();
+    while echo_by(&by(4), &server.at(), b"x").await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(2), "not read again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    echo_by(&good, &server.at(), b"open").await.unwrap();
+
+    let revoked = serve(settings(numbered(&authority, 3)));
+    let error = refusal(&by(5), &revoked.at()).await;
+    assert!(error.contains("was revoked"), "{error}");
+    // An authority without a list could revoke nothing.
+    let other = self::authority();
+    let unlisted = tls_client(ClientTlsSettings {
+        trust: Some(trust(&other)),
+        revoked: Some(Pem::Text(revoking(&authority, &[]).into_bytes())),
+        ..ClientTlsSettings::default()
+    });
+    let elsewhere = serve(settings(numbered(&other, 1)));
+    refusal(&unlisted, &elsewhere.at()).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_off_by_a_day_is_named_as_the_cause() {
+    let authority = authority();
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.not_before = date_time_ymd(2998, 1, 1);
+    params.not_after = date_time_ymd(2999, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let early = text((certificate.pem(), key.serialize_pem()));
+    let error = ServerTls::new(settings(early)).unwrap_err().to_string();
+    assert!(error.contains("it is not valid before 2998-01-01"), "{error}");
+    assert!(error.contains("check the clock"), "{error}");
+}
+
+#[test]
+fn a_chain_out_of_order_and_a_list_that_is_none_are_refused() {
+    let named = |name: &str, issuer: Option<&Authority>| {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        match issuer {
+            Some(issuer) => CertifiedIssuer::signed_by(params, key, issuer).unwrap(),
+            None => CertifiedIssuer::self_signed(params, key).unwrap(),
+        }
+    };
+    let root = named("root", None);
+    let middle = named("middle", Some(&root));
+    let (own, key) = issued(&middle, &["localhost"], 2999);
+    let with = |parts: &[&str]| ServerTls::new(settings(text((parts.concat(), key.clone()))));
+    with(&[&own, &middle.pem(), &root.pem()]).unwrap();
+    with(&[&own, &middle.pem()]).unwrap();
+    for parts in [
+        [&own, &root.pem(), &middle.pem()],
+        [&middle.pem(), &own, &root.pem()],
+    ] {
+        let parts: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();
+        let error = with(&parts).unwrap_err().to_string();
+        assert!(error.contains("chain is out of order"), "{error}");
+    }
+    let error = ServerTls::new(ServerTlsSettings {
+        client_auth: ClientAuth::Required(trust(&root)),
+        revoked: Some(Pem::Text(b"nothing".to_vec())),
+        ..settings(text((own, key.clone())))
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("it has no list in PEM form"), "{error}");
 }

@@ -52,6 +52,12 @@ class TlsOptions(Options):
         text="file of the authorities that sign clients' certificates (PEM)",
         apache="tls.server.trustCertPath",
     )
+    tls_server_crl_path: str | None = option(
+        default=None,
+        text="file of the lists of clients' certificates that were revoked (PEM); with it, each "
+        "client's authority must have a list there (pyrmq only)",
+        apache="tls.server.crlPath",
+    )
     use_tls: str | None = option(
         default=None,
         text="whether its own requests, to name servers or brokers, go through TLS; default: true "
@@ -68,6 +74,12 @@ class TlsOptions(Options):
         default=None,
         text="file of the authorities that its own requests trust (PEM); default: the system's",
         apache="tls.client.trustCertPath",
+    )
+    tls_client_crl_path: str | None = option(
+        default=None,
+        text="file of the lists of servers' certificates that were revoked, for its own requests "
+        "(PEM; pyrmq only)",
+        apache="tls.client.crlPath",
     )
     tls_client_cert_path: str | None = option(
         default=None,

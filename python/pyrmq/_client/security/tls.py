@@ -26,6 +26,7 @@ _VARIABLES = {
     "key_password": "PYRMQ_TLS_KEY_PASSWORD",
     "server_name": "PYRMQ_TLS_SERVER_NAME",
     "verify": "PYRMQ_TLS_VERIFY",
+    "crl": "PYRMQ_TLS_CRL",
 }
 _FILE_KEYS = {
     "trust": "trust",
@@ -34,8 +35,9 @@ _FILE_KEYS = {
     "keyPassword": "key_password",
     "serverName": "server_name",
     "verify": "verify",
+    "crl": "crl",
 }
-_PATHS = ("trust", "cert", "key")
+_PATHS = ("trust", "cert", "key", "crl")
 _MOST_SHARED = 64
 
 
@@ -55,6 +57,8 @@ class Tls:
             server's address.
         verify: Check the servers' certificates. False: the traffic is encrypted, but anybody may be
             at the other end; a warning says so.
+        crl: File of the lists of servers' certificates that were revoked. With it, the authority
+            of each server must have a list there; when a list expires is not checked.
 
     Raises:
         ConfigError: The arguments do not fit together.
@@ -75,6 +79,7 @@ class Tls:
         key_password: str | None = None,
         server_name: str | None = None,
         verify: bool = True,
+        crl: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(verify, bool):
             raise ConfigError(f"option `verify` of TLS is {verify!r}: it must be true or false")
@@ -82,11 +87,13 @@ class Tls:
             raise ConfigError("options `cert` and `key` of TLS belong together: give both or none")
         if key_password is not None and key is None:
             raise ConfigError("option `key_password` of TLS is given without `key`")
-        if not verify and trust is not None:
-            raise ConfigError(
-                "option `trust` of TLS has no effect with `verify=False`: leave one of them out"
-            )
-        texts = {name: _text(name, value) for name, value in _files(trust, cert, key)}
+        for name, given in (("trust", trust), ("crl", crl)):
+            if not verify and given is not None:
+                raise ConfigError(
+                    f"option `{name}` of TLS has no effect with `verify=False`: leave one of them "
+                    "out"
+                )
+        texts = {name: _text(name, value) for name, value in _files(trust, cert, key, crl)}
         self._values: dict[str, Any] = {
             **texts,
             "key_password": _text("key_password", key_password),
@@ -100,7 +107,8 @@ class Tls:
 
         ``PYRMQ_TLS=true`` does, and so does ``PYRMQ_TLS_CA``, which names the file of trusted
         authorities. ``PYRMQ_TLS_CERT``, ``PYRMQ_TLS_KEY``, ``PYRMQ_TLS_KEY_PASSWORD``,
-        ``PYRMQ_TLS_SERVER_NAME`` and ``PYRMQ_TLS_VERIFY`` are the other arguments.
+        ``PYRMQ_TLS_SERVER_NAME``, ``PYRMQ_TLS_VERIFY`` and ``PYRMQ_TLS_CRL`` are the other
+        arguments.
 
         Raises:
             ConfigError: A value is wrong, or the arguments do not fit together.
@@ -130,7 +138,7 @@ class Tls:
         """Read the object `tls` of a credentials file.
 
         Args:
-            given: `trust`, `cert`, `key`, `keyPassword`, `serverName` and `verify`.
+            given: `trust`, `cert`, `key`, `keyPassword`, `serverName`, `verify` and `crl`.
             folder: What relative paths begin at.
             where: The file, for error texts.
 
@@ -210,7 +218,7 @@ class Tls:
                 "end of a connection"
             )
         warn_of_readers(values["key"])
-        return _core.ClientTls(certificate=values.pop("cert"), **values)
+        return _core.ClientTls(certificate=values.pop("cert"), revoked=values.pop("crl"), **values)
 
 
 def _files(*paths: object) -> zip[tuple[str, object]]:

@@ -83,6 +83,11 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
             "`tls.server.authClient` is set without `tls.server.trustCertPath`: name the file of "
             "the authorities that sign clients' certificates"
         )
+    if options.tls_server_crl_path is not None and needs == "none":
+        raise ConfigError(
+            "`tls.server.crlPath` is set, but clients are not asked for certificates: set "
+            "`tls.server.need.client.auth`, or leave it out"
+        )
     warn_of_readers(_expanded(key))
     return _core.ServerTls(
         serves_plain=options.tls_server_mode == "permissive",
@@ -91,6 +96,7 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
         key_password=passwords.get("tls.server.keyPassword"),
         trust=_expanded(trust),
         requires_client=needs == "require",
+        revoked=_expanded(options.tls_server_crl_path),
     )
 
 
@@ -105,6 +111,7 @@ def _client(options: TlsOptions, passwords: dict[str, str]) -> _core.ClientTls:
             key=options.tls_client_key_path,
             key_password=passwords.get("tls.client.keyPassword"),
             verify=verify,
+            crl=options.tls_client_crl_path if verify else None,
         )
     )
     assert made is not None

@@ -1,7 +1,7 @@
 //! A client's TLS: which servers it trusts, and by which certificate it shows itself.
 
 use super::error::TlsError;
-use super::files::{Identity, Pem, authorities};
+use super::files::{Identity, Pem, authorities, revocation_lists};
 use super::provider;
 use super::reload::Reload;
 use crate::net::socket::stream::Stream;
@@ -20,6 +20,8 @@ use tokio_rustls::TlsConnector;
 pub struct ClientTlsSettings {
     /// The authorities whose certificates it trusts; `None`: the system's.
     pub trust: Option<Pem>,
+    /// Lists of certificates of servers that are no longer trusted. With them, the issuer of each must have a list.
+    pub revoked: Option<Pem>,
     /// Its own certificate, for servers that ask for one.
     pub identity: Option<Identity>,
     /// The name that every server's certificate must have; `None`: the host of its address.
@@ -46,7 +48,7 @@ impl ClientTls {
                     .map_err(|_| TlsError::Setting(format!("`{name}` is no host name or address")))
             })
             .transpose()?;
-        let mut files: Vec<Pem> = settings.trust.iter().cloned().collect();
+        let mut files: Vec<Pem> = settings.trust.iter().chain(&settings.revoked).cloned().collect();
         if let Some(identity) = &settings.identity {
             files.extend([identity.certificate.clone(), identity.key.clone()]);
         }
@@ -89,7 +91,13 @@ fn config(settings: &ClientTlsSettings) -> Result<ClientConfig, TlsError> {
             .trust
             .as_ref()
             .map_or_else(system_authorities, authorities)?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        let mut verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        if let Some(lists) = &settings.revoked {
+            verifier = verifier
+                .with_crls(revocation_lists(lists)?)
+                .only_check_end_entity_revocation();
+        }
+        let verifier = verifier
             .build()
             .map_err(|error| TlsError::Setting(error.to_string()))?;
         builder.with_webpki_verifier(verifier)
@@ -141,6 +149,13 @@ fn explained(error: &io::Error) -> io::Error {
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 format!("its certificate has expired ({cause})")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("its certificate is not valid yet, check the clocks ({cause})")
+            }
+            CertificateError::Revoked => "its certificate was revoked".to_owned(),
+            CertificateError::UnknownRevocationStatus => {
+                "the lists of revoked certificates have none of its issuer: add it".to_owned()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("its certificate is for another host ({cause})")

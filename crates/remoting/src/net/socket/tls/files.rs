@@ -6,7 +6,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use pkcs8::der::{Decode, SecretDocument};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -108,6 +108,7 @@ impl Identity {
         if let Some(own) = chain.first() {
             check_validity(own).map_err(|cause| self.certificate.unusable("certificate", cause))?;
         }
+        check_order(&chain).map_err(|cause| self.certificate.unusable("certificate", cause))?;
         Ok((chain, self.load_key()?))
     }
 
@@ -189,6 +190,39 @@ pub(super) fn authorities(pem: &Pem) -> Result<RootCertStore, TlsError> {
             .map_err(|error| pem.unusable(WHAT, error.to_string()))?;
     }
     Ok(roots)
+}
+
+/// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake.
+pub(super) fn revocation_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    const WHAT: &str = "list of revoked certificates";
+    let bytes = pem.read(WHAT)?;
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| pem.unusable(WHAT, error.to_string()))?;
+    if found.is_empty() {
+        return Err(pem.unusable(WHAT, "it has no list in PEM form (`-----BEGIN X509 CRL-----`)"));
+    }
+    Ok(found)
+}
+
+/// Checks that each certificate was issued by the next one, as TLS 1.2 demands: peers that do not sort would refuse it.
+fn check_order(chain: &[CertificateDer<'_>]) -> Result<(), String> {
+    let parsed: Result<Vec<_>, _> = chain
+        .iter()
+        .map(|certificate| Certificate::from_der(certificate))
+        .collect();
+    let parsed = parsed.map_err(|error| error.to_string())?;
+    let wrong = parsed.windows(2).zip(1..).find(|(pair, _)| match pair {
+        [own, issuer] => own.tbs_certificate().issuer() != issuer.tbs_certificate().subject(),
+        _ => false,
+    });
+    match wrong {
+        None => Ok(()),
+        Some((_, at)) => Err(format!(
+            "its chain is out of order, certificate {} did not issue certificate {at}: put its own certificate first, \
+             then each one's issuer",
+            at + 1
+        )),
+    }
 }
 
 fn check_validity(certificate: &CertificateDer<'_>) -> Result<(), String> {

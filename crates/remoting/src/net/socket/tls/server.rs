@@ -1,7 +1,7 @@
 //! A server's TLS: which connections it takes, its certificate, and which certificates of clients it trusts.
 
 use super::error::TlsError;
-use super::files::{Identity, Pem, authorities};
+use super::files::{Identity, Pem, authorities, revocation_lists};
 use super::provider;
 use super::reload::Reload;
 use crate::net::CloseReason;
@@ -38,6 +38,8 @@ pub struct ServerTlsSettings {
     pub identity: Identity,
     /// Certificates of clients.
     pub client_auth: ClientAuth,
+    /// Lists of certificates of clients that are no longer trusted. With them, the issuer of each must have a list.
+    pub revoked: Option<Pem>,
     /// Longest time for a PROXY header and a handshake; `None`: 10 s.
     pub handshake_timeout: Option<Duration>,
 }
@@ -58,6 +60,7 @@ impl ServerTls {
         if let ClientAuth::Optional(trust) | ClientAuth::Required(trust) = &settings.client_auth {
             files.push(trust.clone());
         }
+        files.extend(settings.revoked.clone());
         Ok(Self {
             serves_plain: settings.serves_plain,
             handshake_timeout: settings.handshake_timeout.unwrap_or(OPENING_TIMEOUT),
@@ -112,7 +115,13 @@ fn config(settings: &ServerTlsSettings) -> Result<ServerConfig, TlsError> {
         .map_err(refused)?;
     let verifier = |trust: &Pem| {
         let roots = Arc::new(authorities(trust)?);
-        Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(roots, provider()))
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        Ok::<_, TlsError>(match &settings.revoked {
+            Some(lists) => builder
+                .with_crls(revocation_lists(lists)?)
+                .only_check_end_entity_revocation(),
+            None => builder,
+        })
     };
     let built = |error: rustls::server::VerifierBuilderError| TlsError::Setting(error.to_string());
     let builder = match &settings.client_auth {
