@@ -58,6 +58,12 @@ class TlsOptions(Options):
         "client's authority must have a list there (pyrmq only)",
         apache="tls.server.crlPath",
     )
+    tls_metrics_enable: bool = option(
+        default=False,
+        text="whether the port of `metricsPort` speaks HTTPS, with the certificate of "
+        "`tls.server.certPath`, and asks for clients' certificates as the others do (pyrmq only)",
+        apache="tls.metrics.enable",
+    )
     use_tls: str | None = option(
         default=None,
         text="whether its own requests, to name servers or brokers, go through TLS; default: true "

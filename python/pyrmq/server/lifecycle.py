@@ -238,9 +238,10 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if not port:
             return
         from pyrmq.server.metrics import MetricsServer
+        from pyrmq.server.tls import metrics_tls
 
         try:
-            self._metrics = MetricsServer(self, host, port)
+            self._metrics = MetricsServer(self, host, port, metrics_tls(self._options))
         except BaseException:
             self._stop(self._running(), 0)
             raise

@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyrmq.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from pyrmq.server.tls import MetricsTls
 
 _JOIN_SECONDS = 5.0
 _SOCKET_SECONDS = 10.0
@@ -74,20 +76,28 @@ class MetricsServer:
         server: the running server.
         host: address to listen on; empty: every address.
         port: its port.
+        tls: its certificate; None: plain HTTP.
 
     Raises:
-        RmqError: the port cannot be listened on.
+        RmqError: the port cannot be listened on, or the server that has it open has other TLS.
 
     Example:
         >>> MetricsServer(server, "127.0.0.1", 9877).close()  # doctest: +SKIP
     """
 
-    def __init__(self, server: Watched, host: str | None, port: int) -> None:
+    def __init__(
+        self, server: Watched, host: str | None, port: int, tls: MetricsTls | None = None
+    ) -> None:
         self._server = server
         self._where = (host or "", port)
         with _LOCK:
             found = _PORTS.get(self._where)
-            self._port = found if found is not None else _Port(*self._where)
+            if found is not None and _files(found.tls) != _files(tls):
+                raise RmqError(
+                    f"two servers share the metrics port {port} and differ in "
+                    "`tls.metrics.enable` or its certificates: give both the same"
+                )
+            self._port = found if found is not None else _Port(*self._where, tls)
             _PORTS[self._where] = self._port
             self._port.servers = (*self._port.servers, server)
 
@@ -106,14 +116,43 @@ class MetricsServer:
                 self._port.close()
 
 
+def _files(tls: MetricsTls | None) -> tuple[str | None, ...] | None:
+    return None if tls is None else tls.files
+
+
+class _Http(ThreadingHTTPServer):
+    """Performs a handshake in the thread of its connection, which its timeout ends."""
+
+    def __init__(
+        self, where: tuple[str, int], handler: type[_Handler], tls: MetricsTls | None
+    ) -> None:
+        self._tls = tls
+        super().__init__(where, handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; no byte is read yet."""
+        plain, peer = super().get_request()
+        if self._tls is None:
+            return plain, peer
+        context = self._tls.context()
+        return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), peer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log what a connection ended with: a peer that breaks off, a failed handshake."""
+        from pyrmq._client import log
+
+        log.get("pyrmq.metrics").debug("the connection of %s ended", client_address, exc_info=True)
+
+
 class _Port:
     """A port that one or more servers of this process share."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: MetricsTls | None) -> None:
         self.servers: tuple[Watched, ...] = ()
+        self.tls = tls
         handler = type("Handler", (_Handler,), {"seen": self})
         try:
-            self.http = ThreadingHTTPServer((host, port), handler)
+            self.http = _Http((host, port), handler, tls)
         except OSError as error:
             raise RmqError(
                 f"cannot listen on {host or '*'}:{port} (metricsPort): {error.strerror}"

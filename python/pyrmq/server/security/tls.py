@@ -10,6 +10,7 @@ from pyrmq._client.security.secrets import check_private, warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Collection
 
     from pyrmq.config.tls import TlsOptions
@@ -49,6 +50,103 @@ def server_tls(options: Any) -> ServerTls:  # noqa: ANN401 - of either server
         _server(options, passwords) if options.tls_server_mode != "disabled" else None,
         _client(options, passwords) if uses_tls == "true" else None,
     )
+
+
+def metrics_tls(options: Any) -> MetricsTls | None:  # noqa: ANN401 - of either server
+    """TLS of the metrics port; None: it speaks plain HTTP.
+
+    Raises:
+        ConfigError: A file is missing or cannot be used.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> metrics_tls(NameServerOptions())
+    """
+    shown, _ = _with_file(options)
+    return MetricsTls(options) if shown.tls_metrics_enable else None
+
+
+class MetricsTls:
+    """TLS of the metrics port: Python's own, with the files of the server's TLS.
+
+    Files are read again when they change; what cannot be used is logged, and what was in force
+    stays.
+
+    Args:
+        options: The server's options.
+
+    Raises:
+        ConfigError: A file is missing or cannot be used.
+
+    Example:
+        >>> MetricsTls(broker.options).context()  # doctest: +SKIP
+    """
+
+    def __init__(self, options: Any) -> None:  # noqa: ANN401 - of either server
+        options, passwords = _with_file(options)
+        certificate, key = options.tls_server_cert_path, options.tls_server_key_path
+        if certificate is None or key is None:
+            raise ConfigError(
+                "`tls.metrics.enable` is set, but the server has no certificate: set "
+                "`tls.server.certPath` and `tls.server.keyPath`"
+            )
+        needs = options.tls_server_need_client_auth
+        trust = options.tls_server_trust_cert_path if needs != "none" else None
+        crl = options.tls_server_crl_path if needs != "none" else None
+        self.files = tuple(_expanded(path) for path in (certificate, key, trust, crl))
+        self._password = passwords.get("tls.server.keyPassword")
+        self._requires_client = needs == "require"
+        # Read by one thread, the one that accepts connections.
+        self._versions, self._context = self._look(), self._read()
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the next connection uses."""
+        versions = self._look()
+        if versions != self._versions:
+            try:
+                self._context = self._read()
+            except ConfigError as error:
+                from pyrmq._client import log
+
+                log.get("pyrmq.tls").error(
+                    "the certificate of the metrics port from before stays in force: %s", error
+                )
+            self._versions = versions
+        return self._context
+
+    def _look(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_version(path) for path in self.files)
+
+    def _read(self) -> ssl.SSLContext:
+        import ssl
+
+        certificate, key, trust, crl = self.files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(certificate or "", key, self._password or "")
+            if trust is not None:
+                context.load_verify_locations(trust)
+                context.verify_mode = (
+                    ssl.CERT_REQUIRED if self._requires_client else ssl.CERT_OPTIONAL
+                )
+            if crl is not None:
+                context.load_verify_locations(crl)
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"the metrics port cannot use `{certificate}` and `{key}`: {error}"
+            ) from error
+        return context
+
+
+def _version(path: str | None) -> tuple[int, int] | None:
+    try:
+        found = None if path is None else os.stat(path)  # noqa: PTH116 - see _expanded
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_ino)
 
 
 def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:

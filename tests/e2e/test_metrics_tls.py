@@ -1,0 +1,113 @@
+"""The metrics port over HTTPS: certificates of both sides, reload, peers that break off."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from http.client import HTTPSConnection
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.wire import await_true
+
+from pyrmq import ConfigError, NameServer, RmqError
+from pyrmq.server.secure import make_secure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def server(files: Path, port: int, **options: Any) -> NameServer:  # noqa: ANN401 - of any kind
+    return NameServer(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        metrics_port=port,
+        tls_metrics_enable=True,
+        tls_server_cert_path=str(files / "server.pem"),
+        tls_server_key_path=str(files / "server-key.pem"),
+        **options,
+    )
+
+
+def get(port: int, trust: Path, own: tuple[Path, Path] | None = None) -> tuple[int, bytes]:
+    context = ssl.create_default_context(cafile=str(trust))
+    if own is not None:
+        context.load_cert_chain(*own)
+    link = HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    try:
+        link.connect()
+        assert isinstance(link.sock, ssl.SSLSocket)
+        shown = link.sock.getpeercert(binary_form=True)
+        link.request("GET", "/metrics")
+        answer = link.getresponse()
+        assert answer.status == 200, answer.read()
+        assert b"pyrmq_" in answer.read()
+        return answer.status, shown or b""
+    finally:
+        link.close()
+
+
+def test_figures_come_by_https_alone_and_a_silent_peer_delays_nobody(tmp_path: Path) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    with server(files, port), socket.create_connection(("127.0.0.1", port)):
+        get(port, files / "ca.pem")
+        with socket.create_connection(("127.0.0.1", port), 10) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert b"pyrmq_" not in plain.recv(65_536)
+        get(port, files / "ca.pem")
+
+
+def test_a_changed_certificate_is_shown_and_a_broken_one_never(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    make_secure(tmp_path / "next")
+    with server(files, port):
+        _, first = get(port, files / "ca.pem")
+        (files / "server.pem").write_text("no certificate")
+        assert get(port, files / "ca.pem")[1] == first
+        assert "stays in force" in caplog.text
+        for name in ("server-key.pem", "server.pem"):
+            (tmp_path / "next" / name).replace(files / name)
+        assert get(port, tmp_path / "next" / "ca.pem")[1] != first
+
+
+def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    options = {
+        "tls_server_mode": "enforcing",
+        "tls_server_need_client_auth": "require",
+        "tls_server_auth_client": True,
+        "tls_server_trust_cert_path": str(files / "ca.pem"),
+        "tls_client_trust_cert_path": str(files / "ca.pem"),
+    }
+    with server(files, port, **options):
+        get(port, files / "ca.pem", (files / "server.pem", files / "server-key.pem"))
+        with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF"):
+            get(port, files / "ca.pem")
+
+
+def test_a_port_without_a_certificate_or_shared_by_unlike_servers_is_refused(
+    tmp_path: Path,
+) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
+        NameServer(
+            listen_port=0, bind_address="127.0.0.1", metrics_port=port, tls_metrics_enable=True
+        ).start()
+    with server(files, port):
+        plain = NameServer(listen_port=0, bind_address="127.0.0.1", metrics_port=port)
+        with pytest.raises(RmqError, match=r"differ in `tls\.metrics\.enable`"):
+            plain.start()
+    await_true(lambda: not any(one.name == "pyrmq-metrics" for one in threading.enumerate()))
