@@ -57,6 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="by how much a call of the chaos test may outlive its time, without the time in which "
         "this machine woke the test's own threads too late",
     )
+    parser.addoption(
+        "--hostile-seconds",
+        default="3",
+        help="how long tests/e2e/test_hostile_tls.py attacks a secured server",
+    )
     parser.addoption("--leak-sends", default="50000", help="messages of the leak test")
     parser.addoption(
         "--leak-producers", default="200", help="producers that the leak test opens and closes"
