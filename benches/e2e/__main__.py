@@ -20,6 +20,8 @@ from tests.interop.driver import Driver
 from benches import report
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
+from benches.e2e.java_security import NAMES as JAVA_SECURITY
+from benches.e2e.java_security import java_security_rows
 from benches.e2e.nameserver import name_server_rows
 from benches.e2e.pop import in_flight_rows, pop_rows
 from benches.e2e.producer import producer_rows
@@ -54,7 +56,7 @@ KNOWN = (
     *("start", "import", "codec", "nameserver", "store", *PARTS, "selection", "rivals"),
     *(plan.name for plan in PLANS),
     *("spark", *(plan.name for plan in SPARK_PLANS)),
-    *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes"),
+    *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes", *JAVA_SECURITY),
     *("producer", "sync", "batch", "drain", "python", "pop", "pop-flight"),
     "sustained",
 )
@@ -108,6 +110,9 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         done += rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)
     if wanted("security") or wanted("handshakes"):
         done += handshake_rows(arguments.rounds)
+    java_secured = {name for name in JAVA_SECURITY if wanted("security") or wanted(name)}
+    if java_secured:
+        done += java_security_rows(java_secured, arguments.rounds, arguments.seconds)
     reads = {plan.name for plan in SPARK_PLANS if wanted("spark") or wanted(plan.name)}
     if reads:
         done += spark_rows(arguments.rounds, arguments.scale, reads)

@@ -12,7 +12,7 @@ from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
 from benches.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.interop.driver import Driver
@@ -47,8 +47,12 @@ def java_sends(
     threads: int,
     batch: int,
     row: Row,
+    account: Mapping[str, str] | None = None,
 ) -> Row:
-    """Measure the Java client sending synchronously, one message or one batch at a time."""
+    """Measure the Java client sending synchronously, one message or one batch at a time.
+
+    `account` is the user that it signs for, as `accessKey` and `secretKey`.
+    """
 
     def send(side: Side, seconds: int) -> tuple[float, float]:
         result, cpu = _with_cpu(
@@ -60,6 +64,7 @@ def java_sends(
             batch=batch,
             seconds=seconds,
             warmup=0,
+            **(account or {}),
         )
         if result["failed"]:
             print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.e2e.servers import ours, resident_mib
+from benches.e2e.servers import cpu_seconds, ours, resident_mib
 from benches.row import Row
 from pyrmq.server.security.directory import make_secure
 
@@ -86,7 +86,11 @@ def handshake_rows(rounds: int) -> list[Row]:
             certificate, key = _certificate(Path(home), kind)
             with _with_certificate(certificate, key) as side:
                 for _ in range(rounds):
-                    row.add("ours", _handshakes(side.name_server, how))
+                    before = cpu_seconds(side.broker_pid)
+                    rate = _handshakes(side.name_server, how)
+                    spent = cpu_seconds(side.broker_pid) - before
+                    # The server's share says which of the two sides limits the rate.
+                    row.add("ours", rate, spent * 1e6 / (rate * HANDSHAKE_S))
             rows.append(row)
     if not rows:
         print("left out: handshakes: there is no `openssl`", file=sys.stderr)

@@ -27,7 +27,8 @@ final class Bench {
     Object send(Args args) throws Exception {
         int threads = args.integer("threads", 64);
         int batch = args.integer("batch", 1);
-        DefaultMQProducer producer = new DefaultMQProducer(args.get("group", "bench-producer"));
+        DefaultMQProducer producer =
+            new DefaultMQProducer(args.get("group", "bench-producer"), Signing.hook(args));
         producer.setNamesrvAddr(args.get("namesrv"));
         producer.setInstanceName("bench-" + System.nanoTime());
         producer.setSendMsgTimeout(10000);
