@@ -46,8 +46,8 @@ def directory_of(given: Mapping[str, str]) -> str | None:
     if url.scheme.lower() != "file" or url.netloc not in {"", "localhost"}:
         raise OptionError(
             "path",
-            f"only local directories are read, found: {path!r}; mount or copy it where the driver"
-            " and every executor see it under one path",
+            f"only local directories are read, found: {path!r}; mount it, or copy it with"
+            " pyarrow.fs.copy_files, where the driver and every executor see it under one path",
         )
     return unquote(url.path)
 
