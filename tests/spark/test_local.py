@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,3 +51,19 @@ def test_no_java_and_packages_that_do_not_fit(
     assert lacks is not None
     assert lacks.startswith("pandas 2.")
     assert "does not fit" in lacks
+
+
+def test_a_pyspark_of_a_spark_distribution_has_no_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies in a zip beside the JVM's files, where pip knows nothing of it."""
+    monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path / "java", "21.0.1")))
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "pyspark":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert local.missing_parts() is None

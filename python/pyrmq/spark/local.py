@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -40,7 +41,7 @@ def missing_parts() -> str | None:
     for module, (lowest, too_new) in _MAJORS.items():
         if importlib.util.find_spec(module) is None:
             return f"{module} is missing: pip install pyrmq-rocketmq[spark-local]"
-        found = importlib.metadata.version(module)
+        found = _version(module)
         if not lowest <= int(found.partition(".")[0]) < too_new:
             return (
                 f"{module} {found} does not fit, {lowest} to {too_new - 1} is wanted:"
@@ -57,6 +58,14 @@ def missing_parts() -> str | None:
     if version is not None and version < _JAVA:
         return f"Java {version} of {java} is too old: Spark needs {_JAVA} or newer (set JAVA_HOME)"
     return None
+
+
+def _version(module: str) -> str:
+    """Return a module's version: a Spark distribution has no metadata of its PySpark."""
+    try:
+        return importlib.metadata.version(module)
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(importlib.import_module(module), "__version__", "0"))
 
 
 def _java_version(java: Path) -> int | None:
