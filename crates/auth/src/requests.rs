@@ -32,6 +32,8 @@ enum At {
     Group(&'static str),
     /// Topics or groups in the body, by the path of members to their names; a retry topic stands for its group.
     Body(ResourceType, &'static [&'static str]),
+    /// Further topics in the body, as `Body`; a request may have no body.
+    Further(&'static [&'static str]),
     /// As `TopicOf`, in objects of the body: the path to them, the member with the group, the path to the topics.
     BodyTopicsOf(&'static [&'static str], &'static str, &'static [&'static str]),
     /// The cluster.
@@ -52,7 +54,7 @@ enum Row {
 }
 
 use Action::{Create, Delete, Get, List, Pub, Sub, Update};
-use At::{Body as InBody, BodyTopicsOf, Cluster, Group, PoppedOf, Topic, TopicOf};
+use At::{Body as InBody, BodyTopicsOf, Cluster, Further, Group, PoppedOf, Topic, TopicOf};
 use ResourceType::{Group as Groups, Topic as Topics};
 
 /// Codes, each with its row.
@@ -141,7 +143,6 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_MAX_OFFSET,
             request::GET_MIN_OFFSET,
             request::GET_EARLIEST_MSG_STORETIME,
-            request::GET_TOPIC_STATS_INFO,
             request::GET_TOPIC_CONFIG,
             request::QUERY_TOPIC_CONSUME_BY_WHO,
             request::QUERY_CONSUME_QUEUE,
@@ -150,6 +151,10 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_PARENT_TOPIC_INFO,
         ],
         Row::On(&[Get], &[Topic("topic")]),
+    ),
+    (
+        &[request::GET_TOPIC_STATS_INFO],
+        Row::On(&[Get], &[Topic("topic"), Further(&["topics"])]),
     ),
     // A group that is looked at.
     (
@@ -509,6 +514,13 @@ fn look(
             });
         }
         At::Body(kind, path) => return Ok(look_at_names(&body()?, kind, path, actions, found)),
+        At::Further(path) => {
+            if request.body.as_deref().is_some_and(|body| !body.is_empty()) {
+                let json = body()?;
+                let names = texts(&json, path);
+                found.extend(names.iter().filter_map(|name| topic_right(name, None, actions)));
+            }
+        }
         At::BodyTopicsOf(path, group, topics) => {
             return Ok(look_at_subscriptions(
                 &body()?,

@@ -282,6 +282,21 @@ fn a_retry_topic_is_created_by_who_may_create_its_group() {
 }
 
 #[test]
+fn statistics_of_further_topics_need_the_right_to_each() {
+    let one = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "t");
+    let resources = |command: &Command| -> Vec<_> {
+        let asked = required_rights(command, "C").unwrap();
+        assert!(asked.iter().all(|right| right.actions == [Action::Get]));
+        asked.iter().map(|right| right.resource.to_string()).collect()
+    };
+    assert_eq!(resources(&one), ["Topic:t"]);
+    let body = r#"{"topics":["u","%RETRY%g",7]}"#;
+    let further = one.clone().with_body(body);
+    assert_eq!(resources(&further), ["Topic:t", "Topic:u", "Group:g", "Topic:"]);
+    assert!(required_rights(&one.with_body("no json"), "C").is_err());
+}
+
+#[test]
 fn a_list_survives_being_written() {
     let rules = Rules::parse(LIST.as_bytes()).unwrap();
     let again = Rules::parse(&rules.to_text()).unwrap();

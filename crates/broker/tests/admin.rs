@@ -150,6 +150,18 @@ async fn statistics_have_the_form_that_the_tools_read() {
         site.broker.state().store.max_offset("T", 0) == 1
     })
     .await;
+    site.create("U", 2).await;
+    let of_all = topic(request::GET_TOPIC_STATS_INFO, "T").with_body(r#"{"topics":["U","Nowhere"]}"#);
+    let stats = text(&site.ask_ok(of_all).await);
+    let queues: Vec<_> = stats
+        .match_indices(r#""topic":""#)
+        .map(|(at, key)| &stats[at + key.len()..][..1])
+        .collect();
+    assert_eq!(queues, ["T", "U", "U"], "{stats}");
+    let names = vec![r#""U""#; 1001].join(",");
+    let too_many = topic(request::GET_TOPIC_STATS_INFO, "T").with_body(format!(r#"{{"topics":[{names}]}}"#));
+    let refused = site.ask(too_many).await;
+    assert_eq!(refused.code, response::INVALID_PARAMETER, "{refused:?}");
     let queue = r#"{"brokerName":"broker-a","queueId":0,"topic":"T"}"#;
     let stats = text(&site.ask_ok(topic(request::GET_TOPIC_STATS_INFO, "T")).await);
     assert!(

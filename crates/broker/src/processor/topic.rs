@@ -10,7 +10,7 @@ use crate::processor::{Answer, answer, read_body};
 use crate::stats::windows::Span;
 use crate::tables::attributes;
 use pyrmq_remoting::body::{
-    CreateTopicListRequestBody, GroupList, MessageQueue, TopicConfig, TopicFilterType, TopicList,
+    CreateTopicListRequestBody, GroupList, Json, MessageQueue, TopicConfig, TopicFilterType, TopicList,
     TopicOffset, TopicStatsTable,
 };
 use pyrmq_remoting::codes::response;
@@ -23,6 +23,9 @@ use pyrmq_remoting::{Command, clock};
 
 /// Maximum number of queues of a topic: ids have 32 bits, but each queue has its own files.
 pub(crate) const QUEUES_LIMIT: i32 = 65_536;
+
+/// Maximum number of further topics in a request for statistics.
+const FURTHER_TOPICS: usize = 1000;
 
 /// Creates or changes a topic (17).
 pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
@@ -168,6 +171,9 @@ pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Returns the offsets and times of a topic's queues (202).
+///
+/// Unlike Apache's brokers, also those of further topics, which the body names: `{"topics":["a","b"]}`. A further topic
+/// that does not exist is left out.
 pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
     let topic = state
@@ -179,6 +185,36 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
         topic_put_tps: puts.map_or(0.0, |growth| growth.messages_per_second()),
         ..TopicStatsTable::default()
     };
+    add_queues(state, &topic, &mut body)?;
+    for name in further_topics(request)? {
+        if let Some(topic) = state.topics.get(&name) {
+            add_queues(state, &topic, &mut body)?;
+        }
+    }
+    Ok(answer(&body))
+}
+
+/// Topics of the body of a request for statistics.
+fn further_topics(request: &Command) -> Result<Vec<String>, Refusal> {
+    let Some(body) = request.body.as_deref().filter(|body| !body.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let json = Json::parse(body)?;
+    let names = json.get("topics").and_then(Json::as_array).unwrap_or_default();
+    if names.len() > FURTHER_TOPICS {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!(
+                "the body names {} topics, allowed are {FURTHER_TOPICS}",
+                names.len()
+            ),
+        ));
+    }
+    let names = names.iter().filter_map(Json::as_str);
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn add_queues(state: &State, topic: &TopicConfig, body: &mut TopicStatsTable) -> Result<(), Refusal> {
     for queue_id in 0..topic.queue_nums() {
         let (min_offset, max_offset) = ends(state, &topic.topic_name, queue_id);
         let newest = if max_offset > 0 {
@@ -199,7 +235,7 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
             },
         );
     }
-    Ok(answer(&body))
+    Ok(())
 }
 
 /// The smallest and largest offset of a queue, never negative.
