@@ -118,6 +118,46 @@ def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
     assert not look.away
 
 
+def test_a_broker_is_asked_once_for_many_topics(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real broker takes no notice of the body, and is asked for each topic."""
+    names = [f"{site.name}{letter}" for letter in "ABC"]
+    with Admin(name_server=site.running.name_server) as admin:
+        for name in names:
+            admin.create_topic(name, queues=2)
+    site.await_look(lambda look: len(look.bounds) == 2)
+    asked: list[int] = []
+    ask, is_real = site.remote._request, False
+
+    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(len(asks))
+        return ask(code, asks, fields, () if is_real else bodies)
+
+    def bounds(remote: RemoteCluster) -> tuple[Look, int]:
+        monkeypatch.setattr(remote, "_request", request)
+        asked.clear()
+        look = remote.look(names, lenient=True)
+        return look, sum(asked)
+
+    whole, count = bounds(site.remote)
+    assert (len(whole.bounds), count) == (12, 2)
+    # The first one of many, gone on one broker only.
+    Topic(names[0], site.running.name_server, site.running.brokers[1].address).delete()
+    look, count = bounds(site.remote)
+    assert look.gone == {(names[0], "broker-b")}
+    assert set(look.bounds) == {q for q in whole.bounds if q[:2] != (names[0], "broker-b")}
+    assert count == 2 + 3
+    assert bounds(site.remote)[1] == 2 + 1, "it is not the first one any more"
+    is_real = True
+    other = RemoteCluster(site.options)
+    ask = other._request
+    seen, count = bounds(other)
+    assert (seen.bounds, seen.gone, count) == (look.bounds, look.gone, 2 + 2 + 3)
+    assert bounds(other)[1] == 3 + 3
+    other.close()
+
+
 def test_every_broker_is_asked_whether_a_topic_is_compacted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,12 @@ has passed.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyrmq import _core
@@ -54,6 +56,7 @@ _PROBE_S = 2.0
 _PROBE_MS = 500
 _REQUEST_MS = 5000
 _NAMES_S = 2.0
+_TOPICS_A_QUESTION = 500
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
 _PASSING = (
     ConnectionLost,
@@ -93,6 +96,10 @@ class RemoteCluster:
     _away: dict[str, tuple[float, AbsentBroker]] = field(default_factory=dict, init=False)
     _unreadable: set[str] = field(default_factory=set, init=False)
     _policies: dict[str, str] = field(default_factory=dict, init=False)
+    _one_by_one: set[str] = field(default_factory=set, init=False)
+    """Addresses of brokers that answer for one topic only."""
+    _unanswered: set[tuple[str, str]] = field(default_factory=set, init=False)
+    """Topics, each with an address, for which a broker gave an error."""
 
     def __post_init__(self) -> None:
         """Prepare to ask; nothing is sent yet."""
@@ -127,11 +134,7 @@ class RemoteCluster:
         asks, away = self._asks(topics, expected, lenient=lenient, fresh=fresh)
         bounds: dict[Queue, Bounds] = {}
         gone: set[tuple[str, str]] = set()
-        fields: list[tuple[Fields, int]] = [
-            ({"topic": ask.topic}, self._patience(ask.broker)) for ask in asks
-        ]
-        answers = self._request(RequestCode.GET_TOPIC_STATS_INFO, asks, fields)
-        for ask, answer in zip(asks, answers, strict=True):
+        for ask, answer in self._statistics(asks):
             if isinstance(answer, TopicNotFound):
                 gone.add((ask.topic, ask.broker))
                 self._away.pop(ask.broker, None)
@@ -141,7 +144,7 @@ class RemoteCluster:
                 raise answer
             else:
                 try:
-                    held = self._bounds_of(ask, read_stats(answer.body, ask.broker))
+                    held = self._bounds_of(ask, answer)
                 except _PASSING as error:
                     away[ask.broker] = AbsentBroker(ask.address, str(error))
                     continue
@@ -269,6 +272,55 @@ class RemoteCluster:
         """Give up all connections."""
         self._connections.close()
         self._admin.close()
+
+    def _statistics(self, asks: Sequence[_Ask]) -> list[tuple[_Ask, dict[int, Bounds] | Exception]]:
+        """Ask for what the queues hold: our brokers once for many topics, others topic by topic."""
+        found: dict[_Ask, dict[int, Bounds] | Exception] = {}
+        left_out: set[_Ask] = set()
+        parts = self._parts(asks)
+        bodies = [json.dumps({"topics": [a.topic for a in part[1:]]}).encode() for part in parts]
+        for part, answer in zip(parts, self._ask_stats([p[0] for p in parts], bodies), strict=True):
+            if isinstance(answer, _PASSING):
+                found.update(dict.fromkeys(part, answer))
+            elif not isinstance(answer, Exception):
+                found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
+                left_out |= {ask for ask in part if ask.topic not in answer}
+        # One of many that is unknown or forbidden is told apart by a question of its own.
+        left = [ask for ask in asks if ask not in found]
+        for ask, answer in zip(left, self._ask_stats(left, [b""] * len(left)), strict=True):
+            if isinstance(answer, Exception):
+                found[ask] = answer
+                self._unanswered.add((ask.topic, ask.address))
+            else:
+                found[ask] = answer.get(ask.topic, {})
+                if ask in left_out:
+                    self._one_by_one.add(ask.address)
+        return [(ask, found[ask]) for ask in asks]
+
+    def _parts(self, asks: Sequence[_Ask]) -> list[list[_Ask]]:
+        """Return the questions for many topics, those first that were answered before."""
+        groups: dict[str, list[_Ask]] = {}
+        for ask in asks:
+            if ask.address not in self._one_by_one:
+                groups.setdefault(ask.address, []).append(ask)
+        parts: list[list[_Ask]] = []
+        for group in groups.values():
+            group.sort(key=lambda ask: (ask.topic, ask.address) in self._unanswered)
+            starts = range(0, len(group) if len(group) > 1 else 0, _TOPICS_A_QUESTION)
+            parts += [group[at : at + _TOPICS_A_QUESTION] for at in starts]
+        return parts
+
+    def _ask_stats(
+        self, asks: Sequence[_Ask], bodies: Sequence[bytes]
+    ) -> list[dict[str, dict[int, Bounds]] | Exception]:
+        fields: list[tuple[Fields, int]] = [
+            ({"topic": ask.topic}, self._patience(ask.broker)) for ask in asks
+        ]
+        answers = self._request(RequestCode.GET_TOPIC_STATS_INFO, asks, fields, bodies)
+        return [
+            answer if isinstance(answer, Exception) else read_stats(answer.body, ask.broker)
+            for ask, answer in zip(asks, answers, strict=True)
+        ]
 
     def _asks(
         self, topics: Iterable[str], expected: Iterable[Queue], *, lenient: bool, fresh: bool
@@ -403,14 +455,18 @@ class RemoteCluster:
         return self._request(code, asks, [(each, self._timeout_ms) for each in fields])
 
     def _request(
-        self, code: RequestCode, asks: Sequence[_Ask], fields: Sequence[tuple[Fields, int]]
+        self,
+        code: RequestCode,
+        asks: Sequence[_Ask],
+        fields: Sequence[tuple[Fields, int]],
+        bodies: Iterable[bytes] = (),
     ) -> list[Command | Exception]:
         """Ask all at the same time; an answer other than success becomes its exception."""
         answers = _core.request_many(
             self._connections,
             [
-                (ask.address, Command(int(code), each), timeout_ms)
-                for ask, (each, timeout_ms) in zip(asks, fields, strict=True)
+                (ask.address, Command(int(code), each, body or None), timeout_ms)
+                for ask, (each, timeout_ms), body in zip_longest(asks, fields, bodies)
             ],
         )
         return [

@@ -28,16 +28,16 @@ _SUBSCRIBED = 4
 """The flag of a pull that carries its subscription."""
 
 
-def read_stats(body: bytes | None, broker: str) -> dict[int, Bounds]:
-    """Read topic statistics, whose names are queues: `parse_json` gives each as its pairs."""
+def read_stats(body: bytes | None, broker: str) -> dict[str, dict[int, Bounds]]:
+    """Read statistics by topic; their names are queues: `parse_json` gives each as its pairs."""
     stats = _core.parse_json(body or b"{}")
     if not isinstance(stats, dict):
         raise ProtocolError(f"{broker}: the topic statistics are no JSON object: {body!r:.200}")
-    held: dict[int, Bounds] = {}
+    held: dict[str, dict[int, Bounds]] = {}
     for name, offsets in (stats.get("offsetTable") or {}).items():
         queue = dict(name)
         if queue.get("brokerName") == broker:
-            held[int(queue["queueId"])] = Bounds(
+            held.setdefault(queue["topic"], {})[int(queue["queueId"])] = Bounds(
                 max(0, int(offsets["minOffset"])), max(0, int(offsets["maxOffset"]))
             )
     return held
