@@ -175,6 +175,26 @@ def test_a_message_of_another_topic_does_not_come_by_the_retry_topic(secured: Se
         assert answer.code == NO_PERMISSION
 
 
+def test_statistics_of_further_topics_need_the_right_to_each(secured: Secured) -> None:
+    with Admin(name_server=secured.address, credentials=root()) as admin:
+        for topic in ("orders", "orders2", "salaries"):
+            admin.create_topic(topic, queues=1)
+    (address, *_) = (broker.address for broker in secured.brokers)
+    with Client(credentials=bob()) as client:
+
+        def ask(*further: str) -> Any:  # noqa: ANN401
+            body = json.dumps({"topics": further}).encode()
+            code, fields = RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}
+            return client.request(address, code, fields, body)
+
+        assert ask().code == 0
+        seen = ask("orders2", "orders3")
+        assert seen.code == 0
+        assert (b'"orders2"' in seen.body, b'"orders3"' in seen.body) == (True, False)
+        assert ask("orders2", "salaries").code == NO_PERMISSION
+        assert ask(*["orders2"] * 1001).code not in {0, NO_PERMISSION}
+
+
 def test_a_user_has_no_right_to_the_retry_topics_of_others(secured: Secured) -> None:
     pull = {"queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0}
     pull |= {"suspendTimeoutMillis": 0, "subVersion": 0}
