@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -30,14 +30,25 @@ if TYPE_CHECKING:
 
     from pyrmq.pipeline.file import Pipeline
 
-__all__ = ["check_rules", "check_sink_position"]
+__all__ = [
+    "Folder",
+    "check_rules",
+    "check_sink_position",
+    "checkpoint_folder",
+    "refuse_position",
+]
 
 _log = logging.getLogger("pyrmq.spark")
 _RULES = "rules.json"
 
 
-class _Folder:
-    """A folder of a checkpoint or sink; empty if it is where pyarrow cannot look."""
+class Folder:
+    """A folder of a checkpoint or sink; empty if it is where pyarrow cannot look.
+
+    Example:
+        >>> Folder("/data/orders.checkpoint").newest("main/offsets")  # doctest: +SKIP
+        7
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -89,18 +100,34 @@ def check_sink_position(pipeline: Pipeline) -> None:
     if pipeline.batch or pipeline.sink["format"] != "parquet":
         return
     path = pipeline.sink["path"]
-    sent = _Folder(path).newest("_spark_metadata")
-    planned = _Folder(str(pipeline.checkpoint)).newest("main/offsets")
+    sent = Folder(path).newest("_spark_metadata")
+    planned = checkpoint_folder(pipeline).newest("main/offsets")
     if sent is None or (planned is not None and planned >= sent):
         return
+    refuse_position(pipeline, "path", f"{path} has the files of", sent, planned)
+
+
+def checkpoint_folder(pipeline: Pipeline) -> Folder:
+    """Return the pipeline's checkpoint."""
+    return Folder(str(pipeline.checkpoint))
+
+
+def refuse_position(
+    pipeline: Pipeline, key: str, sink_has: str, sent: int, planned: int | None
+) -> NoReturn:
+    """Say that a sink is ahead of its checkpoint.
+
+    Raises:
+        PipelineError: always.
+    """
     stands = "has none" if planned is None else f"ends at batch {planned}"
     pipeline.fail(
         "sink",
-        "path",
-        f"{path} has the files of batch {sent}, and the checkpoint {pipeline.checkpoint} {stands}:"
-        " it was deleted or restored, and Spark would leave out every batch up to that number."
-        " Restore the checkpoint that belongs to these files, or begin anew with an empty path:"
-        " name another one, or delete this one",
+        key,
+        f"{sink_has} batch {sent}, and the checkpoint {pipeline.checkpoint} {stands}: it was"
+        " deleted or restored, and every batch up to that number would be left out. Restore the"
+        f" checkpoint that belongs to the sink, or begin anew with an empty {key}: name another"
+        " one, or delete this one",
     )
 
 
@@ -112,7 +139,7 @@ def check_rules(pipeline: Pipeline) -> None:
     """
     if pipeline.batch:
         return
-    folder = _Folder(str(pipeline.checkpoint))
+    folder = Folder(str(pipeline.checkpoint))
     rules = _rules(pipeline)
     written = _noted(folder)
     before = written.get("reject", "fail")
@@ -138,7 +165,7 @@ def _rules(pipeline: Pipeline) -> dict[str, str]:
     return {"hash": hashlib.sha256(text.encode()).hexdigest(), "reject": pipeline.reject}
 
 
-def _noted(folder: _Folder) -> dict[str, str]:
+def _noted(folder: Folder) -> dict[str, str]:
     try:
         written = json.loads(folder.read(_RULES) or "{}")
     except ValueError:
@@ -146,7 +173,7 @@ def _noted(folder: _Folder) -> dict[str, str]:
     return written if isinstance(written, dict) and "hash" in written else {}
 
 
-def _difference(folder: _Folder) -> str | None:
+def _difference(folder: Folder) -> str | None:
     """Say how the two queries differ; None when both have ended at the same place."""
     done = {}
     for part in ("main", "rejected"):
@@ -159,7 +186,7 @@ def _difference(folder: _Folder) -> str | None:
     return None
 
 
-def _place(folder: _Folder, part: str, batch: int | None) -> object:
+def _place(folder: Folder, part: str, batch: int | None) -> object:
     """Return the offsets at the end of a batch; Spark's log has a line for each source."""
     if batch is None:
         return None

@@ -13,6 +13,7 @@ from pyrmq.pipeline.frames import Frames, frames_of
 from pyrmq.pipeline.options import period_ms, reject_options, topic_options
 from pyrmq.pipeline.report import Report, write_report
 from pyrmq.pipeline.resuming import check_rules, check_sink_position
+from pyrmq.pipeline.table_position import check_table_position
 from pyrmq.spark.progress.listener import listen
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def run(
                 _run_batch(pipeline, frames, report)
             else:
                 check_sink_position(pipeline)
+                check_table_position(spark, pipeline)
                 check_rules(pipeline)
                 _run_stream(spark, pipeline, frames, report, period, on_batch, stop)
                 report.error = _dropped_rows(report)
