@@ -21,7 +21,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions spark-torture sequences long bench benchdeps profile micro chaos leaks \
+.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture sequences long bench benchdeps profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
@@ -94,6 +94,10 @@ sparkreal: needs-javac needs-maven dev ## the Spark source on brokers of the thr
 
 spark-versions: needs-java dev ## the Spark tests on the oldest and newest PySpark, too (SPARKS=4.1.3)
 	$(BIN)/python tools/spark_versions.py $(SPARKS)
+
+lake: needs-java dev ## pipelines into Delta and Iceberg tables, killed and run again; downloads their jars
+	$(BIN)/python tools/spark_versions.py --install-only 4.1
+	PYRMQ_LAKE=1 $(PYTEST) -rs tests/spark/test_lake.py
 
 spark-torture: needs-java dev ## kills drivers and brokers of a Spark pipeline for 20 rounds (PYRMQ_TORTURE_ROUNDS=n, PYRMQ_TORTURE_SEED=n)
 	$(PYTEST) -rs -s --nightly tests/spark/test_torture.py

@@ -37,6 +37,9 @@ A code that is not listed is refused too, unless an application registers a hand
 
 `test`: one of the tests that send this code to a server.
 
+Not built for Spark: log files behind URLs such as `s3://` (refused), and reading a schema registry.
+[spark.md](spark.md) says what to do instead.
+
 | code | name | versions | name server | broker | note | test |
 |---|---|---|---|---|---|---|
 """

@@ -24,6 +24,7 @@ PARTS = {
     "interop": "servers and clients of RocketMQ 5.5.0, 4.9.7 and 4.6.1",
     "sparkreal": "the Spark source on brokers of the same three versions",
     "spark-versions": "the Spark tests on the oldest and the newest PySpark",
+    "lake": "pipelines into Delta and Iceberg tables",
     "sequences": "10,000 request sequences that our name server and the real one answer alike",
     "faults": "10,000 crash points of a simulated disk, with a new seed",
     "chaos": "a million messages while servers are killed, stopped and cut off",

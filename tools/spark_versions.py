@@ -1,7 +1,7 @@
-"""Run tests/spark on other releases of PySpark: `spark_versions.py [VERSION ...]`.
+"""Run tests/spark on other releases of PySpark: `spark_versions.py [--install-only] [VERSION ...]`.
 
 Each release is installed beside the environment, into target/pyspark/VERSION, and comes first on
-the path. The exit status is that of the first run that failed.
+the path. 4.1 stands for the newest 4.1.x. The exit status is that of the first run that failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def install(wanted: str) -> Path:
     """Install a release and return its directory."""
     folder = ROOT / "target" / "pyspark" / wanted.strip("=<>").split(",")[0].rstrip(".*")
     if not (folder / "pyspark").exists():
-        requirement = f"pyspark{wanted if wanted[0] in '=<>' else f'=={wanted}'}"
+        if wanted[0] not in "=<>":
+            wanted = f"=={wanted}" if wanted.count(".") > 1 else f"=={wanted}.*"
+        requirement = f"pyspark{wanted}"
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
         subprocess.run([*pip, str(folder), requirement, "py4j"], check=True)
     return folder
@@ -48,5 +50,10 @@ def run(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    statuses = [run(install(wanted)) for wanted in sys.argv[1:] or VERSIONS]
+    words = sys.argv[1:]
+    only = "--install-only" in words
+    folders = [install(word) for word in words if word != "--install-only"] or [
+        install(wanted) for wanted in VERSIONS
+    ]
+    statuses = [] if only else [run(folder) for folder in folders]
     sys.exit(next((status for status in statuses if status), 0))

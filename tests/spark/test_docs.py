@@ -12,6 +12,7 @@ from pyrmq import Producer
 from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
 from pyrmq._tables.schema import COLUMNS
 from pyrmq.testing import cluster
+from tests.spark.test_lake import DELTA, ICEBERG
 from tests.test_readme import BLOCKS
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def test_every_test_that_is_compared_with_kafkas_is_there() -> None:
     assert len(named) > 25
     for file, test in named:
         assert f"def {test}(" in (ROOT / "tests" / "spark" / file).read_text(), (file, test)
+
+
+def test_the_page_of_pipelines_has_the_settings_of_tables_that_are_tested() -> None:
+    page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    for name, value in {**DELTA, **ICEBERG}.items():
+        assert f'"{name}" = "{value}"' in page
 
 
 @pytest.mark.spark

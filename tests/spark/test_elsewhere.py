@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -11,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-SHIPPED = ("pyarrow", "pandas", "numpy", "pytz", "dateutil", "tzdata")
+SHIPPED = ("pyarrow", "pandas", "numpy", "pytz", "python-dateutil", "tzdata")
 WITH_CONNECT = pytest.mark.skipif(
     importlib.util.find_spec("grpc") is None or importlib.util.find_spec("yaml") is None,
     reason="left out: pip install pyspark[connect,pipelines]",
@@ -53,7 +53,12 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def ran(arguments: list[str], env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
+def ran(
+    arguments: list[str],
+    env: dict[str, str] | None = None,
+    cwd: Path = ROOT,
+    timeout: float = 300,
+) -> str:
     """Run a program to its end, and return its output."""
     done = subprocess.run(
         arguments,
@@ -61,7 +66,7 @@ def ran(arguments: list[str], env: dict[str, str] | None = None, cwd: Path = ROO
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -131,26 +136,29 @@ def seen():
     assert bodies(target) == ["seen a", "seen b"]
 
 
-def archive(folder: Path) -> Path:
-    """Zip this package and what it needs, as `--archives` ships it."""
-    file = folder / "environment.zip"
-    packages = [ROOT / "python" / name for name in ("pyrmq", "pyrmq_rocketmq", "pyspark_rocketmq")]
-    for name in SHIPPED:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        packages.append(Path(found.origin).parent)
-    for package in list(packages):
-        packages += package.parent.glob(f"{package.name}.libs")
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zipped:
-        for package in packages:
-            for path in package.rglob("*"):
-                if path.is_file() and "tests" not in path.parts and path.suffix != ".pyc":
-                    zipped.write(path, path.relative_to(package.parent))
-        six = importlib.util.find_spec("six")
-        if six is not None and six.origin is not None:
-            zipped.write(six.origin, "six.py")
-    return file
+def shipped(folder: Path) -> Path:
+    """Make the directory that docs/spark.md ships: the wheel, and what it needs.
+
+    pip installs the wheel, PYRMQ_WHEEL or a new one; the rest is copied from here, where pip would
+    download it.
+    """
+    target = folder / "environment"
+    wheel = os.environ.get("PYRMQ_WHEEL")
+    if wheel is None:
+        maturin = str(Path(sys.executable).parent / "maturin")
+        ran([maturin, "build", "--release", "--quiet", "--out", str(folder)], timeout=1500)
+        wheel = str(next(folder.glob("*.whl")))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    ran([*pip, "--target", str(target), wheel])
+    there = {dist.name for dist in importlib.metadata.distributions()}
+    # six: of older releases of python-dateutil.
+    for name in [*SHIPPED, *({"six"} & there)]:
+        for path in importlib.metadata.files(name) or ():
+            if ".." not in path.parts and "tests" not in path.parts and path.suffix != ".pyc":
+                place = target / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path.locate(), place)
+    return target
 
 
 @contextmanager
@@ -204,13 +212,41 @@ def bare_python() -> str:
     return found
 
 
-def test_a_cluster_runs_a_pipeline_file_with_the_package_in_an_archive(
+STEPS = """\
+from pyspark.sql.functions import udf
+
+
+@udf("string")
+def place(number):
+    import pyrmq._core
+
+    return pyrmq._core.__file__
+
+
+def located(frame):
+    return frame.withColumn("place", place("id"))
+"""
+
+
+@pytest.mark.timeout(1800)
+def test_a_cluster_runs_a_pipeline_file_with_the_wheel_in_an_archive(
     new_topic: Callable[..., Topic], tmp_path: Path
 ) -> None:
+    """Neither driver nor executors see this checkout, or a Python that has the package."""
     source, rejected = new_topic(4), new_topic(1)
     for queue in range(4):
         source.send(queue, [f'{{"id": {queue * 10 + n}}}' for n in range(5)])
     source.send(0, ["no json"])
+    environment_ = shipped(tmp_path)
+    archive = shutil.make_archive(str(environment_), "zip", environment_)
+    settings = {
+        "spark.archives": f"{archive}#environment",
+        "spark.executorEnv.PYTHONPATH": "environment",
+        "spark.python.daemon.module": "pyrmq.spark.daemon",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    }
+    (tmp_path / "where_steps.py").write_text(STEPS)
     file = tmp_path / "orders.toml"
     file.write_text(
         f"""\
@@ -219,28 +255,40 @@ nameServer = "{source.name_server}"
 topic = "{source.name}"
 json = "id INT NOT NULL"
 minPartitions = 4
+[[step]]
+python = "where_steps:located"
 [quality]
 reject = "{rejected.name}"
 [sink]
 format = "parquet"
 path = "rows"
 [spark]
-"spark.archives" = "{archive(tmp_path)}#environment"
-"spark.executorEnv.PYTHONPATH" = "environment"
-"spark.executor.memory" = "512m"
 """
+        + "".join(f'"{name}" = "{value}"\n' for name, value in settings.items())
     )
-    site_packages = Path(pyspark.__file__).parents[1]
-    paths = os.pathsep.join([str(ROOT / "python"), str(site_packages)])
-    how = environment(PYSPARK_PYTHON=bare_python(), PYTHONPATH=paths)
+    # The driver's PySpark is that of the Spark distribution.
+    parts = [environment_, *(SPARK_HOME / "python" / "lib").glob("*.zip")]
+    how = environment(
+        PYSPARK_PYTHON=bare_python(),
+        PYTHONPATH=os.pathsep.join(map(str, parts)),
+        SPARK_HOME=str(SPARK_HOME),
+    )
+    program = [bare_python(), "-m", "pyrmq"]
     with standalone(tmp_path) as master:
-        command = [sys.executable, "-m", "pyrmq", "pipeline", "run", str(file), "--master", master]
-        shown = ran(command, env=how, cwd=tmp_path)
-    assert "21 rows" in shown
+        run = [*program, "pipeline", "run", str(file), "--master", master]
+        assert "21 rows" in ran(run, env=how, cwd=tmp_path)
+        source.send(3, ['{"id": 100}'])
+        assert "orders: 1 rows" in ran(run, env=how, cwd=tmp_path)
+        doctor = [*program, "spark", "doctor", "-n", source.name_server, "--master", master]
+        for name, value in settings.items():
+            doctor += ["--conf", f"{name}={value}"]
+        assert "asked 2 executors" in ran(doctor, env=how, cwd=tmp_path)
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(tmp_path / "rows").column("id").to_pylist()
-    assert sorted(rows) == sorted(queue * 10 + n for queue in range(4) for n in range(5))
+    rows = pq.read_table(tmp_path / "rows")
+    wanted = [queue * 10 + n for queue in range(4) for n in range(5)]
+    assert sorted(rows.column("id").to_pylist()) == [*wanted, 100]
     assert bodies(rejected) == ["no json"]
-    used = {path.parts[-3] for path in tmp_path.glob("work*/app-*/*/environment")}
-    assert used, "no executor unpacked the archive"
+    places = {Path(place) for place in rows.column("place").to_pylist()}
+    assert {place.parents[1].name for place in places} == {"environment"}
+    assert {place.relative_to(tmp_path).parts[0] for place in places} == {"work1", "work2"}
