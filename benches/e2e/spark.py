@@ -7,6 +7,7 @@ One session of two cores runs both sides in turns, warm, on the same rows. A rea
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyrmq.spark
+from benches.e2e import spark_planning
 from benches.e2e.rivals.servers import NotAvailableError, kafka
 from benches.e2e.rows import warm
 from benches.e2e.servers import MEASURED_STORE
 from benches.row import Row
-from pyrmq import arrow
+from pyrmq import Admin, arrow
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 QUEUES = 4
 ROWS = 1_000_000
+BATCHES = 3
+"""Of an AvailableNow query."""
+MICRO_ROWS, MICRO_BATCHES, WARM_BATCHES = 1000, 20, 5
+IDLE_S = 10.0
 FEW = "body,queueId,queueOffset,storeTimestamp"
 FEW_OF_KAFKA = ["value", "partition", "offset", "timestamp"]
 
@@ -49,6 +55,7 @@ class Plan:
     method: str
     arguments: dict[str, Any] = field(default_factory=dict)
     unit: str = "rows/s"
+    less_is_more: bool = False
 
 
 PLANS = (
@@ -77,10 +84,70 @@ PLANS = (
         {"size": 1024, "few": False},
     ),
     Plan("spark-now", "AvailableNow / the batch read", ">= 0.8 times", "batch read", "available"),
+    Plan(
+        "spark-trigger",
+        "trigger time of a micro-batch of 1,000 rows, 2 queues, with our daemon / Kafka source",
+        "<= 1.4 times",
+        "kafka",
+        "trigger",
+        unit="ms",
+        less_is_more=True,
+    ),
+    Plan(
+        "spark-trigger-plain",
+        "trigger time of a micro-batch of 1,000 rows, 2 queues, with Spark's daemon / Kafka source",
+        "<= 1.8 times",
+        "kafka",
+        "trigger",
+        {"daemon": "pyspark.daemon"},
+        unit="ms",
+        less_is_more=True,
+    ),
     Plan("spark-sink", "DataFrame to topic, 100 B / Kafka sink", ">= 1.5 times", "kafka", "sink"),
     Plan("spark-exact", "exactly-once / at-least-once", ">= 0.9 times", "at-least-once", "exactly"),
     Plan("spark-log", "log files / Parquet of the same rows", ">= 0.5 times", "parquet", "files"),
+    Plan(
+        "spark-scan",
+        "log files into four columns, one core, without Spark",
+        ">= 2 GiB/s",
+        "",
+        "scan",
+        unit="GiB/s",
+    ),
+    Plan(
+        "spark-reader",
+        "topic into four columns without Spark, 100 B, processor time of reader and broker",
+        ">= 2.5 M rows per CPU-second",
+        "",
+        "reader_alone",
+        unit="rows/CPU-s",
+    ),
     Plan("spark-arrow", "arrow.read / confluent consume(1000)", ">= 8 times", "kafka", "without"),
+    Plan(
+        "spark-ten",
+        "batch read of a topic / of one with a tenth of its rows",
+        ">= 0.91 times (11 times the seconds)",
+        "one tenth",
+        "ten",
+    ),
+    Plan(
+        "spark-plan",
+        "planning 1,000 topics of 4 queues on 2 brokers",
+        "<= 1 s",
+        "",
+        "plan",
+        unit="s",
+        less_is_more=True,
+    ),
+    Plan(
+        "spark-idle",
+        "idle stream, 200 topics of 4 queues on 2 brokers",
+        "<= 20 requests/s, <= 2 % of a core, a message is planned within 1 s",
+        "",
+        "idle",
+        unit="",
+        less_is_more=True,
+    ),
     Plan(
         "spark-export",
         "pyrmq export of 1 M messages of 128 B to Parquet",
@@ -88,6 +155,7 @@ PLANS = (
         "",
         "export",
         unit="s",
+        less_is_more=True,
     ),
 )
 
@@ -107,8 +175,8 @@ def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
         except NotAvailableError as error:
             print(f"not available: {error}", file=sys.stderr)
         spark = _session(with_kafka=theirs is not None)
-        stack.callback(spark.stop)
         bench = _Bench(spark, ours, theirs, store, rounds, max(1000, int(ROWS * scale)))
+        stack.callback(lambda: bench.spark.stop())
         done = []
         for plan in PLANS:
             if plan.name in names and (theirs is not None or plan.rival != "kafka"):
@@ -118,17 +186,17 @@ def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
                     unit=plan.unit,
                     target=plan.target,
                     rival=plan.rival,
-                    less_is_more=plan.unit == "s",
+                    less_is_more=plan.less_is_more,
                 )
-                getattr(bench, plan.method)(row, **plan.arguments)
-                done.append(row)
+                further = getattr(bench, plan.method)(row, **plan.arguments)
+                done += [row, *(further or ())]
         return done
 
 
-def _session(*, with_kafka: bool) -> SparkSession:
+def _session(*, with_kafka: bool, **more: str) -> SparkSession:
     import pyspark
 
-    settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4", **more}
     if with_kafka:
         settings["spark.jars.packages"] = f"{CONNECTOR}:{pyspark.__version__}"
     return pyrmq.spark.session("local[2]", **settings)
@@ -155,17 +223,74 @@ class _Bench:
         self.turns(row, {"ours": lambda: _drain(mine), "kafka": lambda: _drain(other)})
 
     def available(self, row: Row) -> None:
-        """Read a topic as a stream that ends, and as a batch."""
-        topic = self.filled(100)
+        """Read a topic as a stream that ends, in batches of a million, and as a batch."""
+        topic = "RowsThrice"
+        for _ in range(BATCHES):
+            self.send(self.rows(100), topic)
 
         def stream() -> None:
-            reader = self.spark.readStream.format("rocketmq")
-            options = {"nameServer": self.ours.name_server, "startingOffsets": "earliest"}
-            frame = reader.options(**options).load(topic)
-            query = frame.writeStream.format("noop").option("checkpointLocation", self.fresh())
-            query.trigger(availableNow=True).start().awaitTermination()
+            reader = self.spark.readStream.format("rocketmq").options(**self.stream_options())
+            self.to_noop(reader.option("maxOffsetsPerTrigger", self.count).load(topic))
 
-        self.turns(row, {"ours": stream, "batch read": lambda: _drain(self.reader(topic))})
+        sides = {"ours": stream, "batch read": lambda: _drain(self.reader(topic))}
+        self.turns(row, sides, count=BATCHES * self.count)
+
+    def trigger(self, row: Row, *, daemon: str | None = None) -> None:
+        """Take topics of two queues in micro-batches of 1,000 rows: their median milliseconds."""
+        if daemon is not None:
+            self.spark.stop()
+            settings = {"spark.python.daemon.module": daemon}
+            self.spark = _session(with_kafka=self.kafka is not None, **settings)
+        topic = self.of_two_queues()
+        for _ in range(self.rounds):
+            for name, (kind, options) in {
+                "ours": ("rocketmq", self.stream_options()),
+                "kafka": ("kafka", {**self.kafka_options(), "startingOffsets": "earliest"}),
+            }.items():
+                reader = self.spark.readStream.format(kind).options(**options, subscribe=topic)
+                progress = self.to_noop(reader.option("maxOffsetsPerTrigger", MICRO_ROWS).load())
+                times = [
+                    one["durationMs"]["triggerExecution"]
+                    for one in progress
+                    if one["numInputRows"] == MICRO_ROWS
+                ]
+                # The first ones start workers and compile.
+                row.add(name, statistics.median(times[WARM_BATCHES:]))
+        if daemon is not None:
+            self.spark.stop()
+            self.spark = _session(with_kafka=self.kafka is not None)
+
+    def of_two_queues(self) -> str:
+        """Return a topic of two queues, filled on both sides with rows for all micro-batches."""
+        from importlib import import_module
+
+        topic = "MicroBatches"
+        if topic not in self._filled:
+            self._filled.add(topic)
+            with Admin(name_server=self.ours.name_server) as admin:
+                admin.create_topic(topic, queues=2)
+            module = import_module("confluent_kafka.admin")
+            kafka_admin = module.AdminClient({"bootstrap.servers": self.kafka})
+            for made in kafka_admin.create_topics([module.NewTopic(topic, 2, 1)]).values():
+                made.result(60)
+            count = MICRO_ROWS * (WARM_BATCHES + MICRO_BATCHES)
+            text = "cast(repeat(md5(cast(id AS string)), 3) AS binary)"
+            frame = self.spark.range(count).repartition(2)
+            self.send(frame.selectExpr(f"{text} AS body", "cast(id % 2 AS int) AS queueId"), topic)
+            values = frame.selectExpr(f"{text} AS value", "cast(id % 2 AS int) AS partition")
+            self.send_to_kafka(values, topic)
+        return topic
+
+    def to_noop(self, frame: DataFrame) -> list[Any]:
+        """Run a stream over what is there, and return the progress of its batches."""
+        query = frame.writeStream.format("noop").option("checkpointLocation", self.fresh())
+        started = query.trigger(availableNow=True).start()
+        started.awaitTermination()
+        return list(started.recentProgress)
+
+    def stream_options(self) -> dict[str, str]:
+        """Return the options of a stream over a whole topic of ours."""
+        return {"nameServer": self.ours.name_server, "startingOffsets": "earliest"}
 
     def sink(self, row: Row) -> None:
         """Write the same rows to a topic and to a Kafka topic."""
@@ -214,6 +339,57 @@ class _Bench:
 
         self.turns(row, {"ours": read, "kafka": lambda: self.consume(topic)})
 
+    def ten(self, row: Row) -> None:
+        """Read a topic, and one with a tenth of its rows."""
+        whole, tenth = self.filled(100), "Tenth"
+        part = max(1, self.count // 10)
+        self.send(self.rows(100).limit(part), tenth)
+
+        sides = {"ours": (whole, self.count), "one tenth": (tenth, part)}
+        for topic, count in sides.values():
+            warm(lambda t=topic, n=count: self.rate(lambda: _drain(self.reader(t)), n))  # type: ignore[misc]
+        for _ in range(self.rounds):
+            for name, (topic, count) in sides.items():
+                frame = self.reader(topic)
+                row.add(name, self.rate(lambda frame=frame: _drain(frame), count))  # type: ignore[misc]
+
+    def scan(self, row: Row) -> None:
+        """Scan the log files of the broker into columns, without Spark."""
+        spark_planning.scan(row, self.rounds, self.ours.store, self.filled(100), FEW)
+
+    def reader_alone(self, row: Row) -> None:
+        """Read a topic without Spark."""
+        pids = [broker.pid for broker in self.ours.brokers if broker.pid is not None]
+        topic = self.filled(100)
+        spark_planning.reader(row, self.rounds, self.ours.name_server, topic, FEW, pids)
+
+    def plan(self, row: Row) -> None:
+        """Plan a query over many topics."""
+        spark_planning.planning(row, self.rounds, self.scaled(1000))
+
+    def idle(self, row: Row) -> list[Row]:
+        """Let a stream over many topics wait."""
+        rows = {"requests": row}
+        row.unit, row.target = "requests/s", "<= 20 requests/s"
+        for name, what, unit, target in (
+            ("core", "processor time of planning", "% of a core", "<= 2 %"),
+            ("wake", "until a message is planned", "s", "<= 1 s"),
+        ):
+            rows[name] = Row(
+                name=f"spark-idle-{name}",
+                what=f"{row.what}: {what}",
+                unit=unit,
+                target=target,
+                rival="",
+                less_is_more=True,
+            )
+        spark_planning.idle(rows, self.rounds, self.scaled(200), IDLE_S)
+        return [rows["core"], rows["wake"]]
+
+    def scaled(self, topics: int) -> int:
+        """Return how many topics a run of this scale has."""
+        return max(20, topics * self.count // ROWS)
+
     def export(self, row: Row) -> None:
         """Export a topic of 128 bytes a body to Parquet, with the start of the process."""
         topic = self.filled(128)
@@ -224,20 +400,22 @@ class _Bench:
             subprocess.run(done, check=True, capture_output=True, timeout=600)
             row.add("ours", time.perf_counter() - begun)
 
-    def turns(self, row: Row, sides: dict[str, Callable[[], None]]) -> None:
+    def turns(
+        self, row: Row, sides: dict[str, Callable[[], None]], count: int | None = None
+    ) -> None:
         """Warm both sides, then measure them in turns."""
         for run in sides.values():
-            warm(lambda run=run: self.rate(run))  # type: ignore[misc]
+            warm(lambda run=run: self.rate(run, count))  # type: ignore[misc]
         for _ in range(self.rounds):
             for name, run in sides.items():
                 os.sync()
-                row.add(name, self.rate(run))
+                row.add(name, self.rate(run, count))
 
-    def rate(self, run: Callable[[], None]) -> float:
+    def rate(self, run: Callable[[], None], count: int | None = None) -> float:
         """Return rows a second."""
         begun = time.perf_counter()
         run()
-        return self.count / (time.perf_counter() - begun)
+        return (self.count if count is None else count) / (time.perf_counter() - begun)
 
     def rows(self, size: int) -> DataFrame:
         """Return the rows that both sides have, from Parquet."""
