@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import time
 import zlib
+from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
 
 from tests.reference import properties as reference
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +23,9 @@ ALL = (
     "topic,brokerName,queueId,queueOffset,body,keys,tags,properties,msgId,bornTimestamp,"
     "storeTimestamp,bornHost,storeHost,flag,sysFlag,reconsumeTimes,commitLogOffset"
 )
-COMPRESSED = 1
+COMPRESSED, BROKER_CONFIG = 1, 26
+LARGE = 4_000_000
+"""A body that a broker of default size takes, and a segment of 4 MiB."""
 
 
 def all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) -> None:
@@ -62,6 +67,101 @@ def all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) 
         }
         assert row.brokerName
     assert bytes(rows[3].body) == large
+
+
+def every_way_gives_the_same_rows(spark: SparkSession, topic: Topic, folder: Path) -> None:
+    """Read all that a topic can hold as batch, stream, log files and without Spark."""
+    from pyspark.sql import functions as F
+
+    from pyrmq import arrow
+
+    expected = _fill_with_everything(topic)
+    columns = [name for name in ALL.split(",") if name != "properties"]
+    broker = topic.broker_name()
+    batch = topic.read(spark, columns=ALL)
+    query = topic.stream(spark, columns=ALL, startingOffsets="earliest").load()
+    writer = query.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination()
+    log = spark.read.format("rocketmq").option("brokerName", broker).option("columns", ALL)
+    table = arrow.read(
+        topic.name, name_server=topic.name_server, columns=ALL.split(","), progress=False
+    )
+    table_folder = folder / "arrow"
+    table_folder.mkdir()
+    pq.write_table(table, table_folder / "rows.parquet")
+    ways = {
+        "batch": batch,
+        "stream": spark.read.parquet(str(folder / "rows")),
+        "files": log.option("topic", topic.name).load(str(_store(topic))),
+        "arrow": spark.read.parquet(str(table_folder)),
+    }
+    # A map can be neither sorted nor compared: its entries can.
+    entries = F.sort_array(F.map_entries("properties"))
+    rows = {
+        name: Counter(map(_hashable, frame.select(*columns, entries).collect()))
+        for name, frame in ways.items()
+    }
+    bodies = Counter(row[columns.index("body")] for row in rows["batch"].elements())
+    assert bodies == Counter(expected)
+    for name, found in rows.items():
+        assert found == rows["batch"], name
+
+
+def _hashable(row: Row) -> tuple[object, ...]:
+    cells = (bytes(cell) if isinstance(cell, bytearray) else cell for cell in row)
+    return tuple(tuple(map(tuple, cell)) if isinstance(cell, list) else cell for cell in cells)
+
+
+def _fill_with_everything(topic: Topic) -> list[bytes]:
+    """Send one message of each kind, and return the bodies that are read."""
+    import pyarrow as pa
+
+    from pyrmq import Producer, TransactionProducer, TransactionState
+
+    text = b"many times " * 2000
+    plain = [
+        Sent(b"no key, no tags"),
+        Sent("ünïcode ☃".encode(), keys="schlüssel", tags="größe", properties={"farbe": "grün"}),
+        Sent(bytes(range(256)), keys="k1 k2", tags="red", flag=7),
+        Sent(random.Random(4).randbytes(LARGE)),
+        Sent(b"500 properties", properties={f"name{n}": f"value {n}" for n in range(500)}),
+        Sent(b"twice"),
+        Sent(b"twice"),
+    ]
+    packed = [
+        Sent(zlib.compress(text), sys_flag=COMPRESSED),
+        Sent(zlib.compress(text), sys_flag=COMPRESSED | 3 << 8),
+        Sent(pa.Codec("lz4").compress(text, asbytes=True), sys_flag=COMPRESSED | 1 << 8),
+        Sent(pa.Codec("zstd").compress(text, asbytes=True), sys_flag=COMPRESSED | 2 << 8),
+    ]
+    topic.send(0, plain)
+    topic.send(1, packed)
+    states = iter([TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN])
+    with TransactionProducer(
+        name_server=topic.name_server,
+        group=f"paid-{topic.name}",
+        check=lambda _: TransactionState.UNKNOWN,
+    ) as producer:
+        for body in (b"committed", b"rolled back", b"open"):
+            producer.send_in_transaction(topic.name, body, local=lambda _: next(states))
+    with Producer(name_server=topic.name_server) as producer:
+        producer.send(topic.name, b"a second late", delay_level=1)
+    expected = [one.body for one in plain] + [text] * len(packed) + [b"committed", b"a second late"]
+    deadline = time.monotonic() + 30
+    ends = {"topic": topic.name}
+    while sum(
+        int(topic.ask(30, {**ends, "queueId": queue}).fields["offset"]) for queue in range(4)
+    ) < len(expected):
+        assert time.monotonic() < deadline, "not all is there"
+        time.sleep(0.05)
+    return expected
+
+
+def _store(topic: Topic) -> Path:
+    """Return the store directory of the broker, which runs on this machine."""
+    text = (topic.ask(BROKER_CONFIG, {}).body or b"").decode()
+    lines = [line.partition("=") for line in text.splitlines()]
+    return Path(next(value for name, _, value in lines if name == "storePathRootDir"))
 
 
 def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, folder: Path) -> None:

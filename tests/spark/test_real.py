@@ -42,5 +42,9 @@ def test_a_stream_goes_on_from_its_checkpoint(
     checks.a_stream_goes_on_from_its_checkpoint(spark, topic, tmp_path)
 
 
+def test_every_way_gives_the_same_rows(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    checks.every_way_gives_the_same_rows(spark, topic, tmp_path)
+
+
 def test_times_are_exact(topic: Topic) -> None:
     checks.times_are_exact(topic)
