@@ -1,6 +1,8 @@
-"""A driver to be killed: takes a topic to another one, exactly once, until what was there is done.
+"""A driver to be killed: takes a topic to another one, or to files, until what was there is done.
 
 python -m tests.spark.torture_driver NAME_SERVER SOURCE TARGET FOLDER DELIVERY
+
+The checkpoint is below FOLDER, and so are the files of DELIVERY parquet.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ def run(name_server: str, source: str, target: str, folder: str, delivery: str) 
         .load()
         .select("body")
     )
-    query = (
-        rows.writeStream.format("rocketmq")
-        .options(nameServer=name_server, topic=target, delivery=delivery)
-        .option("checkpointLocation", folder)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
+    if delivery == "parquet":
+        writer = writer.format("parquet").option("path", f"{folder}/rows")
+    else:
+        writer = writer.format("rocketmq").options(
+            nameServer=name_server, topic=target, delivery=delivery
+        )
+    query = writer.trigger(availableNow=True).start()
     sys.stdout.write("started\n")
     sys.stdout.flush()
     query.awaitTermination()
