@@ -95,8 +95,8 @@ class SecretSearch:
     @pytest.hookimpl
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Learn the secrets that clients get from now on."""
-        from pyrmq._client.credentials import Credentials
-        from pyrmq._client.tls import Tls
+        from pyrmq._client.security.credentials import Credentials
+        from pyrmq._client.security.tls import Tls
 
         self._learn(Credentials, "secret_key", 1)
         self._learn(Tls, "key_password", None)

@@ -14,7 +14,7 @@ from tests.interop.rocketmq import JavaBroker, JavaNameServer
 from benches.e2e import rows
 from benches.e2e.servers import JAVA_STORE, VERSION, Side, ours
 from benches.row import Row
-from pyrmq.server.secure import make_secure
+from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from pyrmq import _core
-from pyrmq._client.request_hooks import HookedRequest as HookedRequest
-from pyrmq._client.request_hooks import RequestHook as RequestHook
-from pyrmq._client.request_hooks import RequestHooks
+from pyrmq._client.hooks.request import HookedRequest as HookedRequest
+from pyrmq._client.hooks.request import RequestHook as RequestHook
+from pyrmq._client.hooks.request import RequestHooks
 from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.security.tls import Tls
 from pyrmq._core import Command as Command

@@ -23,7 +23,7 @@ from tests.chaos.watch import Watch
 from tests.e2e.hostile import resident
 
 from pyrmq import Admin, Credentials, Producer, RmqError
-from pyrmq.server.secure import make_secure
+from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

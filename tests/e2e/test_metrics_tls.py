@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.wire import await_true
 
 from pyrmq import ConfigError, NameServer, RmqError
-from pyrmq.server.secure import make_secure
+from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
     from pathlib import Path

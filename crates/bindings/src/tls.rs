@@ -65,6 +65,7 @@ impl ServerTls {
     /// Paths of PEM files. Without certificate and key it makes its own, for tests. `trust`: the authorities of
     /// clients' certificates, which must be shown if `requires_client`; without it no client is asked for one.
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     #[pyo3(signature = (*, serves_plain, certificate=None, key=None, key_password=None, trust=None, requires_client=true, revoked=None))]
     fn new(
         py: Python<'_>,
@@ -113,6 +114,7 @@ impl ClientTls {
 impl ClientTls {
     /// Paths of PEM files. Without `trust`: the system's authorities.
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     #[pyo3(signature = (*, trust=None, certificate=None, key=None, key_password=None, server_name=None, verify=true, revoked=None))]
     fn new(
         py: Python<'_>,

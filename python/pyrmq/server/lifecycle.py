@@ -238,7 +238,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if not port:
             return
         from pyrmq.server.metrics import MetricsServer
-        from pyrmq.server.tls import metrics_tls
+        from pyrmq.server.security.tls import metrics_tls
 
         try:
             self._metrics = MetricsServer(self, host, port, metrics_tls(self._options))

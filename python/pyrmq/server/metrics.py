@@ -17,7 +17,7 @@ from pyrmq.errors import RmqError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyrmq.server.tls import MetricsTls
+    from pyrmq.server.security.tls import MetricsTls
 
 _JOIN_SECONDS = 5.0
 _SOCKET_SECONDS = 10.0

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyrmq._client.request_hooks import HookedRequest, RequestHook, RequestHooks
+from pyrmq._client.hooks.request import HookedRequest, RequestHook, RequestHooks
 from pyrmq.codes import ResponseCode
 from pyrmq.errors import ConfigError
 
