@@ -102,13 +102,12 @@ def test_an_address_has_its_connections_and_requests(tmp_path: Path) -> None:
     try:
         for broker in cluster.brokers:
             with ExitStack() as stack:
-                for _ in range(40):
-                    one = Connection(broker.address)
+                many = [Connection(broker.address) for _ in range(40)]
+                for one in many:
                     stack.callback(one.close)
-                one = Connection(broker.address)
-                stack.callback(one.close)
-                with pytest.raises(ConnectionError):
-                    one.ask(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+                # The server admits connections side by side, so which of them are served is open.
+                served = sum(is_answered(one) for one in many)
+                assert 0 < served <= 12
             await_true(lambda broker=broker: is_served(broker.address))
             busy = Connection(broker.address)
             answers = [
@@ -127,13 +126,19 @@ def test_an_address_has_its_connections_and_requests(tmp_path: Path) -> None:
         cluster.stop()
 
 
-def is_served(address: str) -> bool:
-    """Whether a new connection to a server is answered."""
-    one = Connection(address)
+def is_answered(one: Connection) -> bool:
+    """Whether a server answers on this connection."""
     try:
         return one.ask(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"}).code == 0
     except OSError:
         return False
+
+
+def is_served(address: str) -> bool:
+    """Whether a new connection to a server is answered."""
+    one = Connection(address)
+    try:
+        return is_answered(one)
     finally:
         one.close()
 
