@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::consumers::{TOPIC, World, poll, polled, until};
+use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, until};
+use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::QueueKey;
 use pyrmq_client::consumer::puller::Puller;
 use pyrmq_remoting::codes::request;
@@ -112,4 +113,134 @@ fn a_broadcasting_member_keeps_the_offset_that_it_commits() {
     assert_eq!(puller.local_offsets().get(&queue()), Some(&7));
     world.runtime.block_on(puller.shut(false)).unwrap();
     assert_eq!(puller.local_offsets().get(&queue()), Some(&7));
+}
+
+/// Members in front of this one, and behind it, in the order by which queues are shared.
+const FIRST: &str = "0";
+const LAST: &str = "~";
+
+/// A member that has read three messages of a queue, which is on its way to another member: the commit waits.
+fn giving_back(world: &World) -> Puller {
+    world.consumed[0].store(tagged(&["a"; 3]));
+    let puller = polled(world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+        options.client.request_timeout = Duration::from_secs(1);
+    });
+    subscribe(world, &puller, TOPIC, "*");
+    assert_eq!(poll(&puller), [0, 1, 2]);
+    assert!(puller.take(10).unwrap().is_empty());
+    world.hold(request::UPDATE_CONSUMER_OFFSET);
+    world.regroup(&[FIRST]);
+    until("the last commit is on its way", || world.held() > 0);
+    puller
+}
+
+#[test]
+fn a_close_waits_for_the_commits_of_queues_that_are_going_back() {
+    let world = World::new(2);
+    let puller = giving_back(&world);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(!closing.is_finished(), "the connection was closed under a commit");
+        world.release();
+        closing.join().unwrap().unwrap();
+    });
+    assert_eq!(world.consumed[0].position(), Some(3));
+}
+
+#[test]
+fn a_close_reports_queues_that_were_going_back_and_are_not_committed() {
+    let world = World::new(2);
+    let puller = giving_back(&world);
+    let closed = world.runtime.block_on(puller.shut(true));
+    let Err(ClientError::NotCommitted { failed, .. }) = closed else {
+        panic!("{closed:?}");
+    };
+    let is_named = failed
+        .iter()
+        .any(|one| &*one.broker == "b0" && one.queue_id == 0 && one.offset == 3);
+    assert!(is_named, "{failed:?}");
+}
+
+#[test]
+fn a_member_that_has_read_nothing_does_not_take_the_group_back() {
+    for is_given_back in [false, true] {
+        let world = World::new(2);
+        let puller = polled(&world, |options| {
+            options.commit_interval = Some(Duration::from_mins(10));
+        });
+        subscribe(&world, &puller, TOPIC, "*");
+        // The member before commits late.
+        let place = (TOPIC.to_owned(), "0".to_owned());
+        world.consumed[0].committed.lock().unwrap().insert(place, 20);
+        if is_given_back {
+            world.regroup(&[FIRST]);
+            until("the queue goes", || {
+                puller.positions().iter().all(|(key, _)| **key != queue())
+            });
+        }
+        world.runtime.block_on(puller.shut(true)).unwrap();
+        assert_eq!(world.consumed[0].position(), Some(20));
+    }
+}
+
+#[test]
+fn a_queue_of_another_member_begins_behind_its_last_commit() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        broker.members.lock().unwrap().push(LAST.to_owned());
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    assert!(
+        puller.take(10).unwrap().is_empty(),
+        "the other member may be at work"
+    );
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[0].committed.lock().unwrap().insert(place, 12);
+    assert_eq!(poll(&puller), [12, 13, 14, 15, 16, 17, 18, 19]);
+}
+
+#[test]
+fn a_queue_that_goes_waits_for_the_calls_that_have_messages_of_it() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 3]));
+    let puller = listening(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    let work = take(&puller, 1);
+    assert_eq!(offsets(&work), [0]);
+    let lists = || world.consumed[0].asked(request::GET_CONSUMER_LIST_BY_GROUP).len();
+    let before = lists();
+    world.regroup(&[FIRST]);
+    until("the group is asked for", || lists() > before);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(
+        puller.take_work(1).unwrap().is_none(),
+        "nothing more is handed out"
+    );
+    puller.finish(&work, 0..1, &[]);
+    until("its position is committed", || {
+        world.consumed[0].position() == Some(1)
+    });
+    assert!(puller.positions().iter().all(|(key, _)| **key != queue()));
+}
+
+#[test]
+fn a_queue_that_goes_does_not_wait_for_a_slow_call() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 3]));
+    let puller = listening(&world, |_| ());
+    let work = take(&puller, 1);
+    world.regroup(&[FIRST]);
+    until("the queue goes", || {
+        puller.positions().iter().all(|(key, _)| **key != queue())
+    });
+    puller.finish(&work, 0..1, &[]);
+    world.runtime.block_on(puller.shut(true)).unwrap();
+    assert_eq!(world.consumed[0].position(), Some(0), "it comes again elsewhere");
 }

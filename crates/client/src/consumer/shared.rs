@@ -9,7 +9,7 @@ use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::requests::offsets::Offsets;
 use crate::consumer::requests::queue_lock::QueueLocks;
 use crate::consumer::requests::send_back::SendBack;
-use crate::error::ClientError;
+use crate::error::{ClientError, Uncommitted};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     // Guards the assigned queues and what was fetched for them.
     pub(crate) state: Mutex<State>,
     pub(crate) arrived: Condvar,
+    // Told when a queue has gone back.
+    pub(crate) gave_back: Notify,
 }
 
 #[derive(Default)]
@@ -74,6 +76,14 @@ pub(crate) struct State {
     pub(crate) uncommitted: BTreeMap<Arc<QueueKey>, i64>,
     /// No more queues are taken.
     pub(crate) is_ending: bool,
+    /// The consumer is being closed: it neither takes queues nor gives any back, and commits those that it has.
+    pub(crate) is_closing: bool,
+    /// Queues that are going back, each with the position that is not committed yet. None: only its lock goes back.
+    pub(crate) giving_back: BTreeMap<Arc<QueueKey>, Option<i64>>,
+    /// Positions of queues that went back while the consumer was being closed, and could not be committed.
+    pub(crate) unsaved: Vec<Uncommitted>,
+    /// The members of the group by topic, when its share was worked out last.
+    pub(crate) members: BTreeMap<Arc<str>, Vec<String>>,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -149,7 +159,7 @@ impl State {
             let Some(queue) = self.queues.get_mut(&key) else {
                 continue;
             };
-            if queue.is_paused || !queue.phase.is_held() {
+            if queue.is_paused || queue.settling.is_some() || !queue.phase.is_held() {
                 continue;
             }
             if let Some(messages) = queue.deliver(left) {

@@ -2,6 +2,7 @@
 //! share its queues; where every member gets every message each keeps its own (Apache `RemoteBrokerOffsetStore`,
 //! `LocalFileOffsetStore`).
 
+mod giving_back;
 mod gone_queues;
 mod lost;
 
@@ -45,6 +46,8 @@ pub(crate) struct Position {
     offset: i64,
     committing: Arc<tokio::sync::Mutex<()>>,
     reason: Reason,
+    /// See [`ProcessQueue::is_untouched`].
+    is_untouched: bool,
 }
 
 impl Position {
@@ -54,6 +57,7 @@ impl Position {
             offset: queue.done,
             committing: queue.committing.clone(),
             reason,
+            is_untouched: queue.is_untouched(),
         }
     }
 
@@ -73,6 +77,8 @@ struct DueCommit {
     committed: i64,
     /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
     is_asked: bool,
+    /// It is committed only if the group has no position at all.
+    is_untouched: bool,
 }
 
 impl Shared {
@@ -83,11 +89,11 @@ impl Shared {
             return Ok(());
         }
         let needs_lock = self.needs_locks();
+        let keys: Vec<_> = lost.iter().map(|queue| queue.key.clone()).collect();
         let mut positions = Vec::new();
         let mut locked = Vec::new();
         for queue in lost {
-            let is_mine = !needs_lock || queue.listeners.is_locked();
-            let is_due = self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine;
+            let is_due = self.is_last_due(&queue);
             self.note_uncommitted(&queue, is_due);
             if is_due {
                 positions.push(Position::of(&queue, Reason::Last));
@@ -98,7 +104,14 @@ impl Shared {
         }
         let committed = self.commit_positions(positions).await;
         self.locks.unlock(&locked).await;
-        committed
+        self.has_given_back(&keys, committed)
+    }
+
+    /// Whether the position of a queue is to be committed when it goes back.
+    pub(crate) fn is_last_due(&self, queue: &ProcessQueue) -> bool {
+        let is_mine = !self.needs_locks() || queue.listeners.is_locked();
+        let commits = self.options.commit_interval.is_some() && !self.options.is_broadcasting;
+        commits && queue.done > queue.committed && is_mine
     }
 
     /// Commits what is done, each interval, and looks whether brokers have lost it.
@@ -222,6 +235,7 @@ impl Shared {
         let (key, offset) = (&position.key, due_commit.offset);
         let outcome = if due_commit.is_asked {
             match self.offsets.committed_within(key, left()).await {
+                Ok(Some(_)) if due_commit.is_untouched => Ok(()),
                 Ok(Some(found)) if found >= offset && is_left_out(position.reason, found, &due_commit) => {
                     Ok(())
                 }
@@ -255,7 +269,8 @@ impl Shared {
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
-                is_asked: false,
+                is_asked: position.is_untouched,
+                is_untouched: position.is_untouched,
             });
         };
         let (offset, is_due) = match position.reason {
@@ -266,10 +281,12 @@ impl Shared {
             Reason::Named | Reason::Last => (position.offset, true),
         };
         let is_repeated = position.reason == Reason::Asked && offset == queue.committed;
+        let is_untouched = position.reason != Reason::Named && queue.is_untouched();
         is_due.then_some(DueCommit {
             offset,
             committed: queue.committed,
-            is_asked: queue.phase.is_going() || is_repeated,
+            is_asked: queue.phase.is_going() || is_repeated || is_untouched,
+            is_untouched,
         })
     }
 
@@ -323,6 +340,7 @@ impl Shared {
                 offset,
                 committing: committing.unwrap_or_default(),
                 reason: Reason::Named,
+                is_untouched: false,
             });
         }
         self.commit_with(positions, || gone).await

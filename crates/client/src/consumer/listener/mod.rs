@@ -287,7 +287,7 @@ impl Shared {
     fn after_finish(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: &Arc<QueueKey>) {
         let order = self.options.order;
         let queue = state.queues.get(key);
-        let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.listeners.is_taken());
+        let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.is_at_work(order));
         if queue.is_some_and(|queue| queue.can_hand_out(order)) {
             state.make_ready(key);
             self.wake(&state);

@@ -54,7 +54,6 @@ impl<T> KeyOrder<T> {
     }
 
     /// Messages that wait.
-    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

@@ -19,11 +19,17 @@ const LOCK_TIME: Duration = Duration::from_secs(30);
 
 /// What listeners have of a queue.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a state of its own: any of them may hold together"
+)]
 pub(crate) struct ListenerState {
     /// Messages that were handed out and are not finished.
     pub(crate) in_flight: InFlight,
-    /// The group gave the queue to another member: it goes once its listener has finished (`Order::Queue`).
+    /// The group gave the queue to another member: it goes once its listeners have finished.
     pub(crate) is_leaving: bool,
+    // The time that it may take to leave has begun.
+    leaves_in_time: bool,
     // In flight, and to be handed out before anything else.
     again: VecDeque<Messages>,
     keys: KeyOrder<Messages>,
@@ -66,6 +72,18 @@ impl ListenerState {
     /// True while a listener has messages of this queue, or the pause after a failure lasts.
     pub(crate) fn is_taken(&self) -> bool {
         self.is_taken
+    }
+
+    /// True once for each time that the queue begins to leave.
+    pub(crate) fn begin_leaving(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.leaves_in_time, self.is_leaving);
+        self.is_leaving && !before
+    }
+
+    /// Messages that calls have now. Those that wait for their key, or for another listener, are with no call.
+    fn in_hand(&self) -> usize {
+        let again: usize = self.again.iter().map(Messages::len).sum();
+        self.in_flight.len().saturating_sub(again + self.keys.waiting())
     }
 
     /// No listener has messages of this queue any more (for `Order::Queue`).
@@ -132,6 +150,14 @@ impl ListenerState {
 }
 
 impl ProcessQueue {
+    /// True while calls have messages of the queue, or the pause after a failure lasts.
+    pub(crate) fn is_at_work(&self, order: Order) -> bool {
+        match order {
+            Order::Queue => self.listeners.is_taken(),
+            Order::None | Order::Key => self.listeners.in_hand() > 0,
+        }
+    }
+
     /// True when listeners can be given something now.
     pub(crate) fn can_hand_out(&self, order: Order) -> bool {
         let listeners = &self.listeners;

@@ -76,6 +76,10 @@ pub(crate) struct ProcessQueue {
     pub(crate) failures: u32,
     /// Messages before this offset are pulled one by one: an answer with several of them could not be taken apart.
     pub(crate) suspect_until: i64,
+    /// It began where the group was, and nothing has moved it since (see [`Self::is_untouched`]).
+    pub(crate) is_group_start: bool,
+    /// Nothing is handed out yet: the member that had the queue may still commit. The number of the look at it.
+    pub(crate) settling: Option<u64>,
     /// Nothing is handed out or pulled until it is resumed.
     pub(crate) is_paused: bool,
     /// Whether the application has heard that it came, or goes.
@@ -113,6 +117,8 @@ impl ProcessQueue {
             committing: Arc::default(),
             failures: 0,
             suspect_until: -1,
+            is_group_start: false,
+            settling: None,
             is_paused: false,
             phase: Phase::Held,
             pulled_at: None,
@@ -134,11 +140,19 @@ impl ProcessQueue {
         self.returned = -1;
         self.pulling = false;
         self.is_gone = false;
+        self.is_group_start = false;
+        self.settling = None;
         self.failures = 0;
         self.suspect_until = -1;
         self.chunks.clear();
         self.buffered = 0;
         self.listeners.restart();
+    }
+
+    /// True while nothing was done here since the queue was taken: its position says nothing that the group does not know.
+    /// If another member has committed since, this position would take the group back.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.is_group_start && self.done == self.began && self.committed < 0
     }
 
     /// True when the next pull asks for one message only.
@@ -189,7 +203,7 @@ impl ProcessQueue {
     }
 
     pub(crate) fn has_messages(&self) -> bool {
-        !self.chunks.is_empty() && !self.is_paused && self.phase.is_held()
+        !self.chunks.is_empty() && !self.is_paused && self.settling.is_none() && self.phase.is_held()
     }
 
     /// Messages and bytes that were fetched and not handed out.

@@ -28,6 +28,9 @@ use std::time::Duration;
 
 pub use crate::consumer::options::Start;
 
+/// How long a close waits for queues on their way back beyond the time of one commit.
+const END_MARGIN: Duration = Duration::from_millis(500);
+
 /// Pulls messages. Shared by any number of threads.
 #[derive(Debug)]
 pub struct Puller {
@@ -94,6 +97,7 @@ impl Puller {
             .map(|(key, start)| Assignment {
                 key: Arc::new(key),
                 start,
+                is_contended: false,
                 subscription: subscription.clone(),
             })
             .collect();
@@ -103,7 +107,11 @@ impl Puller {
     /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of who
     /// polls. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
-        let was_retired = self.shared.state().retired.remove(topic);
+        let was_retired = {
+            let mut state = self.shared.state();
+            state.members.remove(topic);
+            state.retired.remove(topic)
+        };
         if !self.shared.heartbeat.membership.unsubscribe(topic) && !was_retired {
             return Ok(false);
         }
@@ -297,8 +305,13 @@ impl Puller {
         if self.shared.shutdown.is_stopped() {
             return Ok(());
         }
+        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others are
+        // committed below. Only then the group hears that this member leaves, and others take its queues.
+        self.shared.state().is_closing = true;
         self.shared.shutdown.stop();
-        let committed = self.commit_at_end(all).await;
+        let time = self.shared.options.client.request_timeout + END_MARGIN;
+        let ((), committed) = tokio::join!(self.shared.until_given_back(time), self.commit_at_end(all));
+        let committed = self.shared.with_given_back(committed);
         if let Err(error) = &committed {
             tracing::warn!(%error, "positions not committed at the end");
         }

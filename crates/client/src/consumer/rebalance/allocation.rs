@@ -8,6 +8,7 @@ use crate::consumer::shared::Shared;
 use crate::error::ClientError;
 use pyrmq_routing::allocate::{self, AllocateError};
 use pyrmq_routing::route::PublishedQueue;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Shared {
@@ -22,14 +23,52 @@ impl Shared {
             return Ok((0..queues.len()).collect());
         }
         let me = self.heartbeat.membership.client_id.as_str();
+        if let Some(share) = self.allocated_to(me, topic, queues, members) {
+            return share.map_err(|error| refused(&error));
+        }
+        let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
+        if allocate::place(&mut ids, me).is_none() {
+            return Ok(Vec::new());
+        }
+        let keys = queues.iter().map(|queue| QueueKey {
+            topic: topic.clone(),
+            broker: queue.broker.clone(),
+            queue_id: queue.queue_id,
+        });
+        let callback = Callback::Allocate {
+            queues: keys.collect(),
+            members: ids.into_iter().map(str::to_owned).collect(),
+        };
+        match self.callbacks.ask(callback).await {
+            Some(CallbackAnswer::Indexes(places)) => Ok(places),
+            _ => Err(ClientError::NotAllocated {
+                topic: topic.to_string(),
+            }),
+        }
+    }
+
+    /// The places of a member's queues; `None`: only the application knows.
+    fn allocated_to(
+        &self,
+        member: &str,
+        topic: &str,
+        queues: &[PublishedQueue],
+        members: &[String],
+    ) -> Option<Result<Vec<usize>, AllocateError>> {
+        if self.options.allocation == Allocation::Custom {
+            return None;
+        }
         let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
         // A member that is not in the list gets nothing: the broker has not counted its heartbeat yet.
-        let Some(place) = allocate::place(&mut ids, me) else {
-            return Ok(Vec::new());
+        let Some(place) = allocate::place(&mut ids, member) else {
+            return Some(Ok(Vec::new()));
         };
         match self.options.allocation {
-            Allocation::Average => Ok(allocate::average(queues.len(), ids.len(), place).collect()),
-            Allocation::Circle => Ok(allocate::average_by_circle(queues.len(), ids.len(), place).collect()),
+            Allocation::Average => Some(Ok(allocate::average(queues.len(), ids.len(), place).collect())),
+            Allocation::Circle => {
+                let share = allocate::average_by_circle(queues.len(), ids.len(), place);
+                Some(Ok(share.collect()))
+            }
             Allocation::ConsistentHash { virtual_nodes } => {
                 let named = queues.iter().map(|queue| allocate::Queue {
                     topic,
@@ -37,26 +76,34 @@ impl Shared {
                     queue_id: queue.queue_id,
                 });
                 let named: Vec<_> = named.collect();
-                allocate::consistent_hash(&named, &ids, me, virtual_nodes).map_err(|error| refused(&error))
+                Some(allocate::consistent_hash(&named, &ids, member, virtual_nodes))
             }
-            Allocation::Custom => {
-                let keys = queues.iter().map(|queue| QueueKey {
-                    topic: topic.clone(),
-                    broker: queue.broker.clone(),
-                    queue_id: queue.queue_id,
-                });
-                let callback = Callback::Allocate {
-                    queues: keys.collect(),
-                    members: ids.into_iter().map(str::to_owned).collect(),
-                };
-                match self.callbacks.ask(callback).await {
-                    Some(CallbackAnswer::Indexes(places)) => Ok(places),
-                    _ => Err(ClientError::NotAllocated {
-                        topic: topic.to_string(),
-                    }),
+            Allocation::Custom => None,
+        }
+    }
+
+    /// The places of queues that another member may have still: all but those of members that have left the group since
+    /// the last look, which committed before they left.
+    pub(super) fn contended(
+        &self,
+        topic: &str,
+        queues: &[PublishedQueue],
+        members: &[String],
+    ) -> HashSet<usize> {
+        let me = &self.heartbeat.membership.client_id;
+        if !members.iter().any(|member| member != me) {
+            return HashSet::new();
+        }
+        let mut contended: HashSet<usize> = (0..queues.len()).collect();
+        let before = self.state().members.get(topic).cloned().unwrap_or_default();
+        for gone in before.iter().filter(|member| !members.contains(*member)) {
+            if let Some(Ok(share)) = self.allocated_to(gone, topic, queues, &before) {
+                for place in share {
+                    contended.remove(&place);
                 }
             }
         }
+        contended
     }
 }
 

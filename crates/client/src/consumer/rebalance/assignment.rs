@@ -8,7 +8,12 @@ use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// How long a queue that goes waits for the calls that have messages of it. The member that takes it waits longer for
+/// the last commit (`settling`).
+const HAND_OVER: Duration = Duration::from_millis(250);
 
 /// A queue to take.
 #[derive(Debug)]
@@ -16,10 +21,20 @@ pub(crate) struct Assignment {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) start: Option<i64>,
     pub(crate) subscription: Arc<Subscription>,
+    /// Another member may have the queue still, as it hears of the change at the same time.
+    pub(crate) is_contended: bool,
 }
 
-/// A queue that was taken, where to begin in it if that is given, and its generation.
-type Fresh = (Arc<QueueKey>, Option<i64>, u64);
+/// A queue that was taken and is to begin.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) key: Arc<QueueKey>,
+    /// Where to begin, if that is given.
+    pub(crate) start: Option<i64>,
+    pub(crate) generation: u64,
+    /// See [`Assignment`].
+    pub(crate) is_contended: bool,
+}
 
 impl Shared {
     /// Takes the wanted queues and gives back those of `scope` that are not wanted.
@@ -42,7 +57,7 @@ impl Shared {
     ) -> Result<(), ClientError> {
         let (lost, fresh, changed, is_announced) = {
             let mut state = self.state();
-            if state.is_ending && matches!(departure, Departure::Announced(_)) {
+            if state.is_closing || (state.is_ending && matches!(departure, Departure::Announced(_))) {
                 return Ok(());
             }
             let lost = self.remove_unwanted(&mut state, &wanted, scope, departure);
@@ -53,6 +68,7 @@ impl Shared {
             let is_announced = state.queues.values().any(|queue| queue.phase.is_going());
             (lost, fresh, changed, is_announced)
         };
+        self.give_back_in_time();
         for queue in &lost {
             tracing::info!(key = %queue.key, "queue given back");
         }
@@ -66,7 +82,7 @@ impl Shared {
         }
         let (ended, begun) = tokio::join!(self.end_queues(lost), async {
             if self.needs_locks() {
-                self.lock(fresh.into_iter().map(|(key, ..)| key).collect()).await
+                self.lock(fresh.into_iter().map(|one| one.key).collect()).await
             } else {
                 self.begin(fresh).await
             }
@@ -88,9 +104,8 @@ impl Shared {
             let mut is_kept = false;
             if let Some(queue) = state.queues.get_mut(&key) {
                 let was_leaving = queue.listeners.is_leaving;
-                // A listener that has messages of an orderly queue finishes them first.
-                queue.listeners.is_leaving =
-                    !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
+                // Listeners that have messages of the queue finish them first: their outcomes are in the last commit.
+                queue.listeners.is_leaving = !is_wanted && self.finishes_first(queue);
                 if queue.listeners.is_leaving {
                     continue;
                 }
@@ -104,12 +119,44 @@ impl Shared {
             if is_wanted {
                 state.stays_after_all(&key);
             } else if !state.stays_for_now(&key, departure)
-                && let Some(queue) = state.queues.remove(&key)
+                && let Some(queue) = self.remove_queue(state, &key)
             {
                 lost.push(queue);
             }
         }
         lost
+    }
+
+    /// Whether a queue that goes waits for the listeners that have messages of it. Only members that lock their queues
+    /// may wait as long as it takes.
+    fn finishes_first(&self, queue: &ProcessQueue) -> bool {
+        let commits = self.options.commit_interval.is_some() && !self.options.is_broadcasting;
+        queue.is_at_work(self.options.order) && (self.options.order == Order::Queue || commits)
+    }
+
+    /// Gives queues that wait for their listeners back after [`HAND_OVER`], finished or not. Those that are locked wait
+    /// as long as it takes: nobody else reads them meanwhile.
+    fn give_back_in_time(self: &Arc<Self>) {
+        if self.options.order == Order::Queue {
+            return;
+        }
+        let going: Vec<_> = {
+            let mut state = self.state();
+            let queues = state.queues.values_mut();
+            let new = queues.filter_map(|queue| queue.listeners.begin_leaving().then(|| queue.key.clone()));
+            new.collect()
+        };
+        if going.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        self.tracker.spawn(async move {
+            if !shared.shutdown.sleep_or_stop(HAND_OVER).await {
+                for key in &going {
+                    shared.give_back(key);
+                }
+            }
+        });
     }
 
     /// Returns the queues that are new, and those that stay and are to be pulled anew.
@@ -140,7 +187,12 @@ impl Shared {
                 queue.committing = before.committing.clone();
             }
             state.queues.insert(wish.key.clone(), queue);
-            fresh.push((wish.key, wish.start, generation));
+            fresh.push(Fresh {
+                key: wish.key,
+                start: wish.start,
+                generation,
+                is_contended: wish.is_contended,
+            });
         }
         (fresh, changed)
     }
@@ -154,7 +206,7 @@ impl Shared {
         if is_same || queue.next_pull.is_none() {
             return false;
         }
-        let done = queue.done;
+        let (done, is_group_start, settling) = (queue.done, queue.is_group_start, queue.settling);
         // Outcomes of what listeners have now are ignored after the restart, so it comes again.
         let begin = if self.options.is_listening {
             done
@@ -163,22 +215,23 @@ impl Shared {
         };
         queue.restart(begin, self.next_generation());
         queue.done = done;
+        (queue.is_group_start, queue.settling) = (is_group_start, settling);
         true
     }
 
     /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
     pub(crate) async fn begin(self: &Arc<Self>, fresh: Vec<Fresh>) -> Result<(), ClientError> {
         let mut asked = JoinSet::new();
-        for (key, start, generation) in fresh {
+        for one in fresh {
             let shared = self.clone();
             asked.spawn(async move {
-                let begin = match start {
+                let begin = match one.start {
                     Some(offset) => Ok(offset),
-                    None => shared.begin_of(&key).await,
+                    None => shared.begin_of(&one.key).await,
                 };
                 begin
-                    .map(|begin| shared.read_from(&key, begin, generation))
-                    .inspect_err(|_| shared.forget(&key, generation))
+                    .map(|begin| shared.read_from(&one, begin))
+                    .inspect_err(|_| shared.forget(&one.key, one.generation))
             });
         }
         let mut failure = None;
@@ -191,7 +244,10 @@ impl Shared {
     }
 
     /// Begins to pull a queue, unless it was given back or moved meanwhile.
-    fn read_from(self: &Arc<Self>, key: &Arc<QueueKey>, begin: i64, generation: u64) {
+    fn read_from(self: &Arc<Self>, fresh: &Fresh, begin: i64) {
+        let (key, generation) = (&fresh.key, fresh.generation);
+        let commits = self.options.commit_interval.is_some() && !self.options.is_broadcasting;
+        let settles = fresh.is_contended && fresh.start.is_none() && commits;
         {
             let mut state = self.state();
             let Some(queue) = state.queue(key, generation) else {
@@ -199,12 +255,19 @@ impl Shared {
             };
             tracing::info!(%key, begin, "queue taken");
             queue.restart(begin, generation);
+            queue.is_group_start = fresh.start.is_none();
+            queue.settling = settles.then_some(generation);
             if queue.phase == Phase::New {
                 state.has_events = true;
                 self.wake(&state);
             }
         }
         self.pull(key);
+        if settles {
+            let (shared, key) = (self.clone(), key.clone());
+            self.tracker
+                .spawn(async move { shared.settle_queue(&key, generation, begin).await });
+        }
     }
 
     /// Drops a queue whose start is not known: the next look at the shares tries again.

@@ -171,7 +171,7 @@ impl Shared {
                     .get(key)
                     .is_some_and(|queue| queue.phase == Phase::Revoking)
                 {
-                    gone.extend(state.queues.remove(key));
+                    gone.extend(self.remove_queue(&mut state, key));
                 }
             }
             gone

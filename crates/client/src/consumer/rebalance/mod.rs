@@ -6,6 +6,7 @@ pub(crate) mod assignment;
 pub mod events;
 mod orderly;
 mod request_mode;
+mod settling;
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
@@ -94,11 +95,13 @@ impl Shared {
         let route = self.routes.get(topic).await?;
         let queues = route.route.subscribed();
         let mine = self.allocated(topic, &queues, &members).await?;
+        let contended = self.contended(topic, &queues, &members);
         let subscription = Arc::new(subscription);
         let wanted = mine
             .into_iter()
-            .filter_map(|place| queues.get(place))
-            .map(|queue| Assignment {
+            .filter_map(|place| Some((place, queues.get(place)?)))
+            .map(|(place, queue)| Assignment {
+                is_contended: contended.contains(&place),
                 key: Arc::new(QueueKey {
                     topic: topic.clone(),
                     broker: queue.broker.clone(),
@@ -117,6 +120,7 @@ impl Shared {
         if let Some(pops) = &self.pops {
             pops.leave(topic);
         }
+        self.state().members.insert(topic.clone(), members);
         let exists = |key: &QueueKey| {
             let mut known = queues.iter();
             known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)

@@ -6,6 +6,7 @@
 //! and begins again where the group has committed once it is locked again.
 
 use crate::consumer::process_queue::QueueKey;
+use crate::consumer::rebalance::assignment::Fresh;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
 use pyrmq_remoting::clock;
@@ -64,7 +65,14 @@ impl Shared {
                 queue.restart(-1, generation);
                 queue.next_pull = None;
                 if is_locked {
-                    fresh.push((key, None, generation));
+                    // The client before has committed before it gave the lock back.
+                    let is_contended = false;
+                    fresh.push(Fresh {
+                        key,
+                        start: None,
+                        generation,
+                        is_contended,
+                    });
                 } else {
                     tracing::warn!(%key, "lock of the queue lost: another client of the group has it");
                 }
@@ -83,8 +91,10 @@ impl Shared {
             let lost = {
                 let mut state = shared.state();
                 let queue = state.queues.get(&key);
-                let is_leaving = queue.is_some_and(|queue| queue.listeners.is_leaving);
-                is_leaving.then(|| state.queues.remove(&key)).flatten()
+                let is_leaving = queue.is_some_and(|queue| queue.listeners.is_leaving) && !state.is_closing;
+                is_leaving
+                    .then(|| shared.remove_queue(&mut state, &key))
+                    .flatten()
             };
             let Some(queue) = lost else {
                 return;
