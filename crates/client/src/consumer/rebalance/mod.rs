@@ -18,7 +18,7 @@ use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
-use pyrmq_remoting::names::RETRY_PREFIX;
+use pyrmq_remoting::names::{self, RETRY_PREFIX};
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,7 +215,12 @@ impl Shared {
             pause = self.options.rebalance_interval;
             for topic in self.heartbeat.membership.topics() {
                 if let Err(error) = self.balance(&topic).await {
-                    tracing::warn!(topic = &*topic, %error, "share of the queues not known");
+                    if names::is_retry(&topic) && matches!(error, ClientError::NoTopic { .. }) {
+                        // Brokers make it when they hear of the group.
+                        tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
+                    } else {
+                        tracing::warn!(topic = &*topic, %error, "share of the queues not known");
+                    }
                     pause = Duration::from_secs(1);
                 }
             }
