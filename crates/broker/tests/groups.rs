@@ -9,10 +9,14 @@ mod common;
 
 use common::{LIMIT, Site, TempDir, eventually, number, options, properties, pull, records, text};
 use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, SubscriptionGroupWrapper};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 fn heartbeat(client: &str, group: &str, topic: &str, expression: &str, version: i64) -> Command {
     let body = format!(
@@ -501,4 +505,81 @@ async fn a_producer_group_without_a_name_is_not_registered() {
         .collect();
     assert_eq!(known, ["P"]);
     site.stop().await;
+}
+
+/// How often the file of the groups was written: its version counts.
+async fn group_writes(site: &Site) -> i64 {
+    let all = site
+        .ask_ok(Command::request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        .await;
+    let body = SubscriptionGroupWrapper::decode(all.body.as_deref().unwrap()).unwrap();
+    body.data_version.counter
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_that_are_used_at_once_are_written_together_and_sends_go_on() {
+    const GROUPS: i64 = 200;
+    let dir = TempDir::new();
+    let site = Arc::new(Site::start(options(&dir)));
+    site.create("T", 1).await;
+    let before = group_writes(&site).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sender = tokio::spawn({
+        let (site, is_over) = (site.clone(), is_over.clone());
+        async move {
+            let mut slowest = Duration::ZERO;
+            while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                site.send_ok("T", b"x", "").await;
+                slowest = slowest.max(began.elapsed());
+            }
+            slowest
+        }
+    });
+    let mut members = JoinSet::new();
+    for number in 0..GROUPS {
+        let address = site.address.clone();
+        members.spawn(async move {
+            let client = common::client();
+            let group = format!("G{number}");
+            let beat = heartbeat(&format!("m{number}"), &group, "T", "*", 1);
+            let first = if number % 2 == 0 {
+                pull(&group, "T", 0, "*", None)
+            } else {
+                beat
+            };
+            let answer = client.request(&address, first, LIMIT).await.unwrap();
+            client.close().await;
+            (number, answer)
+        });
+    }
+    while let Some(answered) = members.join_next().await {
+        let (number, answer) = answered.unwrap();
+        let is_served = matches!(
+            answer.code,
+            response::SUCCESS | response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY
+        );
+        assert!(is_served, "{number}: {answer:?}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let slowest = sender.await.unwrap();
+    let writes = group_writes(&site).await - before;
+    assert!(writes < GROUPS / 4, "{writes} writes for {GROUPS} groups");
+    assert!(slowest < Duration::from_secs(2), "a send took {slowest:?}");
+    for number in 0..GROUPS {
+        let config =
+            by_group(request::GET_SUBSCRIPTIONGROUP_CONFIG, "").with_field("group", &format!("G{number}"));
+        site.ask_ok(config).await;
+    }
+    let site = Arc::into_inner(site).unwrap();
+    site.stop().await;
+    // They are in the file, not only in memory.
+    let site = Site::start(options(&dir));
+    let all = site
+        .ask_ok(Command::request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        .await;
+    let body = SubscriptionGroupWrapper::decode(all.body.as_deref().unwrap()).unwrap();
+    assert!((0..GROUPS).all(|number| body.subscription_group_table.contains_key(&format!("G{number}"))));
+    let topics = text(&site.ask_ok(Command::request(request::GET_ALL_TOPIC_CONFIG)).await);
+    assert!(topics.contains("%RETRY%G1\"") && !topics.contains("%RETRY%G2\""));
 }

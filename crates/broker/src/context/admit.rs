@@ -134,25 +134,31 @@ impl State {
         self.groups.get_or_make(name)
     }
 
-    /// Creates those of these groups that may be created, and their retry topics, with one write for all: a heartbeat
-    /// with many groups must not cost one write each.
-    pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
+    /// Creates those of these groups that may be created, and the retry topics of those in `retried`, with one write for
+    /// all. Those that are over the limit are left out: whoever uses them is refused.
+    pub(crate) fn make_groups(&self, names: &[&str], retried: &[&str]) -> Result<(), Refusal> {
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
-        let legal = names.iter().copied();
-        let legal: Vec<&str> = legal
-            .filter(|name| admission::group_name(name).is_ok())
-            .take(room)
-            .collect();
-        if legal.is_empty() || !self.live.auto_create_subscription_group() {
+        let new = names.iter().copied().filter(|name| {
+            let is_legal = admission::group_name(name).is_ok();
+            is_legal && !self.groups.contains(name)
+        });
+        let new: Vec<&str> = new.take(room).collect();
+        if !self.live.auto_create_subscription_group() {
             return Ok(());
         }
-        tracing::info!(count = legal.len(), "made consumer groups at their first use");
-        self.groups.make_all(&legal)?;
-        let queues = SubscriptionGroupConfig::default().retry_queue_nums;
-        let topics = legal
-            .iter()
-            .map(|name| both_ways(&admission::retry_topic(name), queues, 0));
+        if !new.is_empty() {
+            tracing::info!(count = new.len(), groups = ?new, "made consumer groups at their first use");
+            self.groups.make_all(&new)?;
+        }
+        let topics = retried.iter().filter_map(|name| {
+            let group = self.groups.get(name)?;
+            Some(both_ways(
+                &admission::retry_topic(name),
+                group.retry_queue_nums,
+                0,
+            ))
+        });
         if self.topics.add_all(topics.collect())? {
             self.announcements.changed();
         }

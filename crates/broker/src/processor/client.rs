@@ -44,16 +44,6 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
     let fingerprint = body.heartbeat_fingerprint;
     let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
-    let unknown: Vec<&str> = body
-        .consumer_data_set
-        .iter()
-        .filter(|consumer| is_welcome(state, consumer) && !consumer.unit_mode)
-        .map(|consumer| consumer.group_name.as_str())
-        .filter(|group| !group.is_empty() && state.groups.get(group).is_none())
-        .collect();
-    if unknown.len() > 1 {
-        state.make_groups(&unknown)?;
-    }
     for consumer in &body.consumer_data_set {
         wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
     }
@@ -101,7 +91,7 @@ fn claim_id(state: &State, client: &Client) -> Result<(), Refusal> {
     Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
-fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {
+pub(super) fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {
     !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 

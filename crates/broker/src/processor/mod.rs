@@ -7,6 +7,7 @@
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod consumer_status;
+mod first_use;
 pub(crate) mod group;
 pub(crate) mod offset;
 pub(crate) mod pop;

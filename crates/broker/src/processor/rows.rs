@@ -3,6 +3,7 @@
 use crate::context::State;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
+use crate::processor::first_use::GroupMaker;
 use crate::processor::pop::{self, Pop};
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
@@ -353,9 +354,12 @@ pub(crate) fn table(
     python_codes: &[i32],
 ) -> Table {
     let mut table = Table::new();
+    let group_maker = GroupMaker::new(state, tasks);
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
     }
+    let heartbeat = Handler::row(state, client::heartbeat);
+    table.native(&[request::HEART_BEAT], &group_maker.row_of_heartbeat(heartbeat));
     for (code, function, _) in SEARCHES {
         table.native(&[*code], &Search::row(state, tasks, *function));
     }
@@ -375,12 +379,12 @@ pub(crate) fn table(
         table.native(&[code], &processor);
     }
     if !fast {
-        let pop: Arc<dyn Processor> = Arc::new(Pop::new(state.clone()));
+        let pop = group_maker.row_of_pops(Arc::new(Pop::new(state.clone())));
         table.native(&codes(POPS), &pop);
         for (code, function, _) in LOOKS {
             table.native(&[*code], &Handler::row(state, *function));
         }
-        let pull: Arc<dyn Processor> = Arc::new(Pull::new(state.clone()));
+        let pull = group_maker.row_of_field(Arc::new(Pull::new(state.clone())));
         table.native(&codes(PULLS), &pull);
     }
     if let Some(requests) = python {

@@ -64,6 +64,11 @@ impl Groups {
         read(&self.table).get(name).cloned()
     }
 
+    /// Whether a group is there.
+    pub fn contains(&self, name: &str) -> bool {
+        read(&self.table).contains_key(name)
+    }
+
     /// Finds a group, or creates it with the defaults.
     pub fn get_or_make(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         if let Some(known) = self.get(name) {
