@@ -14,6 +14,10 @@ use tokio::time::timeout;
 /// How long a thread waits before it checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
+/// As [`SLICE`], for threads of the package's own. Signals are handled in the main thread, so that these threads need
+/// not look for them, and what they wait for wakes them. The end of the slice mends a wake that was lost.
+const LONG_SLICE: Duration = Duration::from_secs(5);
+
 /// Runs bounded work (computing or copying) detached from the interpreter.
 pub(crate) fn compute<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
@@ -23,12 +27,25 @@ pub(crate) fn compute<T: Send, E: Into<Error> + Send>(
 }
 
 /// Calls `poll` until it returns a value. Each call may wait no longer than the slice that it is given.
-pub(crate) fn wait<T: Send>(
+pub(crate) fn wait<T: Send>(py: Python<'_>, poll: impl FnMut(Duration) -> Option<T> + Send) -> PyResult<T> {
+    wait_in(py, SLICE, poll)
+}
+
+/// As [`wait`], on a thread that no signal comes to and that must not wake without need.
+pub(crate) fn wait_quietly<T: Send>(
     py: Python<'_>,
+    poll: impl FnMut(Duration) -> Option<T> + Send,
+) -> PyResult<T> {
+    wait_in(py, LONG_SLICE, poll)
+}
+
+fn wait_in<T: Send>(
+    py: Python<'_>,
+    slice: Duration,
     mut poll: impl FnMut(Duration) -> Option<T> + Send,
 ) -> PyResult<T> {
     loop {
-        if let Some(value) = py.detach(|| poll(SLICE)) {
+        if let Some(value) = py.detach(|| poll(slice)) {
             return Ok(value);
         }
         py.check_signals()?;

@@ -27,7 +27,8 @@ __all__ = ["CallbackThread"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
-_WAIT_MS = 1000
+_WAIT_MS = 3_600_000
+"""Time of one wait for callbacks where nothing is due before. The end of the consumer wakes it."""
 
 
 class CallbackThread:

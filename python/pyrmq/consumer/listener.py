@@ -43,9 +43,12 @@ _SLOW_S = 0.02
 """A call that takes longer than this does not keep the messages behind it."""
 _IDLE_S = 0.25
 """Time between two looks of the watch while no batch is slow."""
+_QUIET_LOOKS = 4
+"""Looks at idle threads after which the watch waits until one of them has a batch."""
 _MOST = 1024
 """Messages of one batch at most."""
-_WAIT_MS = 1000
+_WAIT_MS = 3_600_000
+"""Time of one wait for messages. Whatever a thread must do wakes it before."""
 _MEND_S = 0.1
 """Pause of a thread after an error of its own, which may come again at once."""
 
@@ -139,6 +142,9 @@ class Pool:
         self._is_ending = False
         self._is_over = False  # The time for a clean end has passed: no call begins any more.
         self._is_ended = threading.Event()
+        # Set to wake the watch: a batch has come while it slept, or the end.
+        self._has_work = threading.Event()
+        self._watch_sleeps = False
         name = f"pyrmq-listener-watch-{self._group}"
         self._watch = threading.Thread(target=self._keep_watch, name=name, daemon=True)
 
@@ -190,6 +196,7 @@ class Pool:
             self._is_ended.wait(0.005)
         self._is_over = True
         self._is_ended.set()
+        self._has_work.set()
         self.core.drain(milliseconds("timeout", hand_back_time(until - monotonic())))
         return not any(self._batches.values())
 
@@ -219,6 +226,8 @@ class Pool:
                     continue
                 batch = Batch(*taken, at_once, is_last=self._is_ending)
                 self._batches[me] = batch
+                if self._watch_sleeps:
+                    self._has_work.set()
                 self._handle(batch)
                 seconds = monotonic() - batch.began
                 size = max(at_once, _next_size(size, len(batch.messages), seconds))
@@ -388,7 +397,12 @@ class Pool:
         """Look for calls that take long."""
         seen: dict[threading.Thread, tuple[Batch, int, float]] = {}
         pause = _IDLE_S
+        quiet = 0
         while not self._is_ended.wait(pause):
+            quiet = 0 if any([*self._batches.values()]) else quiet + 1
+            if quiet >= _QUIET_LOOKS:
+                self._sleep_until_work()
+                quiet = 0
             now = monotonic()
             pause = _IDLE_S
             for thread, batch in [*self._batches.items()]:
@@ -405,6 +419,14 @@ class Pool:
                 except Exception as error:  # noqa: BLE001 - the watch is over all other calls, too
                     text = "group %s: messages of a slow call not given on"
                     log_error(text, self._group, error=error)
+
+    def _sleep_until_work(self) -> None:
+        self._has_work.clear()
+        self._watch_sleeps = True
+        # A thread that has taken a batch before it could see this is found here.
+        if not any([*self._batches.values()]) and not self._is_ended.is_set():
+            self._has_work.wait()
+        self._watch_sleeps = False
 
     def _check(self, thread: threading.Thread, batch: Batch, now: float, since: float) -> None:
         """Do what the time that a batch and its call have taken asks for."""

@@ -281,7 +281,7 @@ impl PyControl {
     fn next_callback(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<CallbackTuple>> {
         self.owner.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        let taken = enter::wait(py, |slice| {
+        let taken = enter::wait_quietly(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.puller.next_callback(slice.min(left)) {
                 Some(callback) => Some(Some(callback)),

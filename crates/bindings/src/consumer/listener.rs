@@ -98,7 +98,7 @@ impl PyListeningConsumer {
     }
 
     /// Up to `max` messages of one queue; waits up to `timeout_ms` for the first. None: the time has passed. An error
-    /// once the consumer takes nothing more.
+    /// once the consumer takes nothing more. For threads of the package's own: a signal does not end the wait.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -116,7 +116,7 @@ impl PyListeningConsumer {
                 let list = received::to_list(py, work.parts.clone(), &self.puller.options().client)?;
                 return Ok(Some((list, PyWork { work })));
             }
-            let may_be_there = enter::wait(py, |slice| {
+            let may_be_there = enter::wait_quietly(py, |slice| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if self.puller.wait(slice.min(left)) {
                     return Some(true);

@@ -92,11 +92,12 @@ impl Puller {
             return Err(ClientError::Closed { what: "consumer" });
         }
         let work = state.take_work(max, order);
-        if state.has_ready() {
-            // Listeners are woken one at a time: each wakes the next.
-            shared.wake(&state);
-        }
+        let has_ready = state.has_ready();
         drop(state);
+        if has_ready || shared.has_popped() {
+            // Listeners are woken one at a time: each wakes the next.
+            shared.wake(&shared.state());
+        }
         if let Some(work) = &work {
             shared.pull(&work.queue);
         }
