@@ -152,6 +152,7 @@ pub fn counters(state: &State) -> Vec<(&'static str, u64)> {
         ("pulls_missed", load(&stats.pull_missed)),
         ("sent_back", load(&stats.sent_back)),
         ("dead_letters", load(&stats.dead)),
+        ("subscription_conflicts", load(&stats.subscription_conflicts)),
         ("log_writes", store.writes),
         ("keys_indexed", store.keys_indexed),
         ("files_deleted", store.files_deleted),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyrmq._admin.asking import Asks, body_of, on_each, queue_of
+from pyrmq._admin.conflicts import conflicts_of, subscriptions_of
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError
 
@@ -27,12 +28,14 @@ class GroupMember:
         address: Its address, as a broker sees it.
         language: What it is written in.
         version: Its version of RocketMQ's protocol, as a number.
+        subscriptions: The filter of each topic, as it says itself; None where it did not answer.
     """
 
     client_id: str
     address: str
     language: str
     version: int
+    subscriptions: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class GroupDescription:
         message_model: ``CLUSTERING`` or ``BROADCASTING``; empty while no member is connected.
         subscriptions: The filter of each topic, as its members gave it.
         config: The group's settings on the first broker that has it, by Apache's names.
+        conflicts: Topics that members subscribe to differently: the client ids of each filter. None
+            stands for members that do not subscribe to the topic. Such a group skips messages: a
+            broker keeps the subscription that it has heard of last.
     """
 
     group: str
@@ -55,6 +61,7 @@ class GroupDescription:
     message_model: str
     subscriptions: Mapping[str, str]
     config: Mapping[str, object]
+    conflicts: Mapping[str, Mapping[str | None, Sequence[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +125,13 @@ class GroupAdmin:
         members: dict[str, GroupMember] = {}
         subscriptions: dict[str, str] = {}
         consume_type = message_model = ""
-        for settings, body in on_each(self, self._masters(None, None), ask).values():
+        brokers: dict[str, str] = {}
+        for address, (settings, body) in on_each(self, self._masters(None, None), ask).items():
             config = config or settings
             consume_type = str(body.get("consumeType", consume_type))
             message_model = str(body.get("messageModel", message_model))
             for one in body.get("connectionSet") or []:
+                brokers[one["clientId"]] = address
                 members[one["clientId"]] = GroupMember(
                     one["clientId"], one["clientAddr"], one["language"], int(one["version"])
                 )
@@ -133,6 +142,12 @@ class GroupAdmin:
                 f"no broker has the consumer group `{group}`",
                 code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
+        if len(members) > 1:
+            said = subscriptions_of(self, group, brokers)
+            members = {
+                client: replace(member, subscriptions=said[client])
+                for client, member in members.items()
+            }
         return GroupDescription(
             group,
             [members[client] for client in sorted(members)],
@@ -140,6 +155,7 @@ class GroupAdmin:
             message_model,
             dict(sorted(subscriptions.items())),
             config,
+            conflicts_of(members),
         )
 
     def consumer_lag(self: Asks, group: str, topic: str | None = None) -> dict[QueueId, GroupLag]:

@@ -56,7 +56,15 @@ def _describe(admin: Admin, given: argparse.Namespace) -> None:
     found = admin.describe_group(given.group)
     settings = {name: found.config[name] for name in _SETTINGS if name in found.config}
     if given.json:
-        headers = ["group", "consume type", "message model", "subscriptions", "settings", "members"]
+        headers = [
+            "group",
+            "consume type",
+            "message model",
+            "subscriptions",
+            "settings",
+            "members",
+            "conflicts",
+        ]
         members = [
             {"client_id": one.client_id, "address": one.address, "language": one.language}
             for one in found.members
@@ -68,6 +76,11 @@ def _describe(admin: Admin, given: argparse.Namespace) -> None:
             dict(found.subscriptions),
             settings,
             members,
+            [
+                {"topic": topic, "filter": expression, "clients": [*clients]}
+                for topic, filters in found.conflicts.items()
+                for expression, clients in filters.items()
+            ],
         )
         print_rows(headers, [row], as_json=True)
         return
@@ -79,6 +92,10 @@ def _describe(admin: Admin, given: argparse.Namespace) -> None:
         print("no member is connected")
     for topic, expression in found.subscriptions.items():
         print(f"subscribes to {topic}: {expression}")
+    for topic, filters in found.conflicts.items():
+        print(f"members subscribe to {topic} differently; give all of them the same filter:")
+        for conflicting, clients in filters.items():
+            print(f"  {conflicting or 'not at all'}: {', '.join(clients)}")
     print(", ".join(f"{name}={_text(value)}" for name, value in settings.items()))
 
 

@@ -19,6 +19,7 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
+use std::sync::atomic::Ordering;
 
 /// Longest client id, in bytes.
 const LONGEST_ID: usize = 1024;
@@ -127,6 +128,21 @@ fn consumer_beat(
         },
         client,
     );
+    for conflict in change.conflicts {
+        state.stats.subscription_conflicts.fetch_add(1, Ordering::Relaxed);
+        if conflict.is_due {
+            let ((client, subscription), (other_client, other)) = (conflict.one, conflict.other);
+            tracing::warn!(
+                group,
+                topic = conflict.topic,
+                client,
+                subscription,
+                other_client,
+                other_subscription = other,
+                "members of a group subscribe to different messages: give all the same topics and filters"
+            );
+        }
+    }
     if change.changed {
         tracing::info!(group, client = client.id, peer = %client.peer.remote(), "a consumer group changed");
         state.notify(group, &change.notify);

@@ -37,6 +37,8 @@ pub struct Stats {
     pub sent_back: AtomicU64,
     /// Messages that ended in a dead-letter topic.
     pub dead: AtomicU64,
+    /// Heartbeats of members whose subscriptions differ from those of others in their group.
+    pub subscription_conflicts: AtomicU64,
     started_ms: AtomicI64,
     // Guards the windows of puts and of gets; used by the sampler and by tools.
     windows: Mutex<[Windows; 2]>,

@@ -4,6 +4,7 @@
 //! Invariant: a group is in the table only while it has a member. A member is one connection; a client with several
 //! groups appears in each.
 
+use crate::tables::conflicts::Conflict;
 use crate::tables::subscription::Subscription;
 use pyrmq_remoting::Language;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
@@ -76,6 +77,10 @@ pub struct Consumers {
     pub members: HashMap<u64, Client>,
     /// By topic.
     pub subscriptions: BTreeMap<String, Arc<Subscription>>,
+    /// The client id of the member that has said each of them, by topic.
+    pub(super) authors: BTreeMap<String, String>,
+    /// When members were last found to differ, by topic, in ms.
+    pub(super) warned_ms: BTreeMap<String, i64>,
     fingerprint: i32,
 }
 
@@ -101,6 +106,8 @@ pub struct Change {
     pub changed: bool,
     /// Members to notify that the membership changed.
     pub notify: Vec<Peer>,
+    /// How the member's subscriptions differ from those of others.
+    pub conflicts: Vec<Conflict>,
 }
 
 #[derive(Debug, Default)]
@@ -140,10 +147,15 @@ impl Clients {
         let group = tables.consumers.entry(beat.group).or_default();
         let known_fingerprint = std::mem::replace(&mut group.fingerprint, beat.fingerprint);
         group.consume_mode = beat.consume_mode;
-        let mut changed = group.members.insert(client.peer.id(), client.clone()).is_none();
+        let before = group.members.insert(client.peer.id(), client.clone());
+        let mut changed = before.is_none();
         let mut change = Change::default();
         match beat.subscriptions {
-            Some(subscriptions) => changed |= group.subscribe(subscriptions),
+            Some(subscriptions) => {
+                let last_ms = before.map(|before| before.seen_ms);
+                change.conflicts = group.conflicts(&subscriptions, client, last_ms);
+                changed |= group.subscribe(subscriptions, &client.id);
+            }
             None => change.wants_subscriptions = known_fingerprint != beat.fingerprint,
         }
         change.changed = changed;
@@ -353,15 +365,22 @@ impl Consumers {
 
     /// Keeps the newer version of each subscription and removes topics that are no longer named. True: topics were
     /// added or removed. A new expression for a known topic does not count, since it moves no queues.
-    fn subscribe(&mut self, subscriptions: Vec<Subscription>) -> bool {
+    fn subscribe(&mut self, subscriptions: Vec<Subscription>, client: &str) -> bool {
         let before: Vec<String> = self.subscriptions.keys().cloned().collect();
         let mut former = std::mem::take(&mut self.subscriptions);
         for subscription in subscriptions {
             let kept = match former.remove(&subscription.topic) {
                 Some(old) if old.version >= subscription.version => old,
-                _ => Arc::new(subscription),
+                _ => {
+                    let author = self.authors.entry(subscription.topic.clone()).or_default();
+                    client.clone_into(author);
+                    Arc::new(subscription)
+                }
             };
             self.subscriptions.insert(kept.topic.clone(), kept);
+        }
+        for topic in former.into_keys() {
+            self.authors.remove(&topic);
         }
         !self.subscriptions.keys().eq(before.iter())
     }

@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub mod clients;
 pub mod config_file;
+pub mod conflicts;
 pub mod groups;
 pub mod locks;
 pub mod offsets;
