@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,39 +23,67 @@ if TYPE_CHECKING:
     from pyrmq.consumer.decode import Decoder
     from pyrmq.message import ReceivedMessage
 
-__all__ = ["Call", "Failed", "failure_of", "is_coroutine_function", "log_error"]
+__all__ = [
+    "Call",
+    "Failed",
+    "UnfitBody",
+    "failure_of",
+    "is_coroutine_function",
+    "log_error",
+    "raising",
+]
 
 _log = logging.getLogger("pyrmq.consumer")
+
+_counting = threading.Lock()
+"""Held to count; a body that does not fit is no matter of speed."""
 
 Failed = list[tuple[int, str, int]]
 """Messages that were not handled: index in the batch, and what becomes of each."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Call:
     """A listener and how to call it.
 
     Attributes:
         function: The listener.
         decode: Makes its argument of a message; None: the message itself.
+        unfit: Bodies that did not fit the listener's annotation.
     """
 
     function: Callable[[Any], object]
     decode: Decoder | None
+    unfit: int = 0
 
     def argument(self, message: ReceivedMessage) -> object:
         """Make the listener's argument.
 
         Raises:
-            DeadLetter: The body does not fit the listener's annotation.
+            UnfitBody: The body does not fit the listener's annotation.
         """
         if self.decode is None:
             return message
         try:
             return self.decode(message)
         except Exception as error:
+            with _counting:
+                self.unfit += 1
             text = f"its body does not fit the listener's annotation: {error!r}"
-            raise DeadLetter(text) from error
+            raise UnfitBody(text) from error
+
+
+class UnfitBody(DeadLetter):
+    """A body does not fit the annotation of the listener: no call is made."""
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    """Return a function that raises an error."""
+
+    def fail() -> Any:  # noqa: ANN401 - it returns nothing
+        raise error
+
+    return fail
 
 
 def log_error(text: str, *arguments: object, error: BaseException | None = None) -> None:

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pyrmq._client.values import milliseconds
-from pyrmq.consumer.call import Failed, failure_of, log_error
+from pyrmq.consumer.call import Failed, UnfitBody, failure_of, log_error, raising
 from pyrmq.consumer.outcome import LATER, failure_of_error, failure_of_result, hand_back_time
 from pyrmq.errors import ClosedError, ForkError
 
@@ -368,7 +368,7 @@ class Pool:
             message = messages[at]
             try:
                 topic = message.topic
-                argument = self._calls[topic].argument(message)
+                argument = self._argument(message)
                 topics.setdefault(topic, []).append((at, argument))
             except BaseException as error:  # noqa: BLE001 - as above
                 failed.append((at, *failure_of(self._group, message, error)))
@@ -380,6 +380,16 @@ class Pool:
             if failure is not None:
                 failed += [(at, *failure) for at, _ in arguments]
         return sorted(failed)
+
+    def _argument(self, message: ReceivedMessage) -> object:
+        """Decode a message of a list; hooks see one that does not fit, as no call has it."""
+        call = self._calls[message.topic]
+        try:
+            return call.argument(message)
+        except UnfitBody as error:
+            if self._has_hooks:
+                self._hooks.process(message.topic, [message], raising(error), failure_of_error)
+            raise
 
     def _call_topic(
         self, topic: str, arguments: list[tuple[int, object]], messages: list[ReceivedMessage]

@@ -3,11 +3,15 @@
 ::
 
     SubBefore 01 time 01 region 01 group 01 requestId 01 msgId 01 retryTimes 01 keys 02
-    SubAfter 01 requestId 01 msgId 01 cost 01 success 01 keys 01 code 01 time 01 group 02
+    SubAfter 01 requestId 01 msgId 01 cost 01 success 01 keys 01 code 01 time 01 group
+        [01 reason] 02
 
-Each message has both; `requestId` ties them. They wait in a bounded list, and leave together: at
-most 20 calls or 128,000 bytes in a message to the trace topic. A trace is never in the way: what
-does not fit into the list is dropped and counted, and what cannot be sent is dropped.
+Each message has both; `requestId` ties them. A body that does not fit the listener's annotation has
+a `reason`: Apache's reader passes over fields that it does not know.
+
+They wait in a bounded list, and leave together: at most 20 calls or 128,000 bytes in a message to
+the trace topic. A trace is never in the way: what does not fit into the list is dropped and
+counted, and what cannot be sent is dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from pyrmq._client.hooks.consume import ConsumeHook
+from pyrmq.consumer.call import UnfitBody
 from pyrmq.errors import RmqError
 from pyrmq.producer import Producer
 
@@ -39,6 +44,7 @@ _LIST = 2048
 _CONTEXTS = 20
 _BYTES = 128_000
 _KEY_BYTES = 16 * 1024
+_REASON = 1024
 _SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
 """Apache's ``ConsumeReturnType``, by number."""
 
@@ -101,6 +107,7 @@ class Trace(ConsumeHook):
         code = _SUCCESS if is_done else _FAILED if error is None else _EXCEPTION
         cost = round((time.monotonic() - consuming.began) * 1000) // len(consuming.messages)
         now = _now_ms()
+        reason = [_one_field(str(error))] if isinstance(error, UnfitBody) else []
         rows = [
             (
                 "SubAfter",
@@ -112,6 +119,7 @@ class Trace(ConsumeHook):
                 code,
                 now,
                 self._group,
+                *reason,
             )
             for one in traced
         ]
@@ -155,6 +163,10 @@ class Trace(ConsumeHook):
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _one_field(text: str) -> str:
+    return text.replace(_FIELD, " ").replace(_CONTEXT, " ")[:_REASON]
 
 
 def _keys_of(message: ReceivedMessage) -> str:
