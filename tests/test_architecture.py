@@ -75,7 +75,8 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "client": ["error", "session", "producer", "consumer", "reader"],
     "client/consumer": [
-        *("options", "process_queue", "callbacks", "failure_counts", "requests", "pop", "shared"),
+        *("options", "process_queue", "callbacks", "failure_counts", "rates", "requests", "pop"),
+        "shared",
         *("commits", "pulling", "rebalance", "questions", "puller", "listener"),
     ],
     "columns": ["layout", "build", "columns", "tags", "rows"],

@@ -311,3 +311,56 @@ fn a_queue_that_comes_back_while_it_is_given_back_is_locked_last() {
     let last = requests.iter().rev().find(|one| locks.contains(&one.code));
     assert_eq!(last.map(|one| one.code), Some(request::LOCK_BATCH_MQ));
 }
+
+#[test]
+fn a_queue_is_handed_out_no_further_than_its_span() {
+    for order in [Order::None, Order::Key] {
+        let world = World::new(1);
+        world.consumed[0].store((0..50).map(|_| (b"x".to_vec(), String::new())));
+        let puller = listening(&world, |options| {
+            options.order = order;
+            options.max_span = 10;
+        });
+        let first = take(&puller, 1);
+        let second = take(&puller, 1024);
+        assert_eq!(offsets(&second), (1..10).collect::<Vec<i64>>(), "{order:?}");
+        puller.finish(&second, 0..9, &[]);
+        assert!(puller.take_work(1024).unwrap().is_none(), "{order:?}");
+        puller.finish(&first, 0..1, &[]);
+        assert_eq!(
+            offsets(&take(&puller, 1024)),
+            (10..20).collect::<Vec<i64>>(),
+            "{order:?}"
+        );
+    }
+}
+
+#[test]
+fn no_more_messages_are_fetched_ahead_than_the_bound() {
+    let world = World::new(2);
+    world.consumed[0].store((0..100).map(|_| (b"x".to_vec(), String::new())));
+    let puller = listening(&world, |options| options.ahead_messages = Some(40));
+    let waiting = || {
+        let states = puller.queue_states();
+        states.iter().map(|queue| queue.waiting).sum::<usize>()
+    };
+    until("messages were fetched", || waiting() > 0);
+    let mut next = 0;
+    while next < 100 {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(waiting() <= 40, "{} wait", waiting());
+        let work = take(&puller, 7);
+        let got = offsets(&work);
+        assert_eq!(got.first(), Some(&next));
+        next += i64::try_from(got.len()).unwrap();
+        puller.finish(&work, 0..got.len(), &[]);
+    }
+    let rates = puller.rates();
+    assert!(
+        rates.done > 0.0 && rates.received > 0.0 && rates.failed == 0.0,
+        "{rates:?}"
+    );
+    let states = puller.queue_states();
+    let queue = states.iter().find(|queue| queue.position == 100).unwrap();
+    assert_eq!((queue.lag, queue.waiting, queue.in_flight), (Some(0), 0, 0));
+}

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
 from pyrmq._client.ending import leave
 from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
@@ -39,7 +40,15 @@ from pyrmq._client.options.consumer import ListenerArguments, ListenerOptions
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.signals import stop_signals
-from pyrmq.consumer.call import Call, Failed, failure_of, is_coroutine_function, log_error
+from pyrmq.consumer.call import (
+    Call,
+    Failed,
+    UnfitBody,
+    failure_of,
+    is_coroutine_function,
+    log_error,
+    raising,
+)
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
 from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
@@ -91,6 +100,10 @@ class PushConsumer:
         start: Where the group begins in a queue that it has never committed.
         instance_name: Distinguishes consumers of one process for brokers.
         ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        ahead_messages: Messages that are fetched and not done, for all queues together. None: only
+            `ahead_bytes` bounds them.
+        max_span: How far a queue is handed out beyond its first message that is not done. After a
+            crash, at most this many messages of it come again.
         commit_interval: Seconds between commits of what is done.
         rebalance: Seconds between looks at the share of the queues.
         namespace: Goes before the names of group and topics.
@@ -286,23 +299,25 @@ class PushConsumer:
         """
         return [QueueId(*place) for place, _, _ in self._core.queues()]
 
-    def stats(self) -> dict[str, int]:
-        """Count messages since the start; see :meth:`pyrmq.PushConsumer.stats`.
+    def stats(self) -> ConsumerStats:
+        """Return counters since the start, rates, and how each queue stands.
 
         Example:
-            >>> consumer.stats()["done"]  # doctest: +SKIP
+            >>> consumer.stats().done  # doctest: +SKIP
         """
         queues = self._core.queues()
         later, dead, unreadable = self._core.failures()
-        return {
-            "done": self._done,
-            "later": later,
-            "dead": dead,
-            "unreadable": unreadable,
-            "timed_out": self._timed_out,
-            "in_flight": sum(in_flight for _, _, in_flight in queues),
-            "queues": len(queues),
-        }
+        return consumer_stats(
+            self._control,
+            done=self._done,
+            later=later,
+            dead=dead,
+            unfit=sum(call.unfit for call in self._calls.values()),
+            unreadable=unreadable,
+            timed_out=self._timed_out,
+            in_flight=sum(in_flight for _, _, in_flight in queues),
+            queues=len(queues),
+        )
 
     async def commit(self) -> None:
         """Tell the brokers what is done, without waiting for the next interval.
@@ -419,7 +434,7 @@ class PushConsumer:
         topics: dict[str, list[tuple[int, object]]] = {}
         for place, message in enumerate(messages):
             try:
-                argument = self._calls[message.topic].argument(message)
+                argument = self._argument(message)
                 topics.setdefault(message.topic, []).append((place, argument))
             except BaseException as error:
                 if _is_for_the_loop(error):
@@ -439,6 +454,14 @@ class PushConsumer:
             if failure is not None:
                 failed += [(place, *failure) for place, _ in arguments]
         return sorted(failed)
+
+    def _argument(self, message: ReceivedMessage) -> object:
+        """Decode a message; hooks see one that does not fit, as no call has it."""
+        try:
+            return self._calls[message.topic].argument(message)
+        except UnfitBody as error:
+            self._hooks.process(message.topic, [message], raising(error), failure_of_error)
+            raise
 
     async def _call_topic(
         self, topic: str, argument: object, messages: Sequence[ReceivedMessage]

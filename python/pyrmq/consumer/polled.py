@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
 from pyrmq._client.ending import leave
 from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
@@ -126,6 +127,15 @@ class PolledConsumer(ConfiguredConsumer):
             >>> consumer.resume(consumer.paused())  # doctest: +SKIP
         """
         self._control.pause([*queues], False)
+
+    def stats(self) -> ConsumerStats:
+        """Return rates, what waits in memory, and how each queue stands.
+
+        Example:
+            >>> consumer.stats().lag  # doctest: +SKIP
+            336776
+        """
+        return consumer_stats(self._control)
 
     def paused(self) -> list[QueueId]:
         """List the assigned queues that are paused.

@@ -64,6 +64,8 @@ class PullConsumer(PolledConsumer):
         suspend: Seconds that a broker may hold a pull while there is no message.
         ahead_bytes: Bytes fetched ahead for all queues together, shared evenly between them. A
             message that is larger than its queue's share is fetched alone.
+        ahead_messages: Messages fetched ahead for all queues together, shared evenly between them.
+            None: only `ahead_bytes` bounds them.
         auto_commit: Seconds between commits of what is done. None: only :meth:`commit` commits;
             :meth:`close` and the return of a queue to the group do not.
         rebalance: Seconds between checks of this member's share of the queues. Brokers announce

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
 from pyrmq._client.ending import leave
 from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
@@ -92,6 +93,10 @@ class PushConsumer:
             ``"last"``, or a time.
         instance_name: Distinguishes consumers of one process for brokers; made up when empty.
         ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        ahead_messages: Messages that are fetched and not done, for all queues together. None: only
+            `ahead_bytes` bounds them.
+        max_span: How far a queue is handed out beyond its first message that is not done. After a
+            crash, at most this many messages of it come again.
         commit_interval: Seconds between commits of what is done; :meth:`close` commits, too.
         rebalance: Seconds between looks at the share of the queues; brokers report changes of the
             group at once.
@@ -344,31 +349,27 @@ class PushConsumer:
         """
         return [QueueId(*place) for place, _, _ in self._core.queues()]
 
-    def stats(self) -> dict[str, int]:
-        """Count messages since the start.
-
-        Returns:
-            ``done``, ``later`` (they come again), ``dead`` (dead letters; with ``order="none"`` and
-            without ``max_tries`` those that the broker makes after the last try count as
-            ``later``), ``unreadable`` (passed over), ``timed_out`` (calls past their time limit),
-            ``in_flight`` (listeners have them now), ``queues``.
+    def stats(self) -> ConsumerStats:
+        """Return counters since the start, rates, and how each queue stands.
 
         Example:
-            >>> consumer.stats()["done"]  # doctest: +SKIP
+            >>> consumer.stats().done  # doctest: +SKIP
             336776
         """
         queues = self._core.queues()
         counts = self._pool.counts if self._pool else None
         later, dead, unreadable = self._core.failures()
-        return {
-            "done": counts.done if counts else 0,
-            "later": later,
-            "dead": dead,
-            "unreadable": unreadable,
-            "timed_out": counts.timed_out if counts else 0,
-            "in_flight": sum(in_flight for _, _, in_flight in queues),
-            "queues": len(queues),
-        }
+        return consumer_stats(
+            self._control,
+            done=counts.done if counts else 0,
+            later=later,
+            dead=dead,
+            unfit=sum(call.unfit for call in self._calls.values()),
+            unreadable=unreadable,
+            timed_out=counts.timed_out if counts else 0,
+            in_flight=sum(in_flight for _, _, in_flight in queues),
+            queues=len(queues),
+        )
 
     def commit(self) -> None:
         """Tell the brokers what is done, without waiting for the next interval.

@@ -62,8 +62,32 @@ impl PyControl {
     }
 }
 
+/// Received, done and failed messages a second; mean times of a pull and of a call, ms.
+type RatesTuple = (f64, f64, f64, f64, f64);
+/// A queue with its position, lag (None: not known yet), messages and bytes that wait, and messages that calls have.
+type QueueTuple = (QueueRef, i64, Option<i64>, usize, usize, usize);
+
 #[pymethods]
 impl PyControl {
+    /// The rates of the last minute, and how each queue stands.
+    fn stats(&self, py: Python<'_>) -> PyResult<(RatesTuple, Vec<QueueTuple>)> {
+        self.owner.check_in(py)?;
+        let rates = self.puller.rates();
+        let queues = self.puller.queue_states().into_iter().map(|queue| {
+            let place = place_of(&self.puller, &queue.key);
+            let (position, lag) = (queue.position, queue.lag);
+            (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
+        });
+        let rates = (
+            rates.received,
+            rates.done,
+            rates.failed,
+            rates.pull_ms,
+            rates.call_ms,
+        );
+        Ok((rates, queues.collect()))
+    }
+
     /// The client id that brokers list.
     fn client_id(&self) -> &str {
         self.puller.client_id()

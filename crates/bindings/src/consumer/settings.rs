@@ -23,6 +23,7 @@ pub(crate) struct ConsumerSettings {
     batch: i32,
     suspend_ms: u64,
     ahead_bytes: usize,
+    ahead_messages: Option<usize>,
     commit_interval_ms: Option<u64>,
     namespace: String,
     rebalance_interval_ms: u64,
@@ -46,6 +47,7 @@ pub(crate) struct ListenerSettings {
     max_tries: Option<i32>,
     suspend_pause_ms: u64,
     threads: usize,
+    max_span: usize,
     invisible_ms: u64,
     client_rebalance: bool,
 }
@@ -67,6 +69,7 @@ impl ConsumerSettings {
         options.batch = self.batch;
         options.suspend = Duration::from_millis(self.suspend_ms);
         options.ahead_bytes = self.ahead_bytes;
+        options.ahead_messages = self.ahead_messages;
         options.commit_interval = self.commit_interval_ms.map(Duration::from_millis);
         options.rebalance_interval = Duration::from_millis(self.rebalance_interval_ms);
         options.allocation = match self.allocation.as_str() {
@@ -95,6 +98,7 @@ impl ConsumerSettings {
             options.max_tries = listening.max_tries;
             options.suspend_pause = Duration::from_millis(listening.suspend_pause_ms);
             options.threads = listening.threads;
+            options.max_span = listening.max_span;
             options.invisible = Duration::from_millis(listening.invisible_ms);
             options.is_client_rebalance = listening.client_rebalance;
         }

@@ -2,7 +2,8 @@
 //!
 //! The parts, lowest first; each imports only from those above it in this list:
 //!
-//! - `options`, `callbacks`, `failure_counts`: settings; work for the language above; what listeners did not handle
+//! - `options`, `callbacks`, `failure_counts`, `rates`: settings; work for the language above; what listeners did not
+//!   handle; how fast messages come and are done
 //! - `process_queue/`: one queue: what was fetched, what listeners have of it, how far it is done
 //! - `requests/`: what a consumer asks of brokers: offsets, locks, messages handed back, checks of filters
 //! - `pop/`: messages that are handed out for a time
@@ -22,6 +23,7 @@ pub mod process_queue;
 pub mod puller;
 pub(crate) mod pulling;
 pub(crate) mod questions;
+pub mod rates;
 pub(crate) mod rebalance;
 pub(crate) mod requests;
 pub(crate) mod shared;

@@ -79,6 +79,12 @@ pub struct PullerOptions {
     /// Bytes fetched ahead for all queues together; each queue has the same share of it. A message that is larger than
     /// a share is fetched alone. 64 MiB; Apache `pullThresholdSizeForQueue`: 100 MiB for each queue.
     pub ahead_bytes: usize,
+    /// Messages fetched ahead for all queues together, shared evenly; at least one for each queue. `None`: only
+    /// `ahead_bytes` bounds them. Apache `pullThresholdForQueue`: 1,000 for each queue.
+    pub ahead_messages: Option<usize>,
+    /// How far a queue is handed out to listeners beyond its first unfinished message: after a crash, at most this many
+    /// messages come again. Apache `consumeConcurrentlyMaxSpan`: 2,000.
+    pub max_span: usize,
     /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
     /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).
     pub commit_interval: Option<Duration>,
@@ -119,6 +125,8 @@ impl PullerOptions {
             batch: 1024,
             suspend: Duration::from_secs(15),
             ahead_bytes: 64 * 1024 * 1024,
+            ahead_messages: None,
+            max_span: 65_536,
             commit_interval: Some(Duration::from_secs(5)),
             rebalance_interval: Duration::from_secs(20),
             allocation: Allocation::Average,
@@ -152,12 +160,18 @@ impl PullerOptions {
             });
         }
         check_invisible(self.invisible, MIN_INVISIBLE)?;
-        if self.ahead_bytes == 0 {
-            return Err(ClientError::Option {
-                option: "ahead_bytes",
-                value: "0".to_owned(),
-                range: "at least 1",
-            });
+        for (option, value) in [
+            ("ahead_bytes", self.ahead_bytes),
+            ("ahead_messages", self.ahead_messages.unwrap_or(1)),
+            ("max_span", self.max_span),
+        ] {
+            if value == 0 {
+                return Err(ClientError::Option {
+                    option,
+                    value: "0".to_owned(),
+                    range: "at least 1",
+                });
+            }
         }
         Ok(())
     }

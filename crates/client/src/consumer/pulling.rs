@@ -30,7 +30,7 @@ impl Shared {
     /// Sends the queue's next pull if it wants one.
     pub(crate) fn pull(self: &Arc<Self>, key: &Arc<QueueKey>) {
         let mut state = self.state();
-        let share = state.share(self.options.ahead_bytes);
+        let share = state.share(&self.options);
         let Some(queue) = state.queues.get_mut(key) else {
             return;
         };
@@ -57,7 +57,11 @@ impl Shared {
             topic: &key.topic,
             queue_id: key.queue_id,
             queue_offset: offset,
-            max_msg_nums: if is_suspect { 1 } else { self.options.batch },
+            max_msg_nums: if is_suspect {
+                1
+            } else {
+                share.answer_messages(self.options.batch)
+            },
             sys_flag: MAY_SUSPEND | WITH_SUBSCRIPTION,
             commit_offset: 0,
             suspend_timeout_millis: i64::try_from(suspend.as_millis()).unwrap_or(i64::MAX),
@@ -99,6 +103,9 @@ impl Shared {
         let asked_offset = queue.next_pull.unwrap_or(0);
         let outcome = outcome.and_then(|answer| answer.checked(key, asked_offset, self.options.out_of_range));
         let answered = outcome.as_ref().ok().map(|answer| answer.next_offset);
+        if let Ok(answer) = &outcome {
+            queue.end = Some(answer.last);
+        }
         let chunk = outcome.and_then(|answer| {
             if answer.code == response::PULL_OFFSET_MOVED {
                 answer.move_to_offset(queue, next_generation);
@@ -111,7 +118,9 @@ impl Shared {
                 let is_moved = queue.generation != generation;
                 let moved = is_moved || queue.next_pull != Some(chunk.next_offset);
                 let generation = queue.generation;
+                let messages = chunk.len();
                 if queue.arrive(chunk) {
+                    state.counted.pulled(&key.topic, messages, asked.elapsed());
                     state.make_ready(key);
                     self.wake(&state);
                 }

@@ -6,6 +6,7 @@ use crate::consumer::options::{Order, PullerOptions, Start};
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::share::Share;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
+use crate::consumer::rates::Counted;
 use crate::consumer::requests::offsets::Offsets;
 use crate::consumer::requests::queue_lock::QueueLocks;
 use crate::consumer::requests::send_back::SendBack;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 pub(crate) struct Shared {
@@ -84,6 +86,8 @@ pub(crate) struct State {
     pub(crate) unsaved: Vec<Uncommitted>,
     /// The members of the group by topic, when its share was worked out last.
     pub(crate) members: BTreeMap<Arc<str>, Vec<String>>,
+    /// What was received and done lately.
+    pub(crate) counted: Counted,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -122,8 +126,8 @@ impl State {
         Some(key)
     }
 
-    pub(crate) fn share(&self, ahead_bytes: usize) -> Share {
-        Share::new(ahead_bytes, self.queues.len())
+    pub(crate) fn share(&self, options: &PullerOptions) -> Share {
+        Share::new(options.ahead_bytes, options.ahead_messages, self.queues.len())
     }
 
     /// A queue, unless it was given back or moved since it had this generation.
@@ -135,7 +139,7 @@ impl State {
     pub(crate) fn take(
         &mut self,
         max: usize,
-        ahead_bytes: usize,
+        options: &PullerOptions,
         again: &mut Vec<Arc<QueueKey>>,
     ) -> Result<Vec<Messages>, ClientError> {
         if self.closed {
@@ -145,12 +149,17 @@ impl State {
             return Err(failure);
         }
         for queue in self.queues.values_mut() {
+            if queue.confirmable > 0 {
+                let messages = std::mem::take(&mut queue.confirmable);
+                self.counted
+                    .finished(&queue.key.topic, messages, 0, Duration::ZERO);
+            }
             queue.done = queue.delivered;
         }
         if self.has_events() {
             return Ok(Vec::new());
         }
-        let share = self.share(ahead_bytes);
+        let share = self.share(options);
         let mut taken = Vec::new();
         let mut left = max;
         while left > 0
@@ -164,6 +173,7 @@ impl State {
             }
             if let Some(messages) = queue.deliver(left) {
                 left -= messages.end - messages.first;
+                queue.confirmable += messages.end - messages.first;
                 taken.push(messages);
             }
             if queue.wants_pull(share) {

@@ -73,6 +73,7 @@ class ConsumerOptions(Options):
     batch: int = 1024
     suspend: float = 15.0
     ahead_bytes: int = 64 * 1024 * 1024
+    ahead_messages: int | None = None
     auto_commit: float | None = 5.0
     rebalance: float = 20.0
     namespace: str = ""
@@ -116,8 +117,9 @@ class ConsumerOptions(Options):
 
     def native(self) -> dict[str, Any]:
         """The settings of the native consumer, which checks their ranges."""
-        whole("batch", self.batch, 1)
-        whole("ahead_bytes", self.ahead_bytes, 1)
+        for name in ("batch", "ahead_bytes", "ahead_messages"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
         if self.offset_dir is not None and not self.broadcasting:
             raise ConfigError(
                 "option `offset_dir` is for `broadcasting=True`: brokers keep the offsets of a "
@@ -133,6 +135,7 @@ class ConsumerOptions(Options):
             "batch": self.batch,
             "suspend_ms": milliseconds("suspend", self.suspend),
             "ahead_bytes": self.ahead_bytes,
+            "ahead_messages": self.ahead_messages,
             "commit_interval_ms": self._commit_interval(),
             "namespace": self.namespace,
             "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
@@ -202,6 +205,8 @@ class ListenerArguments(TypedDict, total=False):
     start: Start
     instance_name: str
     ahead_bytes: int
+    ahead_messages: int | None
+    max_span: int
     commit_interval: float
     rebalance: float
     namespace: str
@@ -236,6 +241,7 @@ class ListenerOptions(ConsumerOptions):
     time_limit: float = 900.0
     max_tries: int | None = None
     suspend_pause: float = 1.0
+    max_span: int = 65_536
     trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     invisible: float = 60.0
@@ -243,10 +249,9 @@ class ListenerOptions(ConsumerOptions):
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
-        whole("threads", self.threads, 1)
-        whole("consume_batch", self.consume_batch, 1)
-        if self.max_tries is not None:
-            whole("max_tries", self.max_tries, 1)
+        for name in ("threads", "consume_batch", "max_span", "max_tries"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
         if self.order not in {"none", "queue", "key"}:
             raise ConfigError(
                 f"option `order` is {self.order!r}, it must be 'none', 'queue' or 'key'"
@@ -278,6 +283,7 @@ class ListenerOptions(ConsumerOptions):
             "max_tries": self.max_tries,
             "suspend_pause_ms": milliseconds("suspend_pause", self.suspend_pause),
             "threads": self.threads,
+            "max_span": self.max_span,
             "invisible_ms": milliseconds("invisible", self.invisible),
             "client_rebalance": self.client_rebalance,
         }
@@ -297,6 +303,7 @@ class ConfiguredConsumer(ABC):
         batch: int = ConsumerOptions.batch,
         suspend: float = ConsumerOptions.suspend,
         ahead_bytes: int = ConsumerOptions.ahead_bytes,
+        ahead_messages: int | None = ConsumerOptions.ahead_messages,
         auto_commit: float | None = ConsumerOptions.auto_commit,
         rebalance: float = ConsumerOptions.rebalance,
         namespace: str = ConsumerOptions.namespace,

@@ -21,10 +21,11 @@ use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
 use crate::consumer::shared::{Shared, State};
 use crate::error::ClientError;
+use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use crate::consumer::failure_counts::Failure;
@@ -38,6 +39,8 @@ pub struct Work {
     pub(crate) generation: u64,
     /// If they were popped: the messages with their receipts, otherwise empty.
     popped: Vec<HandedOut>,
+    // When it was handed out, or a part of it was finished last.
+    since: Mutex<Instant>,
 }
 
 impl Work {
@@ -56,7 +59,14 @@ impl Work {
             queue,
             generation: 0,
             popped,
+            since: Mutex::new(Instant::now()),
         })
+    }
+
+    /// Time since a part of it was finished last.
+    fn lap(&self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut *lock(&self.since), now)
     }
 
     /// The queue that they are from.
@@ -200,6 +210,7 @@ impl State {
                     queue,
                     generation,
                     popped: Vec::new(),
+                    since: Mutex::new(Instant::now()),
                 });
             }
         }
@@ -215,6 +226,7 @@ impl State {
                 queue: queue.key.clone(),
                 generation: queue.generation,
                 popped: Vec::new(),
+                since: Mutex::new(Instant::now()),
             })
         })
     }
@@ -224,6 +236,7 @@ impl Shared {
     fn finish(self: &Arc<Self>, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
         let order = self.options.order;
         let failed: BTreeMap<usize, Failure> = failed.iter().copied().collect();
+        self.count(work, &indexes, &failed);
         if let Some(pops) = self.pops.as_ref().filter(|_| !work.popped.is_empty()) {
             return pops.finish(&work.popped, indexes, &failed);
         }
@@ -264,6 +277,21 @@ impl Shared {
             self.settle_in_order(work, left);
         } else {
             self.settle(work, left);
+        }
+    }
+
+    fn count(&self, work: &Work, indexes: &Range<usize>, failed: &BTreeMap<usize, Failure>) {
+        let named = failed.range(indexes.clone());
+        let untouched = named
+            .clone()
+            .filter(|(_, failure)| **failure == Failure::Untouched);
+        let (untouched, named) = (untouched.count(), named.count());
+        if indexes.len() > untouched {
+            let (done, failed) = (indexes.len() - named, named - untouched);
+            let mut state = self.state();
+            state
+                .counted
+                .finished(&work.queue.topic, done, failed, work.lap());
         }
     }
 

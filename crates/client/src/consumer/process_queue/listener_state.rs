@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 /// Messages of a queue that are in flight at most where keys keep their order: behind a key that is slow, those of
 /// others can be handed out this far ahead.
 const KEYED_AHEAD: usize = 4096;
-/// How far a queue is handed out beyond its first unfinished message. After a crash, at most this many messages come
-/// again.
-const MAX_SPAN: usize = 65_536;
 /// A lock counts this long after the broker gave it (Apache `REBALANCE_LOCK_MAX_LIVE_TIME`); brokers keep it for 60 s.
 const LOCK_TIME: Duration = Duration::from_secs(30);
 
@@ -166,7 +163,7 @@ impl ProcessQueue {
         }
         match order {
             Order::None => {
-                let is_near = listeners.in_flight.span() < MAX_SPAN;
+                let is_near = listeners.in_flight.span() < self.max_span;
                 (is_near && self.has_messages()) || !listeners.again.is_empty()
             }
             Order::Queue => {
@@ -174,7 +171,8 @@ impl ProcessQueue {
                 is_free && (self.has_messages() || !listeners.again.is_empty())
             }
             Order::Key => {
-                let is_near = listeners.in_flight.len() < KEYED_AHEAD;
+                let is_near =
+                    listeners.in_flight.len() < KEYED_AHEAD && listeners.in_flight.span() < self.max_span;
                 (is_near && self.has_messages()) || !listeners.again.is_empty()
             }
         }
@@ -197,12 +195,21 @@ impl ProcessQueue {
         if order == Order::Key {
             self.hand_out_free_keys(left, &mut parts);
         } else if parts.is_empty()
-            && let Some(messages) = self.deliver(max)
+            && let Some(messages) = self.deliver(max.min(self.span_left(order)))
         {
             self.listeners.put_in_flight(&messages);
             parts.push(messages);
         }
         parts
+    }
+
+    /// How many messages may be handed out before the span is used up. Of a queue that keeps its order nothing is done
+    /// behind a message that is not.
+    fn span_left(&self, order: Order) -> usize {
+        if order == Order::Queue {
+            return usize::MAX;
+        }
+        self.max_span.saturating_sub(self.listeners.in_flight.span())
     }
 
     /// Gives a listener what a consumer that ends must not leave undone (see [`ListenerState::take_gap`]).
@@ -217,6 +224,7 @@ impl ProcessQueue {
         let mut left = max;
         while left > 0
             && self.listeners.in_flight.len() < KEYED_AHEAD
+            && self.listeners.in_flight.span() < self.max_span
             && let Some(message) = self.deliver(1)
         {
             self.listeners.put_in_flight(&message);

@@ -47,6 +47,23 @@ pub struct Messages {
     pub(crate) refusals: u32,
 }
 
+/// How an assigned queue stands.
+#[derive(Debug, Clone)]
+pub struct QueueState {
+    /// The queue.
+    pub key: Arc<QueueKey>,
+    /// What a commit would name; -1 until the start is known.
+    pub position: i64,
+    /// Messages from there to the end of the queue, as its broker has answered last; `None` before it has.
+    pub lag: Option<i64>,
+    /// Messages that were fetched and not handed out.
+    pub waiting: usize,
+    /// Bytes of messages that were fetched and are not done.
+    pub bytes: usize,
+    /// Messages that listeners have.
+    pub in_flight: usize,
+}
+
 /// The state of an assigned queue.
 #[derive(Debug)]
 #[expect(
@@ -73,6 +90,10 @@ pub(crate) struct ProcessQueue {
     /// Held during a commit: brokers may work on requests of one connection at once, and an older position that comes
     /// last would stay.
     pub(crate) committing: Arc<tokio::sync::Mutex<()>>,
+    /// Messages that the next poll confirms.
+    pub(crate) confirmable: usize,
+    /// The offset that the queue's next message would have got when its broker answered last.
+    pub(crate) end: Option<i64>,
     pub(crate) failures: u32,
     /// Messages before this offset are pulled one by one: an answer with several of them could not be taken apart.
     pub(crate) suspect_until: i64,
@@ -89,6 +110,8 @@ pub(crate) struct ProcessQueue {
     pub(crate) replica: i64,
     /// The broker does not know the topic: where its queue begins is asked again before the next pull.
     pub(crate) is_gone: bool,
+    /// How far it is handed out to listeners beyond the first unfinished message.
+    pub(crate) max_span: usize,
     /// What listeners have of the queue; unused where it is polled.
     pub(crate) listeners: ListenerState,
     /// True while the queue is in the list of those with something to hand out.
@@ -115,6 +138,8 @@ impl ProcessQueue {
             committed: -1,
             is_commit_in_doubt: false,
             committing: Arc::default(),
+            confirmable: 0,
+            end: None,
             failures: 0,
             suspect_until: -1,
             is_group_start: false,
@@ -124,6 +149,7 @@ impl ProcessQueue {
             pulled_at: None,
             replica: 0,
             is_gone: false,
+            max_span: usize::MAX,
             listeners: ListenerState::default(),
             is_ready: false,
             chunks: VecDeque::new(),
@@ -138,6 +164,7 @@ impl ProcessQueue {
         self.next_pull = Some(offset);
         (self.began, self.delivered, self.done) = (offset, offset, offset);
         self.returned = -1;
+        self.confirmable = 0;
         self.pulling = false;
         self.is_gone = false;
         self.is_group_start = false;
@@ -217,11 +244,32 @@ impl ProcessQueue {
     pub(crate) fn wants_pull(&self, share: Share) -> bool {
         let answer = share.answer_bytes().max(self.usual_answer);
         let in_flight = self.listeners.in_flight.bytes();
-        let fits = self.buffered + in_flight + answer <= share.bytes;
+        let fits = self.buffered + in_flight + answer <= share.bytes && self.has_room(share);
         // A large message that a listener has does not stop those behind it.
-        let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2);
+        let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2 && self.has_room(share));
         let is_wanted = !self.is_paused && !self.phase.is_going();
         !self.pulling && is_wanted && self.next_pull.is_some() && fits
+    }
+
+    /// True when another answer's messages fit into the queue's share.
+    fn has_room(&self, share: Share) -> bool {
+        share.messages.is_none() || {
+            let (waiting, _) = self.held();
+            share.has_room_beside(waiting + self.listeners.in_flight.len())
+        }
+    }
+
+    /// How the queue stands.
+    pub(crate) fn state(&self) -> QueueState {
+        let (waiting, bytes) = self.held();
+        QueueState {
+            key: self.key.clone(),
+            position: self.done,
+            lag: self.end.map(|end| (end - self.done).max(0)),
+            waiting,
+            bytes: bytes + self.listeners.in_flight.bytes(),
+            in_flight: self.listeners.in_flight.len(),
+        }
     }
 
     /// Hands out up to `max` records of the first chunk.

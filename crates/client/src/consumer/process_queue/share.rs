@@ -7,18 +7,40 @@ const LARGEST_ANSWER: usize = 4 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) bytes: usize,
+    /// `None`: any number.
+    pub(crate) messages: Option<usize>,
 }
 
 impl Share {
     /// An even part of what may be fetched ahead for all queues: however much one of them has, the others keep theirs.
-    pub(crate) fn new(ahead_bytes: usize, queues: usize) -> Self {
+    pub(crate) fn new(ahead_bytes: usize, ahead_messages: Option<usize>, queues: usize) -> Self {
         Self {
             bytes: ahead_bytes / queues.max(1),
+            messages: ahead_messages.map(|messages| (messages / queues.max(1)).max(1)),
         }
     }
 
     /// Bytes to ask for at once: half the share, so that the next answer comes while the last is handed out.
     pub(crate) fn answer_bytes(self) -> usize {
         (self.bytes / 2).clamp(1, LARGEST_ANSWER)
+    }
+
+    /// Messages to ask for at once: half the share, `batch` at most.
+    pub(crate) fn answer_messages(self, batch: i32) -> i32 {
+        let half = self.half_of_messages();
+        half.and_then(|half| i32::try_from(half).ok())
+            .map_or(batch, |half| batch.min(half))
+    }
+
+    /// Whether another answer fits beside this many messages.
+    pub(crate) fn has_room_beside(self, messages: usize) -> bool {
+        let (share, half) = (self.messages, self.half_of_messages());
+        share
+            .zip(half)
+            .is_none_or(|(share, half)| messages + half <= share)
+    }
+
+    fn half_of_messages(self) -> Option<usize> {
+        self.messages.map(|messages| (messages / 2).max(1))
     }
 }

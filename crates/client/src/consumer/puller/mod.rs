@@ -5,10 +5,11 @@
 //! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
 //! `rebalance/`.
 
+mod callback_calls;
 mod rebalance_calls;
+mod standing;
 mod start;
 
-use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::options::PullerOptions;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::rebalance::assignment::Assignment;
@@ -210,28 +211,6 @@ impl Puller {
         self.shared.all_local_offsets()
     }
 
-    /// From now on this consumer's callbacks are taken.
-    pub fn serve_callbacks(&self) {
-        self.shared.callbacks.serve();
-    }
-
-    /// The next callback with its number; waits up to `slice`.
-    pub fn next_callback(&self, slice: Duration) -> Option<(u64, Callback)> {
-        self.shared.callbacks.take(slice)
-    }
-
-    /// Answers a callback.
-    pub fn answer_callback(&self, number: u64, answer: CallbackAnswer) {
-        self.shared.callbacks.answer(number, answer);
-    }
-
-    /// The assigned queues with the position of each: the offset of the next message that a poll hands out.
-    pub fn positions(&self) -> Vec<(Arc<QueueKey>, i64)> {
-        let state = self.shared.state();
-        let queues = state.queues.values();
-        queues.map(|queue| (queue.key.clone(), queue.delivered)).collect()
-    }
-
     /// Goes on from this offset of an assigned queue.
     pub fn seek(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
         let generation = self.shared.next_generation();
@@ -247,10 +226,7 @@ impl Puller {
     /// Hands out up to `max` messages that are there, without waiting. What earlier calls handed out is done now.
     pub fn take(&self, max: usize) -> Result<Vec<Messages>, ClientError> {
         let mut again = Vec::new();
-        let taken = self
-            .shared
-            .state()
-            .take(max, self.shared.options.ahead_bytes, &mut again);
+        let taken = self.shared.state().take(max, &self.shared.options, &mut again);
         for key in again {
             self.shared.pull(&key);
         }

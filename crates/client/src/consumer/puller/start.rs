@@ -59,7 +59,7 @@ impl Puller {
             generation: AtomicU64::new(0),
             state: Mutex::default(),
             arrived: Condvar::new(),
-        gave_back: Notify::new(),
+            gave_back: Notify::new(),
             options,
             start,
             routes,

@@ -82,12 +82,26 @@ impl Shared {
             (place_of(&key), info)
         });
         let topics = self.heartbeat.membership.topics();
-        let status = |topic: &Arc<str>| (topic.to_string(), ConsumeStatus::default());
+        let state = self.state();
+        let status = |topic: &Arc<str>| {
+            let rates = state.counted.of_topic(topic);
+            let status = ConsumeStatus {
+                consume_failed_msgs: i64::try_from(rates.failed_in_hour).unwrap_or(i64::MAX),
+                consume_failed_tps: rates.failed,
+                consume_ok_tps: rates.done,
+                consume_rt: rates.call_ms,
+                pull_rt: rates.pull_ms,
+                pull_tps: rates.received,
+            };
+            (topic.to_string(), status)
+        };
+        let status_table = topics.iter().map(status).collect();
+        drop(state);
         ConsumerRunningInfo {
             properties,
             mq_pop_table: mq_pop_table.collect(),
             mq_table,
-            status_table: topics.iter().map(status).collect(),
+            status_table,
             subscription_set: self.heartbeat.membership.subscription_data(),
             ..ConsumerRunningInfo::default()
         }

@@ -180,6 +180,7 @@ impl Shared {
             let generation = self.next_generation();
             let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
             queue.listeners.is_shared = self.options.is_broadcasting;
+            queue.max_span = self.options.max_span;
             if matches!(departure, Departure::Announced(_)) {
                 queue.phase = Phase::New;
             }

@@ -1,0 +1,22 @@
+//! How the language above takes the callbacks of a consumer.
+
+use crate::consumer::callbacks::{Callback, CallbackAnswer};
+use crate::consumer::puller::Puller;
+use std::time::Duration;
+
+impl Puller {
+    /// From now on this consumer's callbacks are taken.
+    pub fn serve_callbacks(&self) {
+        self.shared.callbacks.serve();
+    }
+
+    /// The next callback with its number; waits up to `slice`.
+    pub fn next_callback(&self, slice: Duration) -> Option<(u64, Callback)> {
+        self.shared.callbacks.take(slice)
+    }
+
+    /// Answers a callback.
+    pub fn answer_callback(&self, number: u64, answer: CallbackAnswer) {
+        self.shared.callbacks.answer(number, answer);
+    }
+}
