@@ -129,7 +129,8 @@ class SecretSearch:
     def _look_at_objects(self, where: str) -> None:
         secrets = _pattern()
         for thing in gc.get_objects():
-            if type(thing).__module__.startswith("pyrmq"):
+            # A class may have a property of that name.
+            if str(type(thing).__module__).startswith("pyrmq"):
                 try:
                     text = repr(thing)
                 except Exception:  # noqa: BLE001 - half made or closed

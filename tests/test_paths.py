@@ -24,7 +24,8 @@ def _unknown_paths(text: str) -> list[str]:
     for line in text.splitlines():
         if match := re.match(r"\| ([\w/]*) ?\| `", line):
             crate, _, folder = match.group(1).partition("/")
-            place = [crates / crate / "src" / folder] if crate else place
+            package = ROOT / "python" / "pyrmq" / crate
+            place = [crates / crate / "src" / folder, package] if crate else place
         else:
             place = []
         near = list(place)

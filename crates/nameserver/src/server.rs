@@ -119,25 +119,30 @@ impl NameServer {
             pid: std::process::id(),
             queue_ended,
             python: python.cloned(),
-            state: state.clone(),
+            state,
         });
         servers.push(server);
+        name_server.run(servers, scan);
+        tracing::info!(address = %name_server.address, "the name server is ready");
+        Ok(name_server)
+    }
+
+    /// Serves these ports, and looks for silent brokers every `scan`, until the name server stops.
+    fn run(&self, servers: Vec<Server>, scan: Duration) {
         for server in servers {
-            let shutdown = name_server.shutdown.clone();
-            name_server.tasks.spawn(async move {
+            let shutdown = self.shutdown.clone();
+            self.tasks.spawn(async move {
                 if let Err(error) = server.run(shutdown).await {
                     tracing::error!(%error, "a port of the name server has failed");
                 }
             });
         }
-        let shutdown = name_server.shutdown.clone();
-        name_server.tasks.spawn(async move {
+        let (shutdown, state) = (self.shutdown.clone(), self.state.clone());
+        self.tasks.spawn(async move {
             while !shutdown.sleep_or_stop(scan).await {
                 state.expire_silent();
             }
         });
-        tracing::info!(address = %name_server.address, "the name server is ready");
-        Ok(name_server)
     }
 
     /// Returns the address that it listens on.

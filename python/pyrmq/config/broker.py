@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, option
-from pyrmq.config.protection import ProtectionOptions
+from pyrmq.config.watching import WatchedOptions
 
 BROKER_PORT = 10911
 
@@ -16,7 +16,7 @@ BROKER_STATUS = 30_002
 """Request code of our own that Apache does not use: the broker's state as JSON."""
 
 
-class BrokerOptions(ProtectionOptions):
+class BrokerOptions(WatchedOptions):
     """Options of the broker.
 
     Example:
@@ -580,23 +580,4 @@ class BrokerOptions(ProtectionOptions):
     config_black_list: str = option(
         default="configBlackList;brokerConfigPath",
         text="options that request code 25 may not change, separated by `;`",
-    )
-    metrics_port: int = option(
-        default=0,
-        text="port of /metrics (Prometheus), /live and /ready; 0 for none (pyrmq only)",
-        maximum=PORT_MAX,
-    )
-    metrics_top: int = option(
-        default=250,
-        text="topics, and groups on topics, that /metrics lists by name; it adds up the others "
-        "(pyrmq only)",
-        maximum=100_000,
-        live=True,
-    )
-    log_level: str | None = option(
-        default=None,
-        text="lowest level that the logger `pyrmq` of the process writes; default: the one of "
-        "`--log-level` or the application (pyrmq only)",
-        choices=("debug", "info", "warning", "error"),
-        live=True,
     )

@@ -115,8 +115,7 @@ impl Shared {
         match chunk {
             Ok(chunk) => {
                 queue.failures = 0;
-                let is_moved = queue.generation != generation;
-                let moved = is_moved || queue.next_pull != Some(chunk.next_offset);
+                let moved = queue.generation != generation || queue.next_pull != Some(chunk.next_offset);
                 let generation = queue.generation;
                 let messages = chunk.len();
                 if queue.arrive(chunk) {

@@ -12,7 +12,6 @@
     clippy::string_slice
 )]
 
-mod address_sets;
 pub mod admin;
 pub mod back;
 pub mod client;
@@ -32,10 +31,12 @@ pub mod transaction;
 pub mod unserved;
 
 pub use crate::fields::EncodeHeader;
-pub use address_sets::{ADVERTISED_ADDRESSES, MAX_SETS, SetAddress, SetAddressError, read_address_sets};
 pub use admin::*;
 pub use back::*;
 pub use client::*;
+pub use codec::address_sets::{
+    ADVERTISED_ADDRESSES, MAX_SETS, SetAddress, SetAddressError, read_address_sets,
+};
 pub use codec::head::{Head, HeadWriter, SharedFields};
 pub use codec::value::{FieldSink, FieldValue};
 pub use codec::{binary, json};

@@ -44,27 +44,6 @@ impl Shared {
     }
 
     fn running_info(&self) -> ConsumerRunningInfo {
-        let options = &self.options;
-        let is_ordered = options.is_listening && options.order == Order::Queue;
-        let kind = if options.is_listening {
-            "CONSUME_PASSIVELY"
-        } else {
-            "CONSUME_ACTIVELY"
-        };
-        let text = |value: &str| value.to_owned();
-        let properties = BTreeMap::from([
-            (
-                text("PROP_NAMESERVER_ADDR"),
-                options.client.name_servers.join(";"),
-            ),
-            (text("PROP_THREADPOOL_CORE_SIZE"), options.threads.to_string()),
-            (text("PROP_CONSUMEORDERLY"), is_ordered.to_string()),
-            (text("PROP_CONSUME_TYPE"), text(kind)),
-            (text("PROP_CLIENT_VERSION"), text(CLIENT_VERSION)),
-            (text("PROP_CONSUMER_START_TIMESTAMP"), self.started_ms.to_string()),
-            (text("consumerGroup"), options.client.group.clone()),
-            (text("messageModel"), text(self.heartbeat.membership.model_name())),
-        ]);
         let mq_table: BTreeMap<MessageQueue, ProcessQueueInfo> = {
             let state = self.state();
             let queues = state.queues.values();
@@ -98,13 +77,37 @@ impl Shared {
         let status_table = topics.iter().map(status).collect();
         drop(state);
         ConsumerRunningInfo {
-            properties,
+            properties: self.running_properties(),
             mq_pop_table: mq_pop_table.collect(),
             mq_table,
             status_table,
             subscription_set: self.heartbeat.membership.subscription_data(),
             ..ConsumerRunningInfo::default()
         }
+    }
+
+    fn running_properties(&self) -> BTreeMap<String, String> {
+        let options = &self.options;
+        let is_ordered = options.is_listening && options.order == Order::Queue;
+        let kind = if options.is_listening {
+            "CONSUME_PASSIVELY"
+        } else {
+            "CONSUME_ACTIVELY"
+        };
+        let text = |value: &str| value.to_owned();
+        BTreeMap::from([
+            (
+                text("PROP_NAMESERVER_ADDR"),
+                options.client.name_servers.join(";"),
+            ),
+            (text("PROP_THREADPOOL_CORE_SIZE"), options.threads.to_string()),
+            (text("PROP_CONSUMEORDERLY"), is_ordered.to_string()),
+            (text("PROP_CONSUME_TYPE"), text(kind)),
+            (text("PROP_CLIENT_VERSION"), text(CLIENT_VERSION)),
+            (text("PROP_CONSUMER_START_TIMESTAMP"), self.started_ms.to_string()),
+            (text("consumerGroup"), options.client.group.clone()),
+            (text("messageModel"), text(self.heartbeat.membership.model_name())),
+        ])
     }
 
     /// Answers 309.

@@ -1,5 +1,7 @@
-//! How a frame's head is read and written, in both of Apache's forms: JSON and binary.
+//! How a frame's head is read and written, in both of Apache's forms: JSON and binary; how fields that hold more than a
+//! plain value are.
 
+pub(super) mod address_sets;
 pub mod binary;
 pub(super) mod head;
 pub mod json;
