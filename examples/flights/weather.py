@@ -101,7 +101,7 @@ class Board:
             values = json.loads(message.body)
             names = [name for name in Hour._fields if name != "is_alert"]
             self.hours.append(
-                Hour(*[values.get(name) for name in names], is_alert=message.topic == ALERTS)
+                Hour(**{name: values.get(name) for name in names}, is_alert=message.topic == ALERTS)
             )
         return len(messages)
 
