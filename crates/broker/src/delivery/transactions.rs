@@ -199,6 +199,19 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
     properties::append(text, "REAL_QID", &queue_id.to_string());
 }
 
+/// The queues of a topic that may hold a half's message: its own one, or any where that is empty, as the topic may have
+/// been made again with fewer queues.
+fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
+    if matches!(topic, TIMER_TOPIC | SCHEDULE_TOPIC) || store.max_offset(topic, own) > 0 {
+        return vec![own];
+    }
+    let topics = store.topics().into_iter();
+    topics
+        .filter(|(name, _)| name == topic)
+        .flat_map(|(_, queues)| queues)
+        .collect()
+}
+
 /// Whether the half's message is in the log already.
 pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
     let (Some(topic), Some(id)) = (half.properties.get("REAL_TOPIC"), half.properties.get("UNIQ_KEY")) else {
@@ -236,9 +249,11 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, Sto
         }
         // If the index is missing or incomplete, the queue itself is searched.
         if !found.is_complete {
-            let from = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
-            if has_record(store, (topic, queue_id), from, committed)? {
-                return Ok(true);
+            for queue_id in queues_of(store, topic, queue_id) {
+                let from = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+                if has_record(store, (topic, queue_id), from, committed)? {
+                    return Ok(true);
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::producer::outgoing::{OutgoingMessage, Target};
 use crate::producer::result::{SendCallback, SendResult};
 use crate::producer::shared::Shared;
 use crate::producer::trace::SentMessage;
-use crate::producer::verdict::{Verdict, is_illegal};
+use crate::producer::verdict::{Verdict, is_illegal, is_missing_queue};
 use crate::session::routes::{RouteResult, TopicRoute};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::NetError;
@@ -286,7 +286,9 @@ impl PendingSend {
         let transient = !may_exist
             && match &error {
                 ClientError::Net { .. } => true,
-                ClientError::Answer { code, .. } => TRANSIENT_CODES.contains(code),
+                ClientError::Answer { code, .. } => {
+                    TRANSIENT_CODES.contains(code) || is_missing_queue(&error)
+                }
                 _ => false,
             };
         self.counted_attempts += u32::from(!transient);

@@ -16,6 +16,9 @@ const WHAT: &str = "a send";
 /// What Apache's brokers say of a batch over their `maxMessageSize`, as an exception's text.
 const SIZE_EXCEEDED: &str = "size exceeded";
 
+/// What a broker's remark names, ours and Apache's, when the topic has no such queue.
+const QUEUE_ID: &str = "queueId";
+
 /// What an attempt came to.
 pub(super) enum Verdict {
     Stored(SendResult),
@@ -45,7 +48,8 @@ impl PendingSend {
             let may_exist = answer.fields.get("queueOffset").is_some();
             let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
             let is_worth_it = !(self.can_be_split() && is_illegal(&error));
-            return if is_worth_it && self.shared.options.retry_codes.contains(&answer.code) {
+            let may_move = is_missing_queue(&error) && !self.is_bound();
+            return if may_move || (is_worth_it && self.shared.options.retry_codes.contains(&answer.code)) {
                 Verdict::Retryable(error, may_exist)
             } else {
                 Verdict::Refused(error, may_exist)
@@ -113,10 +117,13 @@ impl PendingSend {
                 }
                 ClientError::Net { .. } => (true, true),
                 ClientError::Answer { code, .. } => {
-                    let moved = matches!(
-                        *code,
-                        response::TOPIC_NOT_EXIST | response::NO_PERMISSION | response::SERVICE_NOT_AVAILABLE
-                    );
+                    let moved = is_missing_queue(error)
+                        || matches!(
+                            *code,
+                            response::TOPIC_NOT_EXIST
+                                | response::NO_PERMISSION
+                                | response::SERVICE_NOT_AVAILABLE
+                        );
                     let is_weak = self.shared.options.retry_codes.contains(code) && !is_illegal(error);
                     (is_weak, moved)
                 }
@@ -142,6 +149,12 @@ impl PendingSend {
             self.shared.routes.mark_stale(&self.outgoing.topic);
         }
     }
+}
+
+/// A topic has fewer queues than the route says, for example because it was deleted and made again.
+pub(super) fn is_missing_queue(error: &ClientError) -> bool {
+    matches!(error, ClientError::Answer { code, remark, .. }
+        if *code == response::INVALID_PARAMETER && remark.contains(QUEUE_ID))
 }
 
 /// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.

@@ -138,12 +138,15 @@ fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool)
 fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let text = half.properties.as_str()?;
     let topic = properties::find(text, "REAL_TOPIC");
-    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse::<i32>().ok());
     let (Some(topic), Some(queue_id)) = (topic, queue_id) else {
         return Err(Refusal::internal(
             "the half message has no REAL_TOPIC and REAL_QID",
         ));
     };
+    // A topic that was made again may have fewer queues: nobody would read the message in a queue it no longer has.
+    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    let queue_id = queue_id.rem_euclid(known.queue_nums().max(1));
     let parsed = properties::parse(text);
     let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
     let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
@@ -179,8 +182,6 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     })?;
     let bytes = stored.bytes();
     state.stats.count_put(1, bytes);
-    if let Some(topic) = state.topics.get(topic) {
-        topic.traffic.count_put(1, bytes);
-    }
+    known.traffic.count_put(1, bytes);
     Ok(())
 }
