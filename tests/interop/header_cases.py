@@ -210,6 +210,10 @@ _NEW_TOPIC = {
     "order": "false",
     "attributes": "",
 }
+_POP_QUEUE = {"consumerGroup": "Poppers", "topic": "Popped", "queueId": "0"}
+_POPPED = {**_POP_QUEUE, "extraInfo": "{handle}", "offset": "0"}
+_POPS = 64
+"""Messages to pop: the table's pops take at most one each."""
 _LOOK_TOPIC = (RequestCode.GET_TOPIC_CONFIG, {"topic": "{new}"})
 _ONE_OF_BATCH = struct.pack(">iIIii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
 
@@ -294,6 +298,61 @@ BROKER = (
         {"srcGroup": "Readers", "destGroup": "Copies", "topic": "Probed", "offline": "true"},
     ),
     Case(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}),
+    Case(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        {"topic": "Probed", "group": "Readers", "clientAddr": "10.9.9.9:1"},
+    ),
+    Case(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, {}),
+    Case(
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        {"topic": "Probed", "compareGroup": "Readers", "filterGroups": "Live"},
+    ),
+    Case(
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        {"statsName": "TOPIC_PUT_NUMS", "statsKey": "Probed"},
+    ),
+    Case(RequestCode.CLEAN_UNUSED_TOPIC, {}),
+    Case(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+    Case(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        {**_QUEUE, "index": "0", "count": "1", "consumerGroup": "Live"},
+    ),
+    Case(RequestCode.GET_BROKER_HA_STATUS, {}),
+    Case(RequestCode.PEEK_MESSAGE, {**_POP_QUEUE, "maxMsgNums": "1"}),
+    Case(
+        RequestCode.NOTIFICATION,
+        {
+            **_POP_QUEUE,
+            "pollTime": "0",
+            "bornTime": "0",
+            "order": "false",
+            "attemptId": "a",
+            "expType": "TAG",
+            "exp": "*",
+        },
+    ),
+    Case(
+        RequestCode.POP_MESSAGE,
+        {
+            **_POP_QUEUE,
+            "maxMsgNums": "1",
+            "invisibleTime": "60000",
+            "pollTime": "0",
+            "bornTime": "0",
+            "initMode": "0",
+            "order": "false",
+            "attemptId": "a",
+            "expType": "TAG",
+            # Last: no message has a tag of blanks, so a pop for it passes over all that are left.
+            "exp": "*",
+        },
+    ),
+    Case(RequestCode.POLLING_INFO, _POP_QUEUE),
+    Case(RequestCode.ACK_MESSAGE, _POPPED),
+    Case(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        {**_POPPED, "invisibleTime": "60000", "suspend": "false"},
+    ),
 )
 """The requests to a broker, in this order."""
 
@@ -370,7 +429,7 @@ class Probe:
             return
         new = {**_NEW_TOPIC, "topic": "Probed", "readQueueNums": "4", "writeQueueNums": "4"}
         assert self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, new)["code"] == 0
-        for group in ("Readers", "Live"):
+        for group in ("Readers", "Live", "Poppers"):
             body = json.dumps({"groupName": group}).encode()
             made = self._ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
             assert made["code"] == 0, made
@@ -378,6 +437,7 @@ class Probe:
         assert sent.code == 0, sent.remark
         self._places["message"] = sent.fields["msgId"]
         self._places["offset"] = str(int(sent.fields["msgId"][16:], 16))
+        self._pop()
         heart = Connection(self._address)
         self._kept.append(heart)
         subscription = {"topic": "Probed", "subString": "*", "expressionType": "TAG"}
@@ -397,6 +457,26 @@ class Probe:
         }
         beat = heart.ask(RequestCode.HEART_BEAT, {}, json.dumps(client).encode())
         assert beat.code == 0, beat.remark
+
+    def _pop(self) -> None:
+        """Pop a message for the requests that name one; versions before 5.0 refuse that."""
+        new = {**_NEW_TOPIC, "topic": "Popped"}
+        assert self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, new)["code"] == 0
+        for _ in range(_POPS):
+            sent = self._ask(RequestCode.SEND_MESSAGE, {**_SEND, "topic": "Popped"}, b"x")
+            assert sent["code"] == 0, sent
+        whole = next(case for case in BROKER if case.code == RequestCode.POP_MESSAGE)
+        try:
+            answer = self._connection.ask(whole.code, whole.fields, timeout=TIMEOUT_S)
+        except TimeoutError:
+            answer = None
+        if answer is None or answer.code != 0:
+            self._places["handle"] = "none"
+            return
+        fields = answer.fields
+        retry, queue, start = fields["startOffsetInfo"].split(" ")
+        words = (start, fields["popTime"], fields["invisibleTime"], fields["reviveQid"], retry)
+        self._places["handle"] = " ".join((*words, "broker-a", queue, start))
 
     def play(self) -> Iterator[dict[str, Any]]:
         """Send everything; yield one row for each request."""

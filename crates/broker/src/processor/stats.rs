@@ -28,7 +28,8 @@ enum Measure {
 /// Returns one counter (315).
 pub(crate) fn counter(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewBrokerStatsDataRequestHeader::decode(&request.fields)?;
-    let (name, key) = (header.stats_name, header.stats_key);
+    let name = header.stats_name.unwrap_or_default();
+    let key = header.stats_key.unwrap_or_default();
     let measure = if name.ends_with("_SIZE") {
         Measure::Bytes
     } else {

@@ -6,11 +6,11 @@ use crate::error::Refusal;
 use crate::processor::client::subscription_data;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{ConsumeQueueData, HARuntimeInfo, QueryConsumeQueueResponseBody};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::QueryConsumeQueueRequestHeader;
 use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::{MaintenanceTask, QueueEntry};
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ const MOST_ENTRIES: i32 = 4096;
 /// Returns entries of a consume queue (321).
 pub(crate) fn queue_entries(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeQueueRequestHeader::decode(&request.fields)?;
-    let (topic, queue_id) = (header.topic.unwrap_or_default(), header.queue_id.unwrap_or(0));
+    let topic = header.topic.ok_or(WireError::MissingField("topic"))?;
+    let queue_id = header.queue_id.unwrap_or(0);
     let index = header.index.unwrap_or(0);
     let count = header.count.unwrap_or(0).clamp(0, MOST_ENTRIES);
     let entries = state

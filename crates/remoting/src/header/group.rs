@@ -116,8 +116,8 @@ crate::header! {
     /// Asks for one statistic (Apache `ViewBrokerStatsDataRequestHeader`).
     pub struct ViewBrokerStatsDataRequestHeader<'a> {
         /// Name of the statistic.
-        pub stats_name: &'a str => "statsName",
+        pub stats_name: Option<&'a str> => "statsName",
         /// Its key.
-        pub stats_key: &'a str => "statsKey",
+        pub stats_key: Option<&'a str> => "statsKey",
     }
 }

@@ -95,6 +95,8 @@ impl Pop {
         let ask = NotificationRequestHeader::decode(&request.fields)?;
         let state = &self.state;
         let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+        // Refuses a filter that cannot be read, before a message is found too.
+        let filter = filter(state, ask.topic, ask.exp, ask.exp_type)?;
         let order = Order::new(ask.order == Some(true), ask.attempt_id);
         let answer = |has_msg, polling_full| {
             Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
@@ -114,7 +116,7 @@ impl Pop {
             topic: ask.topic.to_owned(),
             group: ask.consumer_group.to_owned(),
             queue_id: ask.queue_id,
-            filter: filter(state, ask.topic, ask.exp, ask.exp_type)?,
+            filter,
             deadline_ms,
             wake_ms: deadline_ms,
             full: answer(false, true),
