@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,6 +107,62 @@ def test_a_group_is_described_moved_and_deleted(pyrmq: Run, two: Cluster) -> Non
     assert pyrmq("group", "delete", "cli-kitchen") == ["deleted cli-kitchen"]
     assert "cli-kitchen" not in pyrmq("group", "list")
     pyrmq("group", "describe", "cli-kitchen", status=1)
+
+
+def test_a_group_that_no_broker_knows_is_an_error_with_the_nearest_name(
+    two: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", two.name_server)
+    send(two, "cli-unknown", 2)
+    with PullConsumer(name_server=two.name_server, group="cli-waiters", start="first") as consumer:
+        consumer.subscribe("cli-unknown")
+        consumer.poll(timeout=10)
+    for words in (
+        ("group", "lag", "cli-waiter"),
+        ("group", "lag", "cli-waiter", "--max", "0"),
+        ("group", "lag", "cli-waiter", "--topic", "cli-unknown"),
+        ("group", "describe", "cli-waiter"),
+        ("group", "mode", "cli-waiter", "cli-unknown"),
+        ("group", "delete", "cli-waiter"),
+        ("dlq", "list", "cli-waiter"),
+        ("dlq", "resend", "cli-waiter"),
+        ("tail", "cli-unknown", "--group", "cli-waiter", "--stop"),
+    ):
+        assert main(words) == 1, words
+        said = "no broker has the consumer group `cli-waiter`: did you mean `cli-waiters`?"
+        assert said in capsys.readouterr().err, words
+
+
+def test_a_group_with_offsets_and_no_settings_is_known(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-kept", 4)
+    with PullConsumer(name_server=two.name_server, group="cli-keepers", start="first") as consumer:
+        consumer.subscribe("cli-kept")
+        read = 0
+        while read < 4:
+            read += len(consumer.poll(timeout=10))
+        consumer.commit()
+    pyrmq("group", "delete", "cli-keepers", "--keep-offsets")
+    assert "cli-keepers" not in pyrmq("group", "list")
+    assert pyrmq("group", "lag", "cli-keepers")[-1].startswith("0 messages behind")
+    assert pyrmq("group", "delete", "cli-keepers") == ["deleted cli-keepers"]
+    pyrmq("group", "delete", "cli-keepers", status=1)
+
+
+def test_what_is_not_there_is_answered_at_once(pyrmq: Run, two: Cluster) -> None:
+    send(two, "cli-quick", 1)
+    with PullConsumer(name_server=two.name_server, group="cli-quick") as consumer:
+        consumer.subscribe("cli-quick")
+        consumer.poll(timeout=10)
+    for status, words in (
+        (0, ("dlq", "list", "cli-quick", "--json")),
+        (1, ("tail", "cli-quack", "--stop")),
+        (1, ("message", "query", "cli-quack", "key")),
+        (1, ("topic", "describe", "cli-quack")),
+    ):
+        began = time.monotonic()
+        assert pyrmq(*words, status=status) == []
+        # A consumer looks for a topic that is not there for more than a second.
+        assert time.monotonic() - began < 1, words
 
 
 def test_messages_are_found_shown_and_tracked(pyrmq: Run, two: Cluster) -> None:

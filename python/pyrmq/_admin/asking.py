@@ -38,6 +38,15 @@ class Asks(Protocol):
     def _master_names(self) -> dict[str, str]:
         """The broker name of each master's address."""
 
+    def consumer_groups(self) -> list[str]:
+        """The groups that brokers have."""
+
+    def consumer_progress(self, group: str) -> Mapping[QueueId, object]:
+        """The committed offsets of a group."""
+
+    def require_group(self, group: str) -> None:
+        """Refuse a group that no broker knows."""
+
 
 def on_each(
     asks: Asks, addresses: Sequence[str], work: Callable[[str], Answer], done: str = ""

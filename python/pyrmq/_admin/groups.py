@@ -99,6 +99,25 @@ class GroupAdmin:
 
         return sorted(set().union(*on_each(self, self._masters(None, None), names).values()))
 
+    def require_group(self: Asks, group: str) -> None:
+        """Refuse a group that no broker knows, such as a misspelt one.
+
+        A broker knows a group that it has settings or committed offsets of.
+
+        Raises:
+            BrokerError: No broker knows it; the text names the group that is spelt most like it.
+            RouteError: No broker is there.
+
+        Example:
+            >>> admin.require_group("kitchne")  # doctest: +SKIP
+            Traceback (most recent call last):
+            pyrmq.errors.BrokerError: no broker has the consumer group `kitchne`: did you mean ...
+        """
+        known = self.consumer_groups()
+        # A group that was deleted with `keep_offsets` has offsets only.
+        if group not in known and not self.consumer_progress(group):
+            raise _unknown(group, known)
+
     def describe_group(self: Asks, group: str) -> GroupDescription:
         """Ask who is in a group, what it subscribes to, and its settings.
 
@@ -138,10 +157,7 @@ class GroupAdmin:
             for topic, data in (body.get("subscriptionTable") or {}).items():
                 subscriptions[topic] = str(data.get("subString", "*"))
         if not config and not members:
-            raise BrokerError(
-                f"no broker has the consumer group `{group}`",
-                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            )
+            raise _unknown(group, self.consumer_groups())
         if len(members) > 1:
             said = subscriptions_of(self, group, brokers)
             members = {
@@ -166,15 +182,18 @@ class GroupAdmin:
             topic: Only this topic. Default: every topic that the group has committed offsets of.
 
         Raises:
-            BrokerError: A broker refused; the text says why.
+            TopicNotFound: The name servers do not know ``topic``.
+            BrokerError: No broker knows the group, or one refused; the text says why.
 
         Example:
             >>> admin.consumer_lag("kitchen")  # doctest: +SKIP
             {QueueId(topic='orders', broker='broker-a', queue_id=0): GroupLag(messages=3, ...)}
         """
         masters = self._masters(None, None) if topic is None else self._masters_of(topic)
+        is_known = False
 
         def lags(address: str) -> dict[QueueId, GroupLag]:
+            nonlocal is_known
             found: dict[QueueId, GroupLag] = {}
             fields = {"consumerGroup": group, "topic": topic}
             answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
@@ -185,6 +204,7 @@ class GroupAdmin:
             behind = _delays(self, address, group, {queue.topic for queue in rows})
             for queue, offsets in rows.items():
                 committed = max(0, int(offsets.get("consumerOffset", 0)))
+                is_known = is_known or committed > 0 or topic is None
                 messages = max(0, int(offsets.get("brokerOffset", 0)) - committed)
                 in_flight = max(0, int(offsets.get("pullOffset", 0)) - committed)
                 seconds = behind.get(queue, 0) / 1000 if messages else 0.0
@@ -192,7 +212,11 @@ class GroupAdmin:
             return found
 
         each = on_each(self, masters, lags).values()
-        return dict(sorted((queue, lag) for found in each for queue, lag in found.items()))
+        found = dict(sorted((queue, lag) for part in each for queue, lag in part.items()))
+        # For one topic, brokers answer with rows of zeros for a group that they do not know.
+        if not is_known:
+            self.require_group(group)
+        return found
 
     def reset_offsets(
         self: Asks,
@@ -258,17 +282,29 @@ class GroupAdmin:
             keep_offsets: Keep its offsets for a group of the same name.
 
         Raises:
-            BrokerError: A broker refused; the text says why.
+            BrokerError: No broker knows the group, or one refused; the text says why.
 
         Example:
             >>> admin.delete_group("kitchen")  # doctest: +SKIP
         """
+        self.require_group(group)
         fields: dict[str, str | int | bool | None] = {
             "groupName": group,
             "cleanOffset": not keep_offsets,
         }
         for address in self._masters(None, None):
             self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+
+def _unknown(group: str, known: Sequence[str]) -> BrokerError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(group, known, n=1)
+    hint = f": did you mean `{near[0]}`?" if near else ""
+    return BrokerError(
+        f"no broker has the consumer group `{group}`{hint}",
+        code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
 
 
 def _config(asks: Asks, address: str, group: str) -> Mapping[str, object]:

@@ -156,6 +156,8 @@ def _mode(admin: Admin, given: argparse.Namespace) -> None:
     if given.mode is not None:
         admin.set_consume_mode(given.group, given.topic, given.mode, share=given.share or 0)
     modes = admin.consume_modes(given.group, given.topic)
+    if not any(found.mode for found in modes.values()):
+        admin.require_group(given.group)
     rows = [
         (given.group, given.topic, broker, _text(found.mode or "not set"), found.share)
         for broker, found in modes.items()

@@ -104,12 +104,15 @@ def _letters(
 
     since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
     left = given.max
-    with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
+    with Admin(name_server=given.name_server) as admin:
         try:
-            queues = consumer.queues(_PREFIX + given.group)
+            admin.route(_PREFIX + given.group)
         except TopicNotFound:
-            # It is made with the first dead letter.
+            # It is made with the first dead letter of a group.
+            admin.require_group(given.group)
             return
+    with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
+        queues = consumer.queues(_PREFIX + given.group)
         bounds = Bounds.of(consumer, queues)
         if total is not None:
             total += [end - bounds.begins[queue] for queue, end in bounds.ends.items()]

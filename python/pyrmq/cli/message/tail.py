@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.message.lines import as_object, body_text, by_template
 from pyrmq.cli.output import print_json, print_text
@@ -33,6 +34,11 @@ def run(verb: str, words: list[str]) -> int:
     from pyrmq.consumer import PullConsumer
 
     write = _writer(given)
+    with Admin(name_server=given.name_server) as admin:
+        # Asked first: a consumer waits for a topic that is not there yet.
+        admin.route(given.topic)
+        if given.group is not None:
+            admin.require_group(given.group)
     with PullConsumer(
         name_server=given.name_server, group=given.group or GROUP, auto_commit=None
     ) as consumer:
