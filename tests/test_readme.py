@@ -53,10 +53,10 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: from pyrmq import Producer, PullConsumer",
         "README.md: from pyrmq.testing import cluster",
         "README.md: orders = (",
-        "consumer.md: batch = consumer.poll_batch(timeout=1.0)",
-        # tests/interop/test_simple_consumer.py runs it.
+        "consumer.md: from pyrmq import Producer, PullConsumer",
+        "consumer.md: from pyrmq import Producer, PushConsumer",
+        # tests/interop/test_simple_consumer.py runs it on a real broker, too.
         "consumer.md: from pyrmq import Producer, SimpleConsumer",
-        "consumer.md: from pyrmq import PushConsumer",
         "consumer.md: import asyncio",
         "filters.md: from pyrmq import routing",
         "filters.md: from pyrmq.errors import FilterError",
@@ -84,14 +84,14 @@ def test_the_producer_and_consumer_of_the_readme_work(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("from pyrmq import PushConsumer", "cooking tea\n"), ("import asyncio", "cooked tea\n")],
+    [
+        ("from pyrmq import Producer, PushConsumer", "cooking tea\n"),
+        ("import asyncio", "baked muffins\n"),
+    ],
 )
-def test_the_listeners_of_the_consumer_page_work(name: str, said: str) -> None:
-    block = BLOCKS[f"consumer.md: {name}"]
+def test_the_listeners_of_the_consumer_page_run_on_a_fresh_server(name: str, said: str) -> None:
     with cluster() as rocketmq:
-        with Producer(name_server=rocketmq.name_server) as producer:
-            producer.send("orders", '{"what": "tea"}')
-        program = block.replace("127.0.0.1:9876", rocketmq.name_server)
+        program = BLOCKS[f"consumer.md: {name}"].replace("127.0.0.1:9876", rocketmq.name_server)
         command = [sys.executable, "-u", "-c", program]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -100,25 +100,29 @@ def test_the_listeners_of_the_consumer_page_work(name: str, said: str) -> None:
             assert process.wait(10) == 0
 
 
+def test_the_readers_of_the_consumer_page_run_on_a_fresh_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pyarrow")
+    with cluster() as rocketmq:
+        names = _run(
+            BLOCKS["consumer.md: from pyrmq import Producer, PullConsumer"], rocketmq.name_server
+        )
+        _run(
+            BLOCKS["consumer.md: from pyrmq import Producer, SimpleConsumer"], rocketmq.name_server
+        )
+    assert isinstance(names["batch"], MessageBatch)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "[b'two coffees'] [None] [None] [0]"
+    assert said[-1] == "serving two coffees"
+
+
 def test_the_hook_of_the_security_page_works(capsys: pytest.CaptureFixture[str]) -> None:
     client = _run(BLOCKS["security.md: from pyrmq.remoting import Client, RequestHook"])["client"]
     assert isinstance(client, Client)
     with cluster() as rocketmq, client:
         client.request(rocketmq.name_server, 206)
     assert capsys.readouterr().out == "206 0\n"
-
-
-def test_the_batch_of_the_consumer_page_works() -> None:
-    pytest.importorskip("pyarrow")
-    block = BLOCKS["consumer.md: batch = consumer.poll_batch(timeout=1.0)"]
-    with cluster() as rocketmq:
-        with Producer(name_server=rocketmq.name_server) as producer:
-            producer.send("orders", "tea")
-        with PullConsumer(name_server=rocketmq.name_server, group="kitchen") as consumer:
-            consumer.subscribe("orders")
-            batch = _run(block.replace("1.0", "10.0"), consumer=consumer)["batch"]
-    assert isinstance(batch, MessageBatch)
-    assert batch.bodies == [b"tea"]
 
 
 def test_the_cluster_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:

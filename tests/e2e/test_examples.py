@@ -41,6 +41,19 @@ SAID = {
         booked: [13]0 euros
         booked: [13]0 euros
     """,
+    "push_consumer": """
+        pyrmq\\..*dead letter.*: its body does not fit the listener's annotation: .*
+        cooked: 1 soup, 2 tea
+        dead letters: 1
+    """,
+    "pull_consumer": """
+        1000 sales booked, 1000 not committed
+        0 not committed
+        read again: True
+    """,
+    "simple_consumer": """
+        20 acknowledged, 20 different
+    """,
     "request_reply": r"""
         tea: 2.80
         coffee, three times: {'3.10'}

@@ -345,7 +345,7 @@ def test_asyncio_receives_and_a_cancelled_call_loses_nothing(brokers: Brokers) -
 def test_the_program_of_the_consumer_page_works(
     brokers: Brokers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    brokers.topic("orders")
+    brokers.topic("drinks")
     program = BLOCKS["consumer.md: from pyrmq import Producer, SimpleConsumer"]
     exec(program.replace("127.0.0.1:9876", brokers.name_server), {})
     assert capsys.readouterr().out == "serving two coffees\n"
