@@ -24,6 +24,9 @@ WARM_WINDOWS = 15
 WARM_SHARE = 0.05
 """Two windows agree if they differ by at most this share."""
 
+MATCHES = 100
+"""One message in this number meets the condition of `java_filters`."""
+
 
 def _with_cpu(
     side: Side,
@@ -124,6 +127,59 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
                 print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
             if turn:
                 row.add(side.name, result["perSecond"], cpu)
+    return row
+
+
+def java_filters(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> Row:
+    """Measure a Java push consumer whose SQL92 condition 1 of 100 messages meets.
+
+    The figures are messages that the broker looks at.
+    """
+    from pyrmq import Admin, Message, Producer
+
+    row = Row(
+        name="sql",
+        what="SQL92, 1 of 100 messages matches, Java push consumer: messages scanned",
+        unit="msg/s",
+        target=">= 3 times",
+    )
+    count = count // MATCHES * MATCHES
+    body = bytes(128)
+    for side in sides:
+        with Admin(name_server=side.name_server) as admin:
+            deadline = time.monotonic() + 60
+            while not admin.cluster() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            admin.create_topic("bench-sql", queues=8)
+        with Producer(name_server=side.name_server) as producer:
+            for first in range(0, count, 1000):
+                numbers = range(first, min(first + 1000, count))
+                producer.send_batch(
+                    "bench-sql",
+                    [
+                        Message("bench-sql", body, properties={"rest": str(number % MATCHES)})
+                        for number in numbers
+                    ],
+                )
+    # The first turn of each side warms it and the client, and does not count.
+    for turn in range(rounds + 1):
+        for side in sides:
+            os.sync()
+            result, cpu = _with_cpu(
+                side,
+                driver,
+                "bench.drain",
+                topic="bench-sql",
+                group=f"sql-{turn}",
+                count=count // MATCHES,
+                sql=f"rest BETWEEN {MATCHES - 1} AND {MATCHES}",
+                timeout=300,
+            )
+            if not result["whole"]:
+                print(f"  {side.name}: only {result['messages']} came", file=sys.stderr)
+            if turn:
+                scanned = result["perSecond"] * MATCHES
+                row.add(side.name, scanned, cpu / MATCHES)
     return row
 
 

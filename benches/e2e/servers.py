@@ -25,8 +25,9 @@ MEASURED_STORE = {
     "maxHashSlotNum": 5000000,
     "maxIndexNum": 20000000,
     "timerWheelEnable": "true",
+    "enablePropertyFilter": "true",
 }
-"""Settings of both sides: Apache's default sizes, except a segment of 128 MiB."""
+"""Settings of both sides: Apache's default sizes, except a segment of 128 MiB; SQL92 filters."""
 
 JAVA_STORE = {**MEASURED_STORE, "messageIndexSafe": "false"}
 """Settings of the Java broker: those of both sides, and Apache's default for the index, which the

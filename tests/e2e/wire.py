@@ -67,6 +67,10 @@ class Connection:
         )
         self._socket.sendall(request.encode())
 
+    def write(self, frames: bytes) -> None:
+        """Send what is encoded already."""
+        self._socket.sendall(frames)
+
     def frame(self, code: int) -> bytes:
         """Return the bytes of a request without fields."""
         return _core.Command(code, {}, None, opaque=1, version=513).encode()

@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from tests.interop.driver import Driver
 
 from benches.e2e.rivals.plans import PLANS, Plan
+from benches.e2e.rivals.receiving import BACKLOG, LATENCIES, RATE
 from benches.e2e.rivals.servers import NotAvailableError, kafka, nats
 from benches.e2e.rows import warm
 from benches.e2e.security import signed, tls
@@ -123,7 +125,7 @@ class Match:
         )
         for _, load, side in sides:
             if plan.backlog:
-                self._fill(load.split()[0], side, count, plan.size)
+                self._fill(side, count, plan.size)
             warm(lambda load=load, side=side: self._run(load, side, count, plan.size)["figure"])  # type: ignore[misc]
         for _ in range(self._rounds):
             for name, load, side in sides:
@@ -137,9 +139,9 @@ class Match:
                     row.resident_mib.setdefault(name, []).append(figures["resident_mib"])
         return row
 
-    def _fill(self, library: str, side: Side, count: int, size: int) -> None:
+    def _fill(self, side: Side, count: int, size: int) -> None:
         """Store a backlog of this many messages, or what of it is missing."""
-        library = "confluent" if side.name == "kafka" else library
+        library = "confluent" if side.name == "kafka" else "pyrmq"
         missing = count - self._stored.get(side.name, 0)
         if missing > 0:
             run_load(f"{library} fill", side, missing, size)
@@ -169,6 +171,8 @@ def run_load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
 
 def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, float]:
     """Run one load of the warmed-up Java client."""
+    if how == "push" or how.startswith("latency"):
+        return _java_receives(driver, side, how, count, size)
     result = driver.call_within(
         LOAD_S,
         "bench.sendAsync" if how == "async" else "bench.send",
@@ -184,5 +188,26 @@ def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[s
         print(f"  Java: {result['failed']} sends failed", file=sys.stderr)
     return {
         "figure": result["perSecond"],
+        "cpu_us": result["clientCpuSeconds"] * 1e6 / max(1, result["messages"]),
+    }
+
+
+def _java_receives(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, float]:
+    group = f"bench-{uuid.uuid4().hex[:12]}"
+    options: dict[str, object] = {"namesrv": side.name_server, "group": group, "count": count}
+    if how == "push":
+        result = driver.call_within(
+            LOAD_S, "bench.drain", topic=BACKLOG, timeout=LOAD_S // 2, **options
+        )
+        figure = result["perSecond"]
+    else:
+        topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
+        options |= {"count": LATENCIES, "rate": RATE, "size": size}
+        result = driver.call_within(LOAD_S, "bench.latency", topic=topic, **options)
+        figure = result["p99Micros" if how.endswith("p99") else "p50Micros"]
+    if not result["whole"]:
+        raise TimeoutError(f"only {result['messages']} of {count} messages came to Java")
+    return {
+        "figure": figure,
         "cpu_us": result["clientCpuSeconds"] * 1e6 / max(1, result["messages"]),
     }

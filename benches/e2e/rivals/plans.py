@@ -67,9 +67,9 @@ PLANS = (
     Plan("java-single", "on the Java broker: single frames in flight / Java async",
          "pyrmq single frames", "apache", "java async", "apache", 200_000, ">= 1.3"),
     Plan("batches", "`poll_batch` / confluent `consume(1000)`", "pyrmq batches", "ours",
-         "confluent consume", "kafka", 2 * MILLION, ">= 9", backlog=True),
+         "confluent consume", "kafka", 5 * MILLION, ">= 9", backlog=True),
     Plan("objects", "an object each, body read / confluent `consume(1000)`", "pyrmq objects",
-         "ours", "confluent consume", "kafka", 2 * MILLION, ">= 5", backlog=True),
+         "ours", "confluent consume", "kafka", 5 * MILLION, ">= 5", backlog=True),
     Plan("push", "push, a function per message / confluent poll loop", "pyrmq push", "ours",
          "confluent poll", "kafka", MILLION, ">= 2", backlog=True),
     Plan("push32", "push, a function per 32 messages / confluent poll loop", "pyrmq push batches",
@@ -78,6 +78,12 @@ PLANS = (
          "aiokafka getmany", "kafka", MILLION, ">= 5", backlog=True),
     Plan("latency", "send to receive at 200 a second, p50 / confluent-kafka", "pyrmq latency",
          "ours", "confluent latency", "kafka", 1000, "", less=True),
+    Plan("latency-java", "send to receive at 200 a second, p50 / Java on Java", "pyrmq latency",
+         "ours", "java latency", "apache", 1000, ">= 2, p50 <= 150 µs", less=True),
+    Plan("latency-java-p99", "send to receive at 200 a second, p99 / Java on Java",
+         "pyrmq latency p99", "ours", "java latency p99", "apache", 1000, ">= 2", less=True),
+    Plan("push-java", "on the Java broker: a function per message / Java push", "pyrmq push",
+         "apache", "java push", "apache", 400_000, ">= 1.3", backlog=True),
 )  # fmt: skip
 
 SECURITY_PLANS = (

@@ -1,4 +1,5 @@
 import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -8,8 +9,11 @@ import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -159,7 +163,12 @@ final class Bench {
         if (args.flag("pop")) {
             Reflect.setIfThere(consumer, "setClientRebalance", boolean.class, false);
         }
-        consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+        String sql = args.get("sql", "");
+        if (sql.isEmpty()) {
+            consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+        } else {
+            consumer.subscribe(args.get("topic"), MessageSelector.bySql(sql));
+        }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             first.compareAndSet(0, System.nanoTime());
             messages.forEach(message -> bytes.addAndGet(message.getBody().length));
@@ -182,6 +191,71 @@ final class Bench {
         } finally {
             consumer.shutdown();
         }
+    }
+
+    /**
+     * Sends at a fixed rate to a waiting push consumer of this process. A time begins when its send was due: a send that
+     * is late counts as waiting.
+     */
+    Object latency(Args args) throws Exception {
+        int count = args.integer("count", 1000);
+        long interval = TimeUnit.SECONDS.toNanos(1) / args.integer("rate", 200);
+        String topic = args.get("topic");
+        byte[] rest = new byte[Math.max(0, args.integer("size", 128) - Long.BYTES)];
+        long[] took = new long[count];
+        AtomicInteger seen = new AtomicInteger();
+        CountDownLatch done = new CountDownLatch(count);
+        DefaultMQProducer producer = new DefaultMQProducer("bench-latency");
+        producer.setNamesrvAddr(args.get("namesrv"));
+        producer.setInstanceName("bench-" + System.nanoTime());
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.get("group"));
+        consumer.setNamesrvAddr(args.get("namesrv"));
+        consumer.setInstanceName("bench-" + System.nanoTime());
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        CountDownLatch first = new CountDownLatch(1);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            long now = System.nanoTime();
+            for (Message message : messages) {
+                long due = ByteBuffer.wrap(message.getBody()).getLong();
+                if (due == 0) {
+                    first.countDown();
+                } else if (seen.get() < count) {
+                    took[seen.getAndIncrement()] = now - due;
+                    done.countDown();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        producer.start();
+        try {
+            producer.send(new Message(topic, stamped(0, rest)));
+            consumer.start();
+            first.await(60, TimeUnit.SECONDS);
+            double cpuBefore = cpuSeconds();
+            long begin = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(500);
+            for (int number = 0; number < count; number++) {
+                long due = begin + number * interval;
+                LockSupport.parkNanos(due - System.nanoTime());
+                producer.send(new Message(topic, stamped(due, rest)));
+            }
+            boolean whole = done.await(args.integer("timeout", 60), TimeUnit.SECONDS);
+            Map<String, Object> out = figures(seen.get(), (System.nanoTime() - begin) / 1e9, cpuSeconds() - cpuBefore);
+            out.put("whole", whole);
+            Arrays.sort(took);
+            out.put("p50Micros", took[count / 2] / 1e3);
+            out.put("p99Micros", took[(int) (count * 0.99)] / 1e3);
+            return out;
+        } finally {
+            consumer.shutdown();
+            producer.shutdown();
+        }
+    }
+
+    private static byte[] stamped(long due, byte[] rest) {
+        return ByteBuffer.allocate(Long.BYTES + rest.length).putLong(due).put(rest).array();
     }
 
     private static Map<String, Object> figures(long messages, double seconds, double cpu) {

@@ -118,6 +118,8 @@ public final class Driver {
                 return bench.sendAsync(args);
             case "bench.drain":
                 return bench.drain(args);
+            case "bench.latency":
+                return bench.latency(args);
             default:
                 if (args.command.startsWith("pop.")) {
                     return onlyFrom5("Popping", "run", args);
