@@ -100,8 +100,6 @@ def _letters(
         given: the arguments.
         total: gets how many there are in each queue, asked for or not.
     """
-    from pyrmq.consumer import PullConsumer
-
     since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
     left = given.max
     with Admin(name_server=given.name_server) as admin:
@@ -111,6 +109,9 @@ def _letters(
             # It is made with the first dead letter of a group.
             admin.require_group(given.group)
             return
+    # A consumer's modules take a third of the time of a command that has nothing to list.
+    from pyrmq.consumer import PullConsumer
+
     with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
         queues = consumer.queues(_PREFIX + given.group)
         bounds = Bounds.of(consumer, queues)

@@ -31,14 +31,14 @@ _SILENCE_SECONDS = 10.0
 def run(verb: str, words: list[str]) -> int:
     """Run `pyrmq tail` with these arguments."""
     given = _parser(verb).parse_args(words)
-    from pyrmq.consumer import PullConsumer
-
     write = _writer(given)
     with Admin(name_server=given.name_server) as admin:
         # Asked first: a consumer waits for a topic that is not there yet.
         admin.route(given.topic)
         if given.group is not None:
             admin.require_group(given.group)
+    from pyrmq.consumer import PullConsumer
+
     with PullConsumer(
         name_server=given.name_server, group=given.group or GROUP, auto_commit=None
     ) as consumer:
