@@ -6,16 +6,30 @@ was cut off did is not in it, as nothing of it can count.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
-from pyrmq import PushConsumer, ReceivedMessage, ReconsumeLater
+from pyrmq import (
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    ReconsumeLater,
+    RmqError,
+    SimpleConsumer,
+    aio,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 TOPIC = "consumed"
 COMMIT_S = 0.5
@@ -24,7 +38,13 @@ COMMIT_S = 0.5
 FAILS_EACH = 97
 """One message in this number fails at its first call in a process, and is tried again there."""
 
-Order = Literal["none", "queue", "key"]
+Order = Literal["none", "queue", "key", "pull", "aio", "simple"]
+"""The `order` of a group of `PushConsumer`, or which other consumer its members are."""
+
+Message = TypeVar("Message", bound=ReceivedMessage)
+
+INVISIBLE_S = 5.0
+"""Of `SimpleConsumer`: when what a killed member had comes again."""
 
 
 class Handled(NamedTuple):
@@ -125,7 +145,7 @@ class Members:
         self._directory = directory
         self._numbers = count()
         self.running: list[Member] = []
-        self._logs: dict[Order, list[Log]] = {"none": [], "queue": [], "key": []}
+        self._logs: dict[Order, list[Log]] = {order: [] for order in get_args(Order)}
         self._handled: dict[Order, list[Handled]] = {order: [] for order in self._logs}
         self._places: dict[Order, set[tuple[str, int, int]]] = {
             order: set() for order in self._logs
@@ -141,6 +161,9 @@ class Members:
         """Return what all members of a group have done so far."""
         for log in self._logs[order]:
             more = log.more()
+            if order == "simple":
+                # What is delivered again comes from a retry topic, so its body tells which it is.
+                more = [one._replace(broker=one.body, queue_id=0, offset=0) for one in more]
             self._handled[order] += more
             self._places[order].update(one.place for one in more)
         return self._handled[order]
@@ -173,16 +196,88 @@ def main(name_server: str, order: Order, path: str) -> None:
         place = f"{message.broker} {message.queue_id} {message.queue_offset}"
         os.write(file, f"{began} {time.monotonic_ns()} {place} {body}\n".encode())
 
-    consumer = PushConsumer(
-        name_server=name_server,
-        group=f"by-{order}",
-        order=order,
-        commit_interval=COMMIT_S,
-        rebalance=2.0,
-        threads=4,
-    )
-    consumer.subscribe(TOPIC, handle)
-    consumer.run()
+    if order == "aio":
+        asyncio.run(await_listener(name_server, order, handle))
+    elif order == "pull":
+        poll(name_server, order, handle)
+    elif order == "simple":
+        receive(name_server, order, handle)
+    else:
+        consumer = PushConsumer(**settings(name_server, order), order=order, threads=4)
+        consumer.subscribe(TOPIC, handle)
+        consumer.run()
+
+
+def settings(name_server: str, order: Order) -> dict[str, Any]:
+    """The options of all members that own queues."""
+    return {
+        "name_server": name_server,
+        "group": f"by-{order}",
+        "commit_interval": COMMIT_S,
+        "rebalance": 2.0,
+    }
+
+
+async def await_listener(
+    name_server: str, order: Order, handle: Callable[[ReceivedMessage], None]
+) -> None:
+    """Consume with a coroutine until SIGTERM."""
+    consumer = aio.PushConsumer(**settings(name_server, order), tasks=4)
+
+    async def listener(message: ReceivedMessage) -> None:
+        await asyncio.sleep(0)
+        handle(message)
+
+    consumer.subscribe(TOPIC, listener)
+    await consumer.run()
+
+
+def poll(name_server: str, order: Order, handle: Callable[[ReceivedMessage], None]) -> None:
+    """Poll until SIGTERM; what the listener refuses is handled again here."""
+    options = settings(name_server, order)
+    options["auto_commit"] = options.pop("commit_interval")
+    with PullConsumer(**options) as consumer:
+        consumer.subscribe(TOPIC)
+        for messages in until_told(lambda: consumer.poll(timeout=0.5)):
+            for message in messages:
+                try:
+                    handle(message)
+                except ReconsumeLater:
+                    handle(message)
+        # What was returned last counts as done with the next poll.
+        consumer.commit()
+
+
+def receive(name_server: str, order: Order, handle: Callable[[ReceivedMessage], None]) -> None:
+    """Receive and acknowledge until SIGTERM; what the listener refuses is given back."""
+    with SimpleConsumer(name_server=name_server, group=f"by-{order}") as consumer:
+        consumer.subscribe(TOPIC)
+        for messages in until_told(lambda: consumer.receive(32, invisible=INVISIBLE_S, wait=0.5)):
+            done = []
+            for message in messages:
+                try:
+                    handle(message)
+                except ReconsumeLater:
+                    with suppress(RmqError):
+                        consumer.change_invisible(message, 0)
+                else:
+                    done.append(message)
+            # What a broker that is down does not hear comes again.
+            with suppress(RmqError):
+                consumer.ack(done)
+
+
+def until_told(take: Callable[[], Sequence[Message]]) -> Iterator[Sequence[Message]]:
+    """Yield what a consumer gets, until SIGTERM."""
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    while not told.is_set():
+        try:
+            found = take()
+        except RmqError:
+            time.sleep(0.05)
+            continue
+        yield found
 
 
 if __name__ == "__main__":
