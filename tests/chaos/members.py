@@ -244,8 +244,10 @@ def poll(name_server: str, order: Order, handle: Callable[[ReceivedMessage], Non
                     handle(message)
                 except ReconsumeLater:
                     handle(message)
-        # What was returned last counts as done with the next poll.
-        consumer.commit()
+        # What was returned last counts as done with the next poll. A broker that is down does not
+        # get it: a fault explains what comes again.
+        with suppress(RmqError):
+            consumer.commit()
 
 
 def receive(name_server: str, order: Order, handle: Callable[[ReceivedMessage], None]) -> None:
