@@ -155,11 +155,13 @@ MACHINE = "one state machine, whose steps share each field"
 KIND = "one list of one kind of thing"
 LONG_FILES: dict[str, str] = {
     "crates/auth/src/requests.rs": KIND,
+    "crates/bindings/src/errors.rs": "one arm for each error, without a catch-all",
     "crates/client/examples/broker_load.rs": TOOL,
     "crates/remoting/src/net/connection/mod.rs": MACHINE,
     "crates/store/examples/store_bench/main.rs": TOOL,
     "crates/store/src/fs/real.rs": "all unsafe code of the crate is in this file",
     "crates/testkit/src/sim.rs": "one disk; every call of a file system once more",
+    "python/pyrmq/_admin/groups.py": CLASS,
     "python/pyrmq/admin.py": CLASS,
     "python/pyrmq/aio/consumer.py": CLASS,
     "python/pyrmq/aio/producer.py": CLASS,
