@@ -59,9 +59,14 @@ def test_a_send_whose_reader_ends_says_that_not_everything_was_sent(two: Cluster
 def test_a_group_without_dead_letters_has_none(
     two: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["dlq", "resend", "nobody", "-n", two.name_server]) == 0
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic("healthy-orders", queues=1)
+    with PullConsumer(name_server=two.name_server, group="healthy") as consumer:
+        consumer.subscribe("healthy-orders")
+        consumer.poll(timeout=0.2)
+    assert main(["dlq", "resend", "healthy", "-n", two.name_server]) == 0
     assert "sent 0 messages" in capsys.readouterr().out
-    assert main(["dlq", "list", "nobody", "-n", two.name_server]) == 0
+    assert main(["dlq", "list", "healthy", "-n", two.name_server]) == 0
 
 
 def test_a_resend_that_is_stopped_says_how_far_it_came(

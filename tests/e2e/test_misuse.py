@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from pyrmq import ConfigError, Message, MessageError, Producer, PullConsumer, TopicNotFound, aio
+from pyrmq import (
+    ConfigError,
+    Message,
+    MessageError,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TopicNotFound,
+    aio,
+)
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "name_server": (5, b"127.0.0.1:9876", [None], ["127.0.0.1:9876", 5], "", "host", "host:0"),
@@ -40,6 +49,14 @@ def test_a_consumers_option_that_cannot_be_is_named(option: str) -> None:
         wrong: Any = {option: value}
         with pytest.raises(ConfigError, match=f"option `{option}`"):
             PullConsumer(name_server="127.0.0.1:9876", group="g", **wrong)
+
+
+@pytest.mark.parametrize("option", ["threads", "consume_batch", "max_span"])
+def test_a_listeners_option_that_cannot_be_is_named(option: str) -> None:
+    for value in (None, 0, -1, 1.5):
+        wrong: Any = {option: value}
+        with pytest.raises(ConfigError, match=f"option `{option}`"):
+            PushConsumer(name_server="127.0.0.1:9876", group="g", **wrong)
 
 
 def test_an_illegal_topic_raises_at_once_in_a_consumer(address: str) -> None:

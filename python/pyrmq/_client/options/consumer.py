@@ -117,9 +117,10 @@ class ConsumerOptions(Options):
 
     def native(self) -> dict[str, Any]:
         """The settings of the native consumer, which checks their ranges."""
-        for name in ("batch", "ahead_bytes", "ahead_messages"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
+        whole("batch", self.batch, 1)
+        whole("ahead_bytes", self.ahead_bytes, 1)
+        if self.ahead_messages is not None:
+            whole("ahead_messages", self.ahead_messages, 1)
         if self.offset_dir is not None and not self.broadcasting:
             raise ConfigError(
                 "option `offset_dir` is for `broadcasting=True`: brokers keep the offsets of a "
@@ -249,9 +250,10 @@ class ListenerOptions(ConsumerOptions):
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
-        for name in ("threads", "consume_batch", "max_span", "max_tries"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
+        for name in ("threads", "consume_batch", "max_span"):
+            whole(name, getattr(self, name), 1)
+        if self.max_tries is not None:
+            whole("max_tries", self.max_tries, 1)
         if self.order not in {"none", "queue", "key"}:
             raise ConfigError(
                 f"option `order` is {self.order!r}, it must be 'none', 'queue' or 'key'"
