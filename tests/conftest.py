@@ -49,7 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="random request sequences that the real name server and ours must answer alike",
     )
     parser.addoption("--name-sequences-from", default="0", help="number of the first of them")
-    parser.addoption("--chaos-messages", default="50000", help="messages of the chaos test")
+    parser.addoption(
+        "--chaos-messages",
+        type=int,
+        help="messages of the chaos tests; default: 20,000 of producers, 50,000 for groups",
+    )
     parser.addoption("--chaos-seed", default="1", help="what happens to whom in the chaos test")
     parser.addoption(
         "--chaos-slack-ms",

@@ -74,7 +74,7 @@ Found = dict[QueueId, list[tuple[str, str]]]
 
 
 def test_every_reported_outcome_is_true_whatever_happens(request: pytest.FixtureRequest) -> None:
-    total = int(request.config.getoption("--chaos-messages"))
+    total = request.config.getoption("--chaos-messages") or 20_000
     seed = int(request.config.getoption("--chaos-seed"))
     slack_s = int(request.config.getoption("--chaos-slack-ms")) / 1000
     print(f"seed {seed}, {total} messages")  # noqa: T201 - shown when it fails

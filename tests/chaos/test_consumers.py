@@ -64,7 +64,7 @@ Fault = tuple[float, float]
 def test_groups_handle_everything_in_order_whatever_happens(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    total = int(request.config.getoption("--chaos-messages"))
+    total = request.config.getoption("--chaos-messages") or 50_000
     seed = int(request.config.getoption("--chaos-seed"))
     print(f"seed {seed}, {total} messages")  # noqa: T201 - shown when it fails
     chance = random.Random(seed)
@@ -317,7 +317,7 @@ def test_a_broker_that_restarts_in_the_middle_costs_nothing(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Repeats are those of one commit interval at the most, and none after a clean stop."""
-    total = min(2 * int(request.config.getoption("--chaos-messages")), 1_000_000)
+    total = min(2 * (request.config.getoption("--chaos-messages") or 20_000), 1_000_000)
     with (
         cluster(brokers=2, processes=True) as rocketmq,
         Producer(name_server=rocketmq.name_server) as producer,
