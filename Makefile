@@ -135,7 +135,7 @@ benchdeps: dev
 bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ, Kafka, NATS: the figures of the README (ROW=produce,lone; QUICK=1: a row of each area)
 	$(BIN)/python -m benches.e2e --out benches/results $(if $(ROW),--rows $(ROW)) $(if $(QUICK),--quick)
 
-# The same code as the release, with symbols: the `bench` profile of Cargo.toml. `make dev` puts the release back.
+# Builds the release's code with symbols (profile `bench` of Cargo.toml). `make dev` puts the release back.
 profile: needs-rust deps ## profile one load of benches/loads.py: what a message costs, and flame graphs (ROW=produce)
 	@$(if $(ROW),,$(error name a row: make profile ROW=produce))
 	$(BIN)/maturin develop --profile bench --quiet

@@ -57,7 +57,7 @@ class _Stream:
 
 @contextmanager
 def _many_topics(count: int) -> Iterator[tuple[str, list[str]]]:
-    """Run two brokers with so many topics of four queues each; yield the name server and names."""
+    """Run two brokers with `count` topics of four queues each; yield the name server and names."""
     topics = [f"Many{number}" for number in range(count)]
     with cluster(brokers=2, processes=True) as running:
         with Admin(name_server=running.name_server) as admin:

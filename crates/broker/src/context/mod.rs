@@ -57,7 +57,7 @@ pub struct State {
     pub store: Arc<Store>,
     /// The topics.
     pub topics: Topics,
-    /// Who made them.
+    /// The user that made each topic.
     makers: TopicMakers,
     /// The consumer groups.
     pub groups: Groups,

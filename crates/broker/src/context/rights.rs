@@ -1,4 +1,4 @@
-//! Who may do what, where a request touches things that it does not name, and how many topics a user may make.
+//! Rights that a request needs for things that it does not name, and the number of topics that a user may make.
 
 use crate::context::State;
 use crate::error::Refusal;

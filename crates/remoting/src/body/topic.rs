@@ -58,7 +58,7 @@ impl BodyValue for TopicFilterType {
 }
 
 body! {
-    /// Who made which topic (`topicMakers.json`; Apache has none).
+    /// The user that made each topic (`topicMakers.json`; Apache has none).
     pub struct TopicMakers {
         /// Users by topic.
         pub maker_table: BTreeMap<String, String> => "makerTable",
