@@ -110,23 +110,33 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
                 count=count - written,
             )
             written += int(result["messages"])
+    return _drained(sides, driver, rounds, row, topic="bench-drain", count=count, timeout=120)
+
+
+def _drained(
+    sides: list[Side],
+    driver: Driver,
+    rounds: int,
+    row: Row,
+    *,
+    scanned: int = 1,
+    **arguments: Any,  # noqa: ANN401 - handed on
+) -> Row:
+    """Let a new group's Java push consumer read a topic in each turn.
+
+    `scanned`: messages that the broker looks at for each one that comes.
+    """
     # The first turn of each side warms it and the client, and does not count.
     for turn in range(rounds + 1):
         for side in sides:
             os.sync()
-            result, cpu = _with_cpu(
-                side,
-                driver,
-                "bench.drain",
-                topic="bench-drain",
-                group=f"drain-{turn}",
-                count=count,
-                timeout=120,
-            )
+            group = f"drain-{arguments['topic']}-{turn}"
+            result, cpu = _with_cpu(side, driver, "bench.drain", group=group, **arguments)
             if not result["whole"]:
-                print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
+                came, count = result["messages"], arguments["count"]
+                print(f"  {side.name}: only {came} of {count} came", file=sys.stderr)
             if turn:
-                row.add(side.name, result["perSecond"], cpu)
+                row.add(side.name, result["perSecond"] * scanned, cpu / scanned)
     return row
 
 
@@ -161,26 +171,17 @@ def java_filters(sides: list[Side], driver: Driver, *, rounds: int, count: int) 
                         for number in numbers
                     ],
                 )
-    # The first turn of each side warms it and the client, and does not count.
-    for turn in range(rounds + 1):
-        for side in sides:
-            os.sync()
-            result, cpu = _with_cpu(
-                side,
-                driver,
-                "bench.drain",
-                topic="bench-sql",
-                group=f"sql-{turn}",
-                count=count // MATCHES,
-                sql=f"rest BETWEEN {MATCHES - 1} AND {MATCHES}",
-                timeout=300,
-            )
-            if not result["whole"]:
-                print(f"  {side.name}: only {result['messages']} came", file=sys.stderr)
-            if turn:
-                scanned = result["perSecond"] * MATCHES
-                row.add(side.name, scanned, cpu / MATCHES)
-    return row
+    return _drained(
+        sides,
+        driver,
+        rounds,
+        row,
+        scanned=MATCHES,
+        topic="bench-sql",
+        count=count // MATCHES,
+        sql=f"rest BETWEEN {MATCHES - 1} AND {MATCHES}",
+        timeout=300,
+    )
 
 
 def starts(rounds: int) -> tuple[Row, Row]:

@@ -7,7 +7,9 @@
 
 mod common;
 
-use common::pops::{ack, bodies, hide, make_again, pop, popped, quick, reset, restart_as_killed, site, with};
+use common::pops::{
+    Popped, ack, bodies, hide, make_again, pop, popped, quick, reset, restart_as_killed, site, with,
+};
 use common::{LIMIT, Site, TempDir, eventually, number, options};
 use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
@@ -136,11 +138,7 @@ async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 6).await;
     let ordered = || pop("O", "T", 0, 3, LONG_MS, 0).with_field("order", "true");
-    for message in popped(&site.ask_ok(ordered()).await) {
-        site.ask_ok(ack("O", &message)).await;
-    }
-    let held = popped(&site.ask_ok(ordered()).await);
-    assert_eq!(bodies(&held), ["m03", "m04", "m05"]);
+    let held = second_batch(&site, &ordered()).await;
     site.stop().await;
     // As a kill leaves them: what was handed out and committed since the files were written is lost.
     let config = dir.path().join("store/config");
@@ -154,6 +152,16 @@ async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
     let again = popped(&site.ask_ok(ordered()).await);
     assert_eq!(bodies(&again), ["m03", "m04", "m05"]);
     site.stop().await;
+}
+
+/// Acknowledges the first of two batches; returns the second, which stays with the group.
+async fn second_batch(site: &Site, ordered: &Command) -> Vec<Popped> {
+    for message in popped(&site.ask_ok(ordered.clone()).await) {
+        site.ask_ok(ack("O", &message)).await;
+    }
+    let held = popped(&site.ask_ok(ordered.clone()).await);
+    assert_eq!(bodies(&held), ["m03", "m04", "m05"]);
+    held
 }
 
 /// Options under which offsets are written at a stop only.
@@ -260,11 +268,7 @@ async fn late_acknowledgements_of_an_ordered_group_move_nothing_that_is_new() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 6).await;
     let ordered = || pop("O", "T", 0, 3, LONG_MS, 0).with_field("order", "true");
-    for message in popped(&site.ask_ok(ordered()).await) {
-        site.ask_ok(ack("O", &message)).await;
-    }
-    let held = popped(&site.ask_ok(ordered()).await);
-    assert_eq!(bodies(&held), ["m03", "m04", "m05"]);
+    let held = second_batch(&site, &ordered()).await;
     site.ask_ok(reset("O", "T")).await;
     site.stop().await;
     let site = restart_as_killed(&dir);

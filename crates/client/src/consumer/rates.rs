@@ -129,9 +129,6 @@ impl Counted {
 
     fn slot(&mut self, topic: &Arc<str>) -> &mut Slot {
         let number = self.started.elapsed().as_secs() / SLOT.as_secs();
-        if !self.topics.contains_key(topic) {
-            self.topics.insert(topic.clone(), VecDeque::new());
-        }
         let slots = self.topics.entry(topic.clone()).or_default();
         if slots.back().is_none_or(|last| last.number != number) {
             while slots
