@@ -1,7 +1,8 @@
 """Searches what a whole run leaves behind for the secrets that its tests used.
 
 Secrets become known by themselves: each secret that a `Credentials` or a `Tls` of this process
-gets, and each password in a file of users or credentials that the run wrote. Tests whose secrets
+gets, and each password in a file of users or credentials that the run wrote. What a program says is
+no secret of the run: an installed package has `"keyPassword": "key_password"`. Tests whose secrets
 come another way call `used`. At the end of the run none of them may stand in the captured output
 and logs of a test, in the `repr` of a living object of pyrmq, or in a file below the run's
 temporary directories: logs, JSON, pickles, bundles. Files that exist to keep secrets may have them.
@@ -35,6 +36,7 @@ KEEPERS = re.compile(
     r"\.(toml|ya?ml|pem|properties|conf|py|pyc|bak)$|(users|root|auth|cred|acl|secret)"
 )
 """Names of files that keep secrets, or programs of tests that name them."""
+PROGRAMS = (".py", ".pyc")
 BUNDLES = (".zip", ".tar", ".gz", ".tgz")
 _FIELDS = re.compile(
     r"""["']?(?:secretKey|password|previousPassword|keyPassword)["']?\s*[:=]\s*["']([^"'\s]{8,})["']"""
@@ -45,7 +47,9 @@ _planted: set[Path] = set()
 
 def used(secret: str) -> str:
     """Register a secret of a test; return it."""
-    if len(secret) >= SHORTEST:
+    from pyrmq._client.security.secrets import HIDDEN
+
+    if len(secret) >= SHORTEST and secret != HIDDEN:
         _secrets.add(secret)
     return secret
 
@@ -152,7 +156,7 @@ class SecretSearch:
         base = None if factory is None else factory.getbasetemp()
         files = [] if base is None else [*_files(base)]
         for path in files:
-            if KEEPERS.search(path.name):
+            if KEEPERS.search(path.name) and path.suffix not in PROGRAMS:
                 _learn_from(path)
         for kind, original in self._undo:
             kind.__init__ = original  # type: ignore[misc]

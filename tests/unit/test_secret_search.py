@@ -78,5 +78,12 @@ def test_a_run_that_leaves_secrets_somewhere_fails_and_names_each_place() -> Non
 
 
 def test_a_run_whose_secrets_lie_in_their_own_files_passes() -> None:
-    done = run("")
+    # As in an installed package: names of options beside files that name these options, and what
+    # stands in the place of a secret.
+    done = run(
+        "\ndef test_names_of_options(tmp_path):\n"
+        "    (tmp_path / 'tls.py').write_text('{\"keyPassword\": \"key_password\"}')\n"
+        "    (tmp_path / 'broker.conf').write_text('password = \"(hidden)\"')\n"
+        "    (tmp_path / 'server.log').write_text('key_password=None password=(hidden)')\n"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
