@@ -71,7 +71,7 @@ class RequestReply:
         Only a check may call this: `then` runs in the same thread, with the error or None.
         """
         token = next(self._tokens)
-        self.native.end_to(self._outcomes, token, end, timeout_ms)
+        self.native.end(end, timeout_ms, to=(self._outcomes, token))
         self._ends[token] = then
 
     def heartbeat(self, topic: str, timeout_ms: int) -> None:

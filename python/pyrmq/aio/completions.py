@@ -63,7 +63,7 @@ class CompletionList:
         self._next = 0
         self._closed = False
 
-    def call(self, start: Callable[..., None], *arguments: object) -> asyncio.Future[Any]:
+    def call(self, start: Callable[..., object], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports under a token; return the future of its outcome."""
         loop = asyncio.get_running_loop()
         if loop is not self.loop:
@@ -73,7 +73,7 @@ class CompletionList:
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting[token] = future
         try:
-            start(self._native, token, *arguments)
+            start(*arguments, to=(self._native, token))
         except BaseException:
             del self._waiting[token]
             raise

@@ -70,12 +70,12 @@ class PullConsumer(PolledConsumer):
         if len(topics) > 1:
             # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
-                await self._outcomes.call(self._core.queues_of_to, one)
+                await self._outcomes.call(self._core.queues_of, one)
         before: dict[str, tuple[str, bool] | None] = {}
         try:
             for one in topics:
                 before[one] = subscriptions.filter_of(one)
-                await self._outcomes.call(self._control.subscribe_to, one, text, is_sql)
+                await self._outcomes.call(self._control.subscribe, one, text, is_sql)
                 subscriptions.add(one, text, is_sql)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(subscriptions.undo, before))
@@ -95,7 +95,7 @@ class PullConsumer(PolledConsumer):
             if self._rebalances is not None:
                 failure = await self._rebalances.retire(self, topic, all_done=False)
         finally:
-            was_there = await self._outcomes.call(self._control.unsubscribe_to, topic)
+            was_there = await self._outcomes.call(self._control.unsubscribe, topic, False)
         if failure is not None:
             raise failure
         if not was_there:
@@ -109,7 +109,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> await consumer.assign(await consumer.queues("orders"))  # doctest: +SKIP
         """
-        await self._outcomes.call(self._core.assign_to, places_of(queues), tags)
+        await self._outcomes.call(self._core.assign, places_of(queues), tags)
 
     async def queues(self, topic: str) -> list[QueueId]:
         """Ask which queues of a topic can be read.
@@ -117,7 +117,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> await consumer.queues("orders")  # doctest: +SKIP
         """
-        places = await self._outcomes.call(self._core.queues_of_to, topic)
+        places = await self._outcomes.call(self._core.queues_of, topic)
         return [QueueId(*place) for place in places]
 
     async def poll(
@@ -211,7 +211,7 @@ class PullConsumer(PolledConsumer):
         """
         if not isinstance(offset, int):
             where = start_of(offset)
-            found: list[int] = await self._outcomes.call(self._control.offsets_to, [queue], *where)
+            found: list[int] = await self._outcomes.call(self._control.offsets, [queue], *where)
             offset = found[0]
         self._core.seek(queue, offset)
 
@@ -224,9 +224,9 @@ class PullConsumer(PolledConsumer):
             >>> await consumer.commit()  # doctest: +SKIP
         """
         if offsets is None:
-            await self._outcomes.call(self._control.commit_to)
+            await self._outcomes.call(self._control.commit)
         else:
-            await self._outcomes.call(self._control.commit_offsets_to, committable(offsets))
+            await self._outcomes.call(self._control.commit_offsets, committable(offsets))
         await asyncio.to_thread(self._offset_file.write)
 
     async def committed(self, queue: QueueId) -> int | None:
@@ -237,7 +237,7 @@ class PullConsumer(PolledConsumer):
             42
         """
         call = self._outcomes.call
-        (offset,) = await call(self._control.offsets_to, [queue], "committed", 0)
+        (offset,) = await call(self._control.offsets, [queue], "committed", 0)
         return None if offset < 0 else offset
 
     async def bounds(self, queue: QueueId) -> tuple[int, int]:
@@ -258,7 +258,7 @@ class PullConsumer(PolledConsumer):
         """
         asked = self.assignment() if queues is None else [*queues]
         call = self._outcomes.call
-        calls = [call(self._control.offsets_to, [*asked], which, 0) for which in WHICH]
+        calls = [call(self._control.offsets, [*asked], which, 0) for which in WHICH]
         return offsets_of(asked, await asyncio.gather(*calls))
 
     async def close(self, *, all_done: bool = True) -> None:
@@ -285,7 +285,7 @@ class PullConsumer(PolledConsumer):
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
-            await self._outcomes.call(self._control.shut_to, all_done)
+            await self._outcomes.call(self._control.shut, all_done)
         finally:
             if self._callbacks is not None:
                 await asyncio.to_thread(self._callbacks.end)

@@ -214,7 +214,7 @@ class Producer(ConfiguredProducer):
         if queue is None or isinstance(queue, int | QueueId):
             return queue_of(self._core, topic, queue), wait
         began = time.monotonic()
-        places = await self._outcomes.call(self._core.queues_to, topic, wait)
+        places = await self._outcomes.call(self._core.queues, topic, wait)
         place = selected([QueueId(*place) for place in places], queue)
         return place, time_left(began, time.monotonic(), wait, self._options.send_timeout)
 
@@ -301,7 +301,7 @@ class Producer(ConfiguredProducer):
 
         async def leave() -> None:
             place, _ = await self._place_of(topic, options.get("queue"))
-            await self._outcomes.call(self._core.send_oneway_to, topic, body, options, place)
+            await self._outcomes.call(self._core.send_oneway, topic, body, options, place)
 
         await self._hooked("oneway", topic, body, options, leave)
 
@@ -316,7 +316,7 @@ class Producer(ConfiguredProducer):
         """
         broker, message_id = handle_of(topic, handle)
         native = self._request_reply.native
-        taken: str = await self._outcomes.call(native.recall_to, topic, broker, message_id, handle)
+        taken: str = await self._outcomes.call(native.recall, topic, broker, message_id, handle)
         return taken
 
     async def request(
@@ -357,7 +357,7 @@ class Producer(ConfiguredProducer):
     async def _meet(self, topic: str, wait: int) -> None:
         """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
-            await self._outcomes.call(self._request_reply.native.heartbeat_to, topic, wait)
+            await self._outcomes.call(self._request_reply.native.heartbeat, topic, wait)
             self._met.add(topic)
 
     async def _store(
@@ -465,7 +465,7 @@ class Producer(ConfiguredProducer):
                 )
             self._request_reply.close(wait=False)
             self._core.close()
-            await self._outcomes.call(self._core.shut_to)
+            await self._outcomes.call(self._core.shut)
             # Complete the futures of messages that failed because of the close.
             self._batcher.serve_futures(0)
         finally:

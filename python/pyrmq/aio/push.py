@@ -237,7 +237,7 @@ class PushConsumer:
         self._callbacks.start()
         try:
             for topic, (text, is_sql) in self._filters.items():
-                await self._outcomes.call(self._control.subscribe_to, topic, text, is_sql)
+                await self._outcomes.call(self._control.subscribe, topic, text, is_sql)
         except BaseException:
             # It may be in the group already: it must not hold queues that it does not read.
             self._closed = True
@@ -328,7 +328,7 @@ class PushConsumer:
         Example:
             >>> await consumer.commit()  # doctest: +SKIP
         """
-        await self._outcomes.call(self._control.commit_to)
+        await self._outcomes.call(self._control.commit)
         await asyncio.to_thread(self._offset_file.write)
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the sync form
@@ -483,7 +483,7 @@ class PushConsumer:
     async def _end_calls(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
-        await self._outcomes.call(self._core.drain_to, 0)
+        await self._outcomes.call(self._core.drain, 0)
         self._take()
         while self._tasks and loop.time() < until:
             self._idle.clear()
@@ -500,7 +500,7 @@ class PushConsumer:
                 task.cancel()
             await asyncio.wait(left, timeout=1.0)
         left_ms = milliseconds("timeout", hand_back_time(until - loop.time()))
-        await self._outcomes.call(self._core.drain_to, left_ms)
+        await self._outcomes.call(self._core.drain, left_ms)
 
     async def _finish_closing(self) -> None:
         """Commit, and leave the group."""
@@ -508,7 +508,7 @@ class PushConsumer:
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
-            await self._outcomes.call(self._control.shut_to, True)
+            await self._outcomes.call(self._control.shut, True)
         finally:
             try:
                 # The thread does all of it, even if this task is cancelled meanwhile.

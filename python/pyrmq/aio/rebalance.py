@@ -132,7 +132,7 @@ class RebalanceCallbacks:
         finally:
             call.is_over = True
             _current.reset(before)
-            ended = self._outcomes.call(self._events.end_to, kind, places, has_returned)
+            ended = self._outcomes.call(self._events.end, kind, places, has_returned)
             try:
                 # Ended with its loop, too, it must not leave its queues behind.
                 await asyncio.shield(ended)

@@ -60,7 +60,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """
         text, is_sql = filter_of(tags, sql)
         for one in topics_of(topic):
-            await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+            await self._outcomes.call(self._core.subscribe, one, text, is_sql)
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive nothing more of a topic; see :meth:`pyrmq.SimpleConsumer.unsubscribe`.
@@ -68,7 +68,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         Example:
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
         """
-        if not await self._outcomes.call(self._core.unsubscribe_to, topic):
+        if not await self._outcomes.call(self._core.unsubscribe, topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     async def receive(
@@ -119,7 +119,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> await consumer.ack(await consumer.receive())  # doctest: +SKIP
         """
         settled, is_one = settled_of(messages)
-        check_acks(settled, is_one, await self._outcomes.call(self._core.ack_to, settled))
+        check_acks(settled, is_one, await self._outcomes.call(self._core.ack, settled))
 
     async def change_invisible(self, message: MessageOrReceipt, invisible: float) -> None:
         """Hide a message for another time; see :meth:`pyrmq.SimpleConsumer.change_invisible`.
@@ -128,7 +128,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> await consumer.change_invisible(message, 300.0)  # doctest: +SKIP
         """
         time = milliseconds("invisible", invisible)
-        await self._outcomes.call(self._core.change_invisible_to, message, time)
+        await self._outcomes.call(self._core.change_invisible, message, time)
 
     @contextmanager
     def renewing(
@@ -164,7 +164,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         self._closed = True
         self._finalizer.detach()
         try:
-            await self._outcomes.call(self._core.close_to)
+            await self._outcomes.call(self._core.close)
         finally:
             if self._loop is not None:
                 self._loop.remove_reader(self._core.fileno())

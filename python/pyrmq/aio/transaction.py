@@ -124,7 +124,7 @@ class TransactionProducer(Producer):
         confirmed = True
         end = end_of(topic, half, state, options)
         try:
-            await self._outcomes.call(self._request_reply.native.end_to, end, left)
+            await self._outcomes.call(self._request_reply.native.end, end, left)
         except RmqError as error:
             not_confirmed(half, state, error)
             confirmed = False
@@ -167,7 +167,7 @@ class TransactionProducer(Producer):
             return
         end = answer_of(question, message, state)
         try:
-            await self._outcomes.call(self._request_reply.native.end_to, end, ANSWER_MS)
+            await self._outcomes.call(self._request_reply.native.end, end, ANSWER_MS)
         except RmqError as error:
             not_taken(message, error)
             return

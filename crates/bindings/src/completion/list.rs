@@ -47,12 +47,15 @@ pub(crate) struct CompletionList {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct SharedCompletions {
+struct SharedCompletions {
     // Guards the outcomes that were not taken yet.
     state: Mutex<State>,
     ready: Condvar,
     pipe_signal: Option<PipeSignal>,
 }
+
+/// Where the outcome of a call that no thread waits for goes: a list, and the call's token there.
+pub(crate) type ReplyTo = (Py<CompletionList>, u64);
 
 /// A call's token and its outcome.
 type Reply = (u64, Result<Value, ClientError>);
@@ -68,7 +71,7 @@ impl SharedCompletions {
         lock(&self.state)
     }
 
-    pub(crate) fn push(&self, token: u64, outcome: Result<Value, ClientError>) {
+    fn push(&self, token: u64, outcome: Result<Value, ClientError>) {
         let mut state = self.state();
         let first = state.list.is_empty();
         state.list.push((token, outcome));
@@ -91,24 +94,27 @@ impl SharedCompletions {
     }
 }
 
-impl CompletionList {
-    pub(crate) fn shared(&self) -> Arc<SharedCompletions> {
-        self.shared.clone()
-    }
+/// The function that hands an outcome over.
+pub(crate) fn reply((list, token): ReplyTo) -> impl FnOnce(Result<Value, ClientError>) + Send + 'static {
+    let shared = list.get().shared.clone();
+    move |outcome| shared.push(token, outcome)
+}
 
-    /// Runs a call on the runtime and adds its outcome to this list under `token`.
-    pub(crate) fn run(
-        &self,
-        py: Python<'_>,
-        token: u64,
-        call: impl Future<Output = Result<Value, ClientError>> + Send + 'static,
-    ) -> PyResult<()> {
-        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
-        let shared = self.shared();
-        // Nobody joins the task: it reports its outcome itself.
-        drop(runtime.spawn(async move { shared.push(token, call.await) }));
-        Ok(())
-    }
+/// Waits for a call and returns its result. With `to` it returns None at once, and the outcome goes there.
+pub(crate) fn run<T: Into<Value> + Send + 'static>(
+    py: Python<'_>,
+    to: Option<ReplyTo>,
+    call: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+) -> PyResult<Py<PyAny>> {
+    let Some(to) = to else {
+        let value: Value = enter::run(py, call)?.into();
+        return value.into_py(py);
+    };
+    let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+    let reply = reply(to);
+    // Nobody joins the task: it reports its outcome itself.
+    drop(runtime.spawn(async move { reply(call.await.map(Into::into)) }));
+    Ok(py.None())
 }
 
 #[pymethods]
@@ -179,10 +185,7 @@ fn to_list(py: Python<'_>, taken: Vec<Reply>) -> PyResult<Bound<'_, PyList>> {
 }
 
 /// For each message None if it was acknowledged, else the exception.
-pub(crate) fn errors_of(
-    py: Python<'_>,
-    outcomes: Vec<Result<(), ClientError>>,
-) -> PyResult<Bound<'_, PyList>> {
+fn errors_of(py: Python<'_>, outcomes: Vec<Result<(), ClientError>>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for outcome in outcomes {
         match outcome {
@@ -193,8 +196,20 @@ pub(crate) fn errors_of(
     Ok(list)
 }
 
+impl From<()> for Value {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Truth(truth)
+    }
+}
+
 impl Value {
-    fn into_py(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn into_py(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Self::Done => py.None(),
             Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),

@@ -17,7 +17,7 @@ mod result;
 
 pub(crate) use callback_queue::CallbackQueue;
 pub(crate) use collector::{BatchCollector, BatchPart, Unsent, batch_list};
-pub(crate) use list::{CompletionList, QueueRef, Value, errors_of};
+pub(crate) use list::{QueueRef, ReplyTo, Value, reply, run};
 pub(crate) use pipe_signal::PipeSignal;
 pub(crate) use result::PySendResult;
 

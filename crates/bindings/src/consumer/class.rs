@@ -1,6 +1,6 @@
 //! The pulling consumer as Python drives it.
 
-use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::completion::{self, PipeSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::batch::PyMessageBatch;
 use crate::consumer::control::{PyControl, key_of, place_of};
 use crate::consumer::settings::ConsumerSettings;
@@ -87,22 +87,34 @@ impl PyConsumer {
         PyControl::new(self.puller.clone())
     }
 
+    // An event loop calls with `to`, where the outcome goes: see `completion::run`.
+
     /// Takes exactly these queues.
-    fn assign(&self, py: Python<'_>, queues: Vec<(QueueRef, Option<i64>)>, expression: &str) -> PyResult<()> {
+    #[pyo3(signature = (queues, expression, to=None))]
+    fn assign(
+        &self,
+        py: Python<'_>,
+        queues: Vec<(QueueRef, Option<i64>)>,
+        expression: String,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let queues = queues
             .into_iter()
             .map(|(place, start)| (key_of(&self.puller, place), start))
             .collect();
-        let (puller, expression) = (self.puller.clone(), expression.to_owned());
-        enter::run(py, async move { puller.assign(queues, &expression).await })
+        let puller = self.puller.clone();
+        completion::run(py, to, async move { puller.assign(queues, &expression).await })
     }
 
     /// The queues of a topic that can be read.
-    fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<QueueRef>> {
+    #[pyo3(signature = (topic, to=None))]
+    fn queues_of(&self, py: Python<'_>, topic: String, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
-        let (puller, topic) = (self.puller.clone(), topic.to_owned());
-        enter::run(py, async move { queues_of(&puller, &topic).await })
+        let puller = self.puller.clone();
+        completion::run(py, to, async move {
+            queues_of(&puller, &topic).await.map(Value::QueueRefs)
+        })
     }
 
     /// The assigned queues with their positions.
@@ -156,41 +168,6 @@ impl PyConsumer {
         }
     }
 
-    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn assign_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        queues: Vec<(QueueRef, Option<i64>)>,
-        expression: String,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        let queues = queues
-            .into_iter()
-            .map(|(place, start)| (key_of(&puller, place), start))
-            .collect();
-        outcomes.run(py, token, async move {
-            puller.assign(queues, &expression).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn queues_of_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            queues_of(&puller, &topic).await.map(Value::QueueRefs)
-        })
-    }
 }
 
 impl Drop for PyConsumer {

@@ -1,7 +1,7 @@
 //! What both kinds of consumers have: subscriptions, commits, their end, offsets of many queues, pauses, and callbacks
 //! that Python takes.
 
-use crate::completion::{CompletionList, QueueRef, Value};
+use crate::completion::{self, QueueRef, ReplyTo, Value};
 use crate::consumer::rebalance::PyRebalanceEvents;
 use crate::enter;
 use crate::errors::Error;
@@ -98,23 +98,41 @@ impl PyControl {
         PyRebalanceEvents::new(self.puller.clone())
     }
 
+    // An event loop calls with `to`, where the outcome goes: see `completion::run`.
+
     /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
+    #[pyo3(signature = (topic, expression, is_sql, to=None))]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        expression: String,
+        is_sql: bool,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
-        let topic = self.puller.options().client.wrap(topic);
-        let (puller, topic, expression) = (self.puller.clone(), topic.into_owned(), expression.to_owned());
-        enter::run(
-            py,
-            async move { puller.subscribe(&topic, &expression, is_sql).await },
-        )
+        let puller = self.puller.clone();
+        completion::run(py, to, async move {
+            let topic = puller.options().client.wrap(&topic);
+            puller.subscribe(&topic, &expression, is_sql).await
+        })
     }
 
     /// Leaves the group for a topic; with `is_lost` its queues are lost to who polls. False: it was not subscribed to.
-    fn unsubscribe(&self, py: Python<'_>, topic: &str, is_lost: bool) -> PyResult<bool> {
+    #[pyo3(signature = (topic, is_lost, to=None))]
+    fn unsubscribe(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        is_lost: bool,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
-        let topic = self.puller.options().client.wrap(topic);
-        let (puller, topic) = (self.puller.clone(), topic.into_owned());
-        enter::run(py, async move { puller.unsubscribe(&topic, is_lost).await })
+        let puller = self.puller.clone();
+        completion::run(py, to, async move {
+            let topic = puller.options().client.wrap(&topic);
+            puller.unsubscribe(&topic, is_lost).await
+        })
     }
 
     /// Stops queues, or lets them go on.
@@ -134,129 +152,53 @@ impl PyControl {
     }
 
     /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    #[pyo3(signature = (to=None))]
+    fn commit(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let puller = self.puller.clone();
-        enter::run(py, async move { puller.commit().await })
+        completion::run(py, to, async move { puller.commit().await })
     }
 
     /// Ends everything; `all`: what was handed out is done, and of listeners' messages what they have finished. Commits
     /// only with a commit interval. In a forked child nothing is done: it is the parent's.
-    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
-        if !self.owner.is_here() {
-            return Ok(());
+    #[pyo3(signature = (all, to=None))]
+    fn shut(&self, py: Python<'_>, all: bool, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
+        if to.is_none() && !self.owner.is_here() {
+            return Ok(py.None());
         }
+        self.owner.check_in(py)?;
         let puller = self.puller.clone();
-        enter::run(py, async move { puller.shut(all).await })
+        completion::run(py, to, async move { puller.shut(all).await })
     }
 
     /// Commits these offsets.
-    fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
+    #[pyo3(signature = (offsets, to=None))]
+    fn commit_offsets(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<(QueueRef, i64)>,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let offsets = offsets_of(&self.puller, offsets);
         let puller = self.puller.clone();
-        enter::run(py, async move { puller.commit_offsets(offsets).await })
+        completion::run(py, to, async move { puller.commit_offsets(offsets).await })
     }
 
     /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time.
+    #[pyo3(signature = (queues, which, timestamp_ms, to=None))]
     fn offsets(
         &self,
         py: Python<'_>,
         queues: Vec<QueueRef>,
-        which: &str,
-        timestamp_ms: i64,
-    ) -> PyResult<Vec<i64>> {
-        self.owner.check_in(py)?;
-        let keys = keys_of(&self.puller, queues);
-        let (puller, which) = (self.puller.clone(), which.to_owned());
-        enter::run(
-            py,
-            async move { puller.offsets_of(keys, &which, timestamp_ms).await },
-        )
-    }
-
-    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn subscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-        expression: String,
-        is_sql: bool,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            let topic = puller.options().client.wrap(&topic);
-            puller.subscribe(&topic, &expression, is_sql).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn unsubscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            let topic = puller.options().client.wrap(&topic);
-            puller.unsubscribe(&topic, false).await.map(Value::Truth)
-        })
-    }
-
-    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.commit().await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            puller.shut(all).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn commit_offsets_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        offsets: Vec<(QueueRef, i64)>,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
-        let offsets = offsets_of(&puller, offsets);
-        outcomes.run(py, token, async move {
-            puller.commit_offsets(offsets).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn offsets_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        queues: Vec<QueueRef>,
         which: String,
         timestamp_ms: i64,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
+        let keys = keys_of(&self.puller, queues);
         let puller = self.puller.clone();
-        let keys = keys_of(&puller, queues);
-        outcomes.run(py, token, async move {
+        completion::run(py, to, async move {
             let offsets = puller.offsets_of(keys, &which, timestamp_ms).await;
             offsets.map(Value::Offsets)
         })

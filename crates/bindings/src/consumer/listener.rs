@@ -1,6 +1,6 @@
 //! The consumer with listeners: Python threads take messages here and say what became of them.
 
-use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::completion::{self, PipeSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::control::{PyControl, place_of};
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
@@ -166,33 +166,17 @@ impl PyListeningConsumer {
     }
 
     /// From now on hands out only what a clean end needs, and waits until messages on their way back have reached their
-    /// brokers. False: the time passed before. In a forked child nothing is done: it is the parent's.
-    fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
-        if !self.owner.is_here() {
-            return Ok(true);
+    /// brokers. False: the time passed before. In a forked child nothing is done: it is the parent's. With `to` the
+    /// outcome goes there: see `completion::run`.
+    #[pyo3(signature = (timeout_ms, to=None))]
+    fn drain(&self, py: Python<'_>, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
+        if to.is_none() && !self.owner.is_here() {
+            return Value::from(true).into_py(py);
         }
-        let time = Duration::from_millis(timeout_ms);
-        let puller = self.puller.clone();
-        enter::run(py, async move { Ok::<_, ClientError>(puller.drain(time).await) })
-    }
-
-    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn drain_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        timeout_ms: u64,
-    ) -> PyResult<()> {
         self.owner.check_in(py)?;
-        let puller = self.puller.clone();
         let time = Duration::from_millis(timeout_ms);
-        outcomes.run(
-            py,
-            token,
-            async move { Ok(Value::Truth(puller.drain(time).await)) },
-        )
+        let puller = self.puller.clone();
+        completion::run(py, to, async move { Ok(puller.drain(time).await) })
     }
 }
 

@@ -1,8 +1,7 @@
 //! What a polled consumer hears of its queues: Python takes each event, calls the application, and ends it.
 
-use crate::completion::{CompletionList, QueueRef, Value};
+use crate::completion::{self, QueueRef, ReplyTo};
 use crate::consumer::control::{keys_of, place_of};
-use crate::enter;
 use crate::runtime::Owner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -56,34 +55,22 @@ impl PyRebalanceEvents {
         }))
     }
 
-    /// The callback of an event has ended.
-    fn end(&self, py: Python<'_>, kind: &str, queues: Vec<QueueRef>, has_returned: bool) -> PyResult<()> {
+    /// The callback of an event has ended. With `to` the outcome goes there: see `completion::run`.
+    #[pyo3(signature = (kind, queues, has_returned, to=None))]
+    fn end(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        queues: Vec<QueueRef>,
+        has_returned: bool,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let kind = kind_of(kind)?;
         let puller = self.puller.clone();
-        enter::run(py, async move {
+        completion::run(py, to, async move {
             puller.end_rebalance_event(kind, &keys, has_returned).await
-        })
-    }
-
-    /// As `end`, for event loops: the outcome comes to `outcomes` under `token`.
-    fn end_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        kind: &str,
-        queues: Vec<QueueRef>,
-        has_returned: bool,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let kind = kind_of(kind)?;
-        let puller = self.puller.clone();
-        let keys = keys_of(&puller, queues);
-        outcomes.run(py, token, async move {
-            puller.end_rebalance_event(kind, &keys, has_returned).await?;
-            Ok(Value::Done)
         })
     }
 

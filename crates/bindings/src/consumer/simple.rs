@@ -1,6 +1,6 @@
 //! The consumer that takes messages for a time, as Python drives it.
 
-use crate::completion::{CompletionList, PipeSignal, Value, errors_of};
+use crate::completion::{self, PipeSignal, ReplyTo, Value};
 use crate::consumer::popped::{self, MessageOrReceipt};
 use crate::consumer::settings::SimpleSettings;
 use crate::enter;
@@ -9,7 +9,6 @@ use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use pyrmq_client::ClientError;
 use pyrmq_client::consumer::pop::answer::Popped;
 use pyrmq_client::consumer::pop::receipt::Receipt;
 use pyrmq_client::consumer::pop::renew::Renewal;
@@ -100,23 +99,35 @@ impl PySimpleConsumer {
         topics.map(|topic| options.inside(&topic).to_owned()).collect()
     }
 
+    // An event loop calls with `to`, where the outcome goes: see `completion::run`.
+
     /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
+    #[pyo3(signature = (topic, expression, is_sql, to=None))]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        expression: String,
+        is_sql: bool,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
-        let topic = self.consumer.options().client.wrap(topic);
-        let (consumer, topic, expression) =
-            (self.consumer.clone(), topic.into_owned(), expression.to_owned());
-        enter::run(py, async move {
+        let consumer = self.consumer.clone();
+        completion::run(py, to, async move {
+            let topic = consumer.options().client.wrap(&topic);
             consumer.subscribe(&topic, &expression, is_sql).await
         })
     }
 
     /// Leaves the group for a topic. False: it was not subscribed to.
-    fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
+    #[pyo3(signature = (topic, to=None))]
+    fn unsubscribe(&self, py: Python<'_>, topic: String, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
-        let topic = self.consumer.options().client.wrap(topic);
-        let (consumer, topic) = (self.consumer.clone(), topic.into_owned());
-        enter::run(py, async move { consumer.unsubscribe(&topic).await })
+        let consumer = self.consumer.clone();
+        completion::run(py, to, async move {
+            let topic = consumer.options().client.wrap(&topic);
+            consumer.unsubscribe(&topic).await
+        })
     }
 
     /// Up to `max` messages, hidden from others for `invisible_ms`; waits up to `wait_ms` for the first.
@@ -150,30 +161,32 @@ impl PySimpleConsumer {
     }
 
     /// Acknowledges messages: None for each, or why not.
-    fn ack<'py>(
+    #[pyo3(signature = (messages, to=None))]
+    fn ack(
         &self,
-        py: Python<'py>,
-        messages: Vec<MessageOrReceipt<'py>>,
-    ) -> PyResult<Bound<'py, PyList>> {
+        py: Python<'_>,
+        messages: Vec<MessageOrReceipt<'_>>,
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
-        let outcomes = enter::run(
-            py,
-            async move { Ok::<_, ClientError>(consumer.ack(&receipts).await) },
-        )?;
-        errors_of(py, outcomes)
+        completion::run(py, to, async move {
+            Ok(Value::Acknowledged(consumer.ack(&receipts).await))
+        })
     }
 
     /// Hides a message for this time from now on; 0 gives it back.
+    #[pyo3(signature = (message, invisible_ms, to=None))]
     fn change_invisible(
         &self,
         py: Python<'_>,
         message: MessageOrReceipt<'_>,
         invisible_ms: u64,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.owner.check_in(py)?;
         let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
-        enter::run(py, async move {
+        completion::run(py, to, async move {
             consumer.change_invisible(&receipt, millis(invisible_ms)).await
         })
     }
@@ -214,86 +227,14 @@ impl PySimpleConsumer {
     }
 
     /// Gives back what was not handed out and ends everything. In a forked child nothing is done: it is the parent's.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.owner.is_here() {
-            return Ok(());
+    #[pyo3(signature = (to=None))]
+    fn close(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
+        if to.is_none() && !self.owner.is_here() {
+            return Ok(py.None());
         }
-        let consumer = self.consumer.clone();
-        enter::run(py, async move { consumer.close().await })
-    }
-
-    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
-
-    fn subscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-        expression: String,
-        is_sql: bool,
-    ) -> PyResult<()> {
         self.owner.check_in(py)?;
         let consumer = self.consumer.clone();
-        outcomes.run(py, token, async move {
-            let topic = consumer.options().client.wrap(&topic);
-            consumer.subscribe(&topic, &expression, is_sql).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn unsubscribe_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: String,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let consumer = self.consumer.clone();
-        outcomes.run(py, token, async move {
-            let topic = consumer.options().client.wrap(&topic);
-            consumer.unsubscribe(&topic).await.map(Value::Truth)
-        })
-    }
-
-    fn ack_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        messages: Vec<MessageOrReceipt<'_>>,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
-        outcomes.run(py, token, async move {
-            Ok(Value::Acknowledged(consumer.ack(&receipts).await))
-        })
-    }
-
-    fn change_invisible_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        message: MessageOrReceipt<'_>,
-        invisible_ms: u64,
-    ) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
-        outcomes.run(py, token, async move {
-            consumer.change_invisible(&receipt, millis(invisible_ms)).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    fn close_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.owner.check_in(py)?;
-        let consumer = self.consumer.clone();
-        outcomes.run(py, token, async move {
-            consumer.close().await?;
-            Ok(Value::Done)
-        })
+        completion::run(py, to, async move { consumer.close().await })
     }
 }
 

@@ -18,7 +18,7 @@
 use crate::completion::callbacks::{Callbacks, Thread, wait_for};
 use crate::completion::future::SendFuture;
 use crate::completion::queue::{Completion, CompletionQueue, share};
-use crate::completion::{CallbackQueue, CompletionList, PipeSignal, PySendResult, Value, Waiter};
+use crate::completion::{self, CallbackQueue, PipeSignal, PySendResult, ReplyTo, Value, Waiter};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::{Kind, MessageProperties, QueueAndTime, SendArgs};
@@ -250,25 +250,24 @@ impl PyAccumulator {
         batch::send(&self.way(), py, messages, &plan)
     }
 
-    /// Like `send_batch`, but without waiting: the outcomes go to `outcomes` as one value under `token`.
+    /// Like `send_batch`, but without waiting: the outcomes come as one value.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_batch_to<'py>(
         &self,
         py: Python<'py>,
-        outcomes: &CompletionList,
-        token: u64,
         topic: &str,
         messages: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
         placed: QueueAndTime,
         batch_bytes: usize,
         inner: bool,
+        to: ReplyTo,
     ) -> PyResult<()> {
         self.check(py)?;
         let args = SendArgs::read(Kind::Batch, options)?;
         let plan = self.plan(topic, &args.properties, &placed, batch_bytes, inner);
-        let shared = outcomes.shared();
-        let then = move |parts, unsent| shared.push(token, Ok(Value::Batch(parts, unsent)));
+        let reply = completion::reply(to);
+        let then = move |parts, unsent| reply(Ok(Value::Batch(parts, unsent)));
         batch::send_then(&self.way(), py, messages, &plan, then)
     }
 
@@ -339,12 +338,11 @@ impl PyAccumulator {
         self.futures.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
-    /// Adds an entry under `token` to `outcomes` once `bytes` may fit. `broker`: the broker that the message must go
-    /// to.
-    fn capacity_to(&self, outcomes: &CompletionList, token: u64, bytes: usize, broker: Option<&str>) {
+    /// Replies once `bytes` may fit. `broker`: the broker that the message must go to.
+    fn capacity_to(&self, bytes: usize, broker: Option<&str>, to: ReplyTo) {
         let brokers = candidates(broker);
-        let shared = outcomes.shared();
-        let listener = Box::new(move || shared.push(token, Ok(Value::Done)));
+        let reply = completion::reply(to);
+        let listener = Box::new(move || reply(Ok(Value::Done)));
         self.producer
             .back_pressure()
             .notify_when(Condition::Room { bytes, brokers }, listener);
@@ -385,10 +383,10 @@ impl PyAccumulator {
         Error::from(full).into_py(py).into_value(py).into_any()
     }
 
-    /// Adds an entry under `token` to `outcomes` once nothing is in flight.
-    fn empty_to(&self, outcomes: &CompletionList, token: u64) {
-        let shared = outcomes.shared();
-        let listener = Box::new(move || shared.push(token, Ok(Value::Truth(true))));
+    /// Replies once nothing is in flight.
+    fn empty_to(&self, to: ReplyTo) {
+        let reply = completion::reply(to);
+        let listener = Box::new(move || reply(Ok(Value::Truth(true))));
         self.producer
             .back_pressure()
             .notify_when(Condition::Empty, listener);

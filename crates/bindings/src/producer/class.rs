@@ -2,7 +2,7 @@
 
 use crate::command::body_of;
 use crate::completion::callbacks::Callbacks;
-use crate::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
+use crate::completion::{self, Outcome, PySendResult, QueueRef, ReplyTo, Value, Waiter};
 use crate::enter;
 use crate::errors::{Error, about};
 use crate::producer::args::{Kind, SendArgs};
@@ -167,7 +167,10 @@ impl PyProducer {
         })
     }
 
+    // An event loop calls with `to`, where the outcome goes: see `completion::run`.
+
     /// Sends without asking for a response.
+    #[pyo3(signature = (topic, body, options, queue, to=None))]
     fn send_oneway(
         &self,
         py: Python<'_>,
@@ -175,69 +178,32 @@ impl PyProducer {
         body: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
         queue: Option<(String, i32)>,
-    ) -> PyResult<()> {
-        let outgoing = self.prepare(py, topic, body, options, queue)?;
-        enter::block_on(py, self.producer.send_oneway(outgoing))
-    }
-
-    /// Sends without asking for a response. `outcomes` gets an entry under `token` once the message was queued.
-    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn send_oneway_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: &str,
-        body: &Bound<'_, PyAny>,
-        options: &Bound<'_, PyDict>,
-        queue: Option<(String, i32)>,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         let outgoing = self.prepare(py, topic, body, options, queue)?;
         let producer = self.producer.clone();
-        outcomes.run(py, token, async move {
-            producer.send_oneway(outgoing).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    /// `shut` for an event loop: `outcomes` gets an entry under `token` when it is done.
-    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
-        self.check(py)?;
-        let producer = self.producer.clone();
-        outcomes.run(py, token, async move {
-            producer.shut().await;
-            Ok(Value::Done)
-        })
+        completion::run(py, to, async move { producer.send_oneway(outgoing).await })
     }
 
     /// The writable queues of a topic: (topic, broker, queue id).
-    #[pyo3(signature = (topic, timeout_ms=None))]
-    fn queues(&self, py: Python<'_>, topic: &str, timeout_ms: Option<u64>) -> PyResult<Vec<QueueRef>> {
-        self.check(py)?;
-        let time = self.timeout(timeout_ms);
-        let (given, topic) = (topic, self.producer.topic(topic));
-        let routes = self.producer.routes();
-        let route = match routes.cached(&topic) {
-            Some(route) => route,
-            None => enter::block_on(py, routes.get_within(&topic, time))?,
-        };
-        Ok(places(given, &route))
-    }
-
-    /// `queues` for an event loop: the result goes to `outcomes` under `token`.
-    fn queues_to(
+    #[pyo3(signature = (topic, timeout_ms=None, to=None))]
+    fn queues(
         &self,
         py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        topic: &str,
+        topic: String,
         timeout_ms: Option<u64>,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.check(py)?;
         let time = self.timeout(timeout_ms);
-        let (given, topic) = (topic.to_owned(), self.producer.topic(topic));
+        let (topic, given) = (self.producer.topic(&topic), topic);
+        if to.is_none()
+            && let Some(route) = self.producer.routes().cached(&topic)
+        {
+            return Value::QueueRefs(places(&given, &route)).into_py(py);
+        }
         let producer = self.producer.clone();
-        outcomes.run(py, token, async move {
+        completion::run(py, to, async move {
             let route = producer.routes().get_within(&topic, time).await?;
             Ok(Value::QueueRefs(places(&given, &route)))
         })
@@ -303,13 +269,16 @@ impl PyProducer {
 
     /// Unregisters from the brokers and closes every connection. Does nothing in a forked child, where they are the
     /// parent's.
-    fn shut(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.owner.is_here() {
-            return Ok(());
+    #[pyo3(signature = (to=None))]
+    fn shut(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
+        if to.is_none() && !self.owner.is_here() {
+            return Ok(py.None());
         }
-        enter::block_on(py, async {
-            self.producer.shut().await;
-            Ok::<(), Error>(())
+        self.check(py)?;
+        let producer = self.producer.clone();
+        completion::run(py, to, async move {
+            producer.shut().await;
+            Ok(())
         })
     }
 }

@@ -6,7 +6,7 @@
 //! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
 //! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
 //! ```
-use crate::completion::{CompletionList, Outcome, PySendResult, Value};
+use crate::completion::{self, Outcome, PySendResult, ReplyTo, Value};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::{Kind, QueueAndTime, SendArgs};
@@ -150,108 +150,71 @@ impl PyRequestReply {
         self.producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
-    /// Sends a message with RocketMQ's own properties without waiting; the result goes to `outcomes` under `token`.
+    /// Sends a message with RocketMQ's own properties without waiting.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_to(
         &self,
         py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
         topic: &str,
         body: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
         system: Vec<(String, String)>,
         kind: &str,
         placed: QueueAndTime,
+        to: ReplyTo,
     ) -> PyResult<()> {
         let (queue, timeout_ms) = placed;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
         // An event loop must not wait, and few of these are in flight at once, so they always get their permit.
         let permit = self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
-        let shared = outcomes.shared();
-        let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
+        let reply = completion::reply(to);
+        let done = Box::new(move |outcome: Outcome| reply(outcome.map(Value::Sent)));
         self.core.send(outgoing, permit, timeout, done);
         Ok(())
     }
 
-    /// `heartbeat` for an event loop: `outcomes` gets an entry under `token` when it is done.
-    fn heartbeat_to(
+    // An event loop calls with `to`, where the outcome goes: see `completion::run`.
+
+    /// Makes sure that the topic's brokers know this producer.
+    #[pyo3(signature = (topic, timeout_ms, to=None))]
+    fn heartbeat(
         &self,
         py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
         topic: &str,
         timeout_ms: u64,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.producer.get().check(py)?;
         let time = Duration::from_millis(timeout_ms);
         let (core, topic) = (self.core.clone(), self.core.topic(topic));
-        outcomes.run(py, token, async move {
-            core.heartbeat_to(&topic, time).await?;
-            Ok(Value::Done)
-        })
-    }
-
-    /// Makes sure that the topic's brokers know this producer.
-    fn heartbeat(&self, py: Python<'_>, topic: &str, timeout_ms: u64) -> PyResult<()> {
-        self.producer.get().check(py)?;
-        let topic = self.core.topic(topic);
-        enter::block_on(
-            py,
-            self.core.heartbeat_to(&topic, Duration::from_millis(timeout_ms)),
-        )
+        completion::run(py, to, async move { core.heartbeat_to(&topic, time).await })
     }
 
     /// Ends a transaction at its broker: commit, roll back, or leave it open.
-    fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64) -> PyResult<()> {
+    #[pyo3(signature = (end, timeout_ms, to=None))]
+    fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         self.producer.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
         let time = Duration::from_millis(timeout_ms);
-        enter::block_on(py, self.core.end_transaction(&end, time))
-    }
-
-    /// `end` for an event loop: `outcomes` gets an entry under `token` when it is done.
-    fn end_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        end: Ending,
-        timeout_ms: u64,
-    ) -> PyResult<()> {
-        let time = Duration::from_millis(timeout_ms);
-        self.producer.get().check(py)?;
-        let end = end.read().map_err(|error| error.into_py(py))?;
         let core = self.core.clone();
-        outcomes.run(py, token, async move {
-            core.end_transaction(&end, time).await?;
-            Ok(Value::Done)
-        })
+        completion::run(py, to, async move { core.end_transaction(&end, time).await })
     }
 
     /// Recalls a timer message by the `broker` and `id` of its handle. Returns the id of the recalling message.
-    fn recall(&self, py: Python<'_>, topic: &str, broker: &str, id: &str, handle: &str) -> PyResult<String> {
-        self.producer.get().check(py)?;
-        let topic = self.core.topic(topic);
-        enter::block_on(py, self.core.recall(&topic, broker, id, handle))
-    }
-
-    /// `recall` for an event loop: the result goes to `outcomes` under `token`.
-    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn recall_to(
+    #[pyo3(signature = (topic, broker, id, handle, to=None))]
+    fn recall(
         &self,
         py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
         topic: &str,
         broker: String,
         id: String,
         handle: String,
-    ) -> PyResult<()> {
+        to: Option<ReplyTo>,
+    ) -> PyResult<Py<PyAny>> {
         self.producer.get().check(py)?;
         let (core, topic) = (self.core.clone(), self.core.topic(topic));
-        outcomes.run(py, token, async move {
+        completion::run(py, to, async move {
             let id = core.recall(&topic, &broker, &id, &handle).await?;
             Ok(Value::Text(id))
         })
