@@ -525,6 +525,8 @@ def test_what_cannot_work_is_refused(address: str, topic: str) -> None:
         consumer.subscribe(topic, two)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="asks for <class 'complex'>"):
         consumer.subscribe(topic, odd)
+    with pytest.raises(ConfigError, match="give `tags` or `sql`, not both"):
+        consumer.subscribe(topic, print, tags="new", sql="a > 5")
     consumer.subscribe(topic, print)
     with pytest.raises(ConfigError, match="has a listener already"):
         consumer.subscribe(topic, print)

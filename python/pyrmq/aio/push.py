@@ -30,18 +30,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
-from pyrmq._client.ending import leave
-from pyrmq._client.hooks.consume import ConsumeHooks
-from pyrmq._client.identities import note_member
 from pyrmq._client.options.consumer import ListenerArguments, ListenerOptions
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.signals import stop_signals
 from pyrmq.consumer.call import (
-    Call,
     Failed,
     UnfitBody,
     failure_of,
@@ -49,9 +42,7 @@ from pyrmq.consumer.call import (
     log_error,
     raising,
 )
-from pyrmq.consumer.callbacks import CallbackThread
-from pyrmq.consumer.decode import decoder_of
-from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
+from pyrmq.consumer.listening import ListeningConsumer
 from pyrmq.consumer.outcome import (
     LATER,
     Failure,
@@ -60,10 +51,9 @@ from pyrmq.consumer.outcome import (
     hand_back_time,
 )
 from pyrmq.errors import ClosedError, ConfigError
-from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from pyrmq.consumer.trace import Trace
+    from pyrmq import _core
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["PushConsumer"]
@@ -80,7 +70,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
 _Result = TypeVar("_Result")
 
 
-class PushConsumer:
+class PushConsumer(ListeningConsumer):
     """Awaits a coroutine function for each message of the group's topics, in one event loop.
 
     What becomes of a message is as with :class:`pyrmq.PushConsumer`, whose arguments these are but
@@ -130,28 +120,13 @@ class PushConsumer:
     """
 
     def __init__(self, *, tasks: int = 64, **options: Unpack[ListenerArguments]) -> None:
-        self._options = ListenerOptions.of(tasks, options)
-        group = self._options.group
-        self._core = _core.ListeningConsumer(self._options.native())
-        self._control = self._core.control()
-        self._offset_file = OffsetFile(self._control, self._options)
-        self._callbacks: CallbackThread | None = None
-        self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
-        self._hooks.client_id = self._control.client_id()
-        note_member(self._options.group, self._control.client_id(), self)
-        self._trace: Trace | None = None
-        self._group = group
-        self._calls: dict[str, Call] = {}
-        self._filters: dict[str, tuple[str, bool]] = {}
+        super().__init__(ListenerOptions.of(tasks, options))
         self._outcomes = CompletionList()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._done = self._timed_out = 0
-        self._closed = False
         self._is_closed = asyncio.Event()
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -176,15 +151,7 @@ class PushConsumer:
                 f"listener {listener!r} is no coroutine function: define it with `async def`, or "
                 "use pyrmq.PushConsumer"
             )
-        if self._loop is not None:
-            raise ConfigError("the consumer has started: subscribe before `start`")
-        if topic in self._calls:
-            raise ConfigError(
-                f"topic `{topic}` has a listener already: {self._calls[topic].function!r}"
-            )
-        decode = decoder_of(listener, in_batches=self._options.consume_batch > 1)
-        self._filters[topic] = filter_of(tags, sql)
-        self._calls[topic] = Call(listener, decode)
+        self._add(topic, listener, tags, sql)
 
     def listener(
         self, topic: str, tags: str = "*", *, sql: str | None = None
@@ -214,26 +181,14 @@ class PushConsumer:
         Example:
             >>> await consumer.start()  # doctest: +SKIP
         """
-        if self._closed:
-            raise ClosedError("the consumer is closed")
-        if self._loop is not None:
-            raise ConfigError("the consumer has started")
-        if not self._calls:
-            raise ConfigError(
-                "no topic is subscribed: name a listener with `subscribe` or `listener`"
-            )
+        self._note_start()
         self._loop = asyncio.get_running_loop()
-        self._callbacks = CallbackThread(
-            self._control,
-            self._group,
-            allocator=self._options.allocator(),
-            # The thread must not hold a consumer that was dropped with its loop.
-            stacks=_weak(self._stacks, ""),
-            consume=_weak(self._consume_directly, ("raised", "the consumer is closed")),
+        # The thread must not hold a consumer that was dropped with its loop.
+        self._callbacks = self._callback_thread(
+            _weak(self._stacks, ""),
+            _weak(self._consume_directly, ("raised", "the consumer is closed")),
         )
         self._callbacks.repeat(_LOOP_CHECK_S, _weak(self._leave_with_loop, None))
-        self._offset_file.write_each(self._options.auto_commit, self._callbacks)
-        self._trace = start_trace(self._options, self._hooks, self._callbacks)
         self._callbacks.start()
         try:
             for topic, (text, is_sql) in self._filters.items():
@@ -291,34 +246,6 @@ class PushConsumer:
             start.result()
         return has_started
 
-    def assignment(self) -> list[QueueId]:
-        """List the queues that this consumer has now, those of the retry topic included.
-
-        Example:
-            >>> consumer.assignment()  # doctest: +SKIP
-        """
-        return [QueueId(*place) for place, _, _ in self._core.queues()]
-
-    def stats(self) -> ConsumerStats:
-        """Return counters since the start, rates, and how each queue stands.
-
-        Example:
-            >>> consumer.stats().done  # doctest: +SKIP
-        """
-        queues = self._core.queues()
-        later, dead, unreadable = self._core.failures()
-        return consumer_stats(
-            self._control,
-            done=self._done,
-            later=later,
-            dead=dead,
-            unfit=sum(call.unfit for call in self._calls.values()),
-            unreadable=unreadable,
-            timed_out=self._timed_out,
-            in_flight=sum(in_flight for _, _, in_flight in queues),
-            queues=len(queues),
-        )
-
     async def commit(self) -> None:
         """Tell the brokers what is done, without waiting for the next interval.
 
@@ -375,6 +302,9 @@ class PushConsumer:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "not started" if self._loop is None else "running"
         return f"<aio.PushConsumer group={self._group!r}, topics={sorted(self._calls)}, {state}>"
+
+    def _counts(self) -> tuple[int, int]:
+        return self._done, self._timed_out
 
     def _on_arrival(self) -> None:
         self._core.hush()
@@ -517,13 +447,6 @@ class PushConsumer:
                 self._outcomes.close()
                 self._is_closed.set()
                 self._unlog()
-
-    def _end_thread(self) -> None:
-        if self._callbacks is not None:
-            self._callbacks.end()
-            self._offset_file.write_at_end()
-        if self._trace is not None:
-            self._trace.close()
 
     def _leave_with_loop(self) -> None:
         """Leave the group when the loop has ended without a close; called in another thread."""

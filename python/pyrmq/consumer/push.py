@@ -23,30 +23,18 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from pyrmq import _core
-from pyrmq._client import log
-from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
-from pyrmq._client.ending import leave
-from pyrmq._client.hooks.consume import ConsumeHooks
-from pyrmq._client.identities import note_member
 from pyrmq._client.options.consumer import ListenerArguments, ListenerOptions
 from pyrmq._client.values import milliseconds
-from pyrmq.consumer.call import Call, is_coroutine_function
-from pyrmq.consumer.callbacks import CallbackThread
-from pyrmq.consumer.decode import decoder_of
+from pyrmq.consumer.call import is_coroutine_function
 from pyrmq.consumer.listener import Pool
-from pyrmq.consumer.membership import OffsetFile, filter_of, start_trace
+from pyrmq.consumer.listening import ListeningConsumer
 from pyrmq.errors import ClosedError, ConfigError, RmqError
-from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from pyrmq.consumer.trace import Trace
 
 __all__ = ["PushConsumer"]
 
@@ -65,7 +53,7 @@ class _StartStopped(BaseException):
     """A signal has come while `run` was starting."""
 
 
-class PushConsumer:
+class PushConsumer(ListeningConsumer):
     """Calls a function for each message of the group's topics, in threads of its own.
 
     A message is done when its call returns. One whose call raises comes again later: after 10 s,
@@ -135,29 +123,14 @@ class PushConsumer:
     def __init__(
         self, *, threads: int = ListenerOptions.threads, **options: Unpack[ListenerArguments]
     ) -> None:
-        self._options = ListenerOptions.of(threads, options)
-        group = self._options.group
-        self._core = _core.ListeningConsumer(self._options.native())
-        self._group = group
-        self._control = self._core.control()
-        self._offset_file = OffsetFile(self._control, self._options)
-        note_member(self._options.group, self._control.client_id(), self)
-        self._callbacks: CallbackThread | None = None
-        self._hooks = ConsumeHooks(self._options.hooks, group, self._options.namespace)
-        self._trace: Trace | None = None
-        self._calls: dict[str, Call] = {}
-        self._filters: dict[str, tuple[str, bool]] = {}
+        super().__init__(ListenerOptions.of(threads, options))
         self._pool: Pool | None = None
-        self._is_started = False
-        self._closed = False
         self._is_closed = threading.Event()
         self._closing_in: int | None = None
         # Whether a signal ends the wait of `start` for servers.
         self._may_stop_start = False
         # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
         self._lock = threading.RLock()
-        self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, leave, self._control)
 
     def subscribe(
         self,
@@ -195,15 +168,7 @@ class PushConsumer:
                 f"listener {listener!r} is a coroutine function: use pyrmq.aio.PushConsumer"
             )
         with self._lock:
-            if self._is_started:
-                raise ConfigError("the consumer has started: subscribe before `start`")
-            if topic in self._calls:
-                raise ConfigError(
-                    f"topic `{topic}` has a listener already: {self._calls[topic].function!r}"
-                )
-            decode = decoder_of(listener, in_batches=self._options.consume_batch > 1)
-            self._calls[topic] = Call(listener, decode)
-            self._filters[topic] = filter_of(tags, sql)
+            self._add(topic, listener, tags, sql)
 
     def listener(
         self, topic: str, tags: str = "*", *, sql: str | None = None
@@ -238,15 +203,7 @@ class PushConsumer:
             >>> consumer.start()  # doctest: +SKIP
         """
         with self._lock:
-            if self._closed:
-                raise ClosedError("the consumer is closed")
-            if self._is_started:
-                raise ConfigError("the consumer has started")
-            if not self._calls:
-                raise ConfigError(
-                    "no topic is subscribed: name a listener with `subscribe` or `listener`"
-                )
-            self._is_started = True
+            self._note_start()
         try:
             self._begin(self._join())
         except BaseException as error:
@@ -257,19 +214,9 @@ class PushConsumer:
 
     def _join(self) -> Pool:
         """Join the group; its messages wait for the threads."""
-        self._hooks.client_id = self._control.client_id()
         pool = Pool(self._core, self._calls, self._options, self._hooks)
-        callbacks = CallbackThread(
-            self._control,
-            self._group,
-            allocator=self._options.allocator(),
-            stacks=pool.stacks,
-            consume=pool.consume_directly,
-        )
-        self._offset_file.write_each(self._options.auto_commit, callbacks)
-        self._trace = start_trace(self._options, self._hooks, callbacks)
-        self._callbacks = callbacks
-        callbacks.start()
+        self._callbacks = self._callback_thread(pool.stacks, pool.consume_directly)
+        self._callbacks.start()
         for topic, (text, is_sql) in self._filters.items():
             self._control.subscribe(topic, text, is_sql)
         return pool
@@ -340,37 +287,6 @@ class PushConsumer:
                     signal.signal(number, handler)
             self.close(timeout=grace)
 
-    def assignment(self) -> list[QueueId]:
-        """List the queues that this consumer has now, those of the retry topic included.
-
-        Example:
-            >>> consumer.assignment()  # doctest: +SKIP
-            [QueueId(topic='orders', broker='broker-a', queue_id=0), ...]
-        """
-        return [QueueId(*place) for place, _, _ in self._core.queues()]
-
-    def stats(self) -> ConsumerStats:
-        """Return counters since the start, rates, and how each queue stands.
-
-        Example:
-            >>> consumer.stats().done  # doctest: +SKIP
-            336776
-        """
-        queues = self._core.queues()
-        counts = self._pool.counts if self._pool else None
-        later, dead, unreadable = self._core.failures()
-        return consumer_stats(
-            self._control,
-            done=counts.done if counts else 0,
-            later=later,
-            dead=dead,
-            unfit=sum(call.unfit for call in self._calls.values()),
-            unreadable=unreadable,
-            timed_out=counts.timed_out if counts else 0,
-            in_flight=sum(in_flight for _, _, in_flight in queues),
-            queues=len(queues),
-        )
-
     def commit(self) -> None:
         """Tell the brokers what is done, without waiting for the next interval.
 
@@ -434,16 +350,16 @@ class PushConsumer:
         try:
             self._control.shut(True)
         finally:
-            if self._callbacks is not None:
-                self._callbacks.end()
-                self._offset_file.write_at_end()
-            if self._trace is not None:
-                self._trace.close()
+            self._end_thread()
             if self._pool is not None:
                 self._pool.join(1.0)
             _running.discard(self)
             self._is_closed.set()
             self._unlog()
+
+    def _counts(self) -> tuple[int, int]:
+        counts = self._pool.counts if self._pool else None
+        return (counts.done, counts.timed_out) if counts else (0, 0)
 
     def __enter__(self) -> Self:
         """Start, and give the consumer itself."""
