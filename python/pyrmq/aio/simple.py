@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self, Unpack
 
 from pyrmq._client.options.simple import (
     INVISIBLE_S,
     MAX_MESSAGES,
-    RENEWAL_LIMIT_S,
     WAIT_S,
     ConfiguredSimpleConsumer,
     check_acks,
@@ -22,7 +20,7 @@ from pyrmq.consumer.membership import filter_of
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyrmq._client.options.simple import MessageOrReceipt, SimpleConsumerArguments
     from pyrmq.message import PoppedMessage
@@ -129,28 +127,6 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """
         time = milliseconds("invisible", invisible)
         await self._outcomes.call(self._core.change_invisible, message, time)
-
-    @contextmanager
-    def renewing(
-        self,
-        messages: MessageOrReceipt | Iterable[MessageOrReceipt],
-        invisible: float = INVISIBLE_S,
-        limit: float = RENEWAL_LIMIT_S,
-    ) -> Iterator[None]:
-        """Keep messages hidden while the block runs; see :meth:`pyrmq.SimpleConsumer.renewing`.
-
-        Example:
-            >>> with consumer.renewing(message):  # doctest: +SKIP
-            ...     await slow(message)
-        """
-        settled, _ = settled_of(messages)
-        renewal = self._core.renew(
-            settled, milliseconds("invisible", invisible), milliseconds("limit", limit)
-        )
-        try:
-            yield
-        finally:
-            renewal.end()
 
     async def close(self) -> None:
         """Leave the group and close every connection; see :meth:`pyrmq.SimpleConsumer.close`.

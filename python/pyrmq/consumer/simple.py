@@ -12,14 +12,12 @@ Example:
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from pyrmq._client.options.simple import (
     INVISIBLE_S,
     MAX_MESSAGES,
-    RENEWAL_LIMIT_S,
     WAIT_S,
     ConfiguredSimpleConsumer,
     check_acks,
@@ -30,7 +28,7 @@ from pyrmq.consumer.membership import filter_of
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyrmq._client.options.simple import MessageOrReceipt
     from pyrmq.message import PoppedMessage
@@ -194,42 +192,6 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> consumer.change_invisible(message, 300.0)  # doctest: +SKIP
         """
         self._core.change_invisible(message, milliseconds("invisible", invisible))
-
-    @contextmanager
-    def renewing(
-        self,
-        messages: MessageOrReceipt | Iterable[MessageOrReceipt],
-        invisible: float = INVISIBLE_S,
-        limit: float = RENEWAL_LIMIT_S,
-    ) -> Iterator[None]:
-        """Keep messages hidden while the block runs, however long it takes.
-
-        Their time is renewed in the background, each time a third of it has passed. A renewal that
-        fails is logged and tried again while the time lasts. A copy of a receipt that was made
-        before a renewal does not acknowledge the message after it.
-
-        Args:
-            messages: A message or its receipt, or several.
-            invisible: Seconds for which each renewal hides them. It is also what a crash of this
-                process costs before they are delivered again.
-            limit: Seconds after which they are not renewed any more, should the block hang.
-
-        Raises:
-            ConfigError: A time is out of its range.
-
-        Example:
-            >>> with consumer.renewing(message, invisible=30.0):  # doctest: +SKIP
-            ...     slow(message)
-            ...     consumer.ack(message)
-        """
-        settled, _ = settled_of(messages)
-        renewal = self._core.renew(
-            settled, milliseconds("invisible", invisible), milliseconds("limit", limit)
-        )
-        try:
-            yield
-        finally:
-            renewal.end()
 
     def close(self) -> None:
         """Leave the group and close every connection. A second call does nothing.

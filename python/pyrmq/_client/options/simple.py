@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
 from pyrmq import _core
@@ -12,19 +13,18 @@ from pyrmq._client.ending import end_dropped
 from pyrmq._client.hooks.consume import ConsumeHook, ConsumeHooks
 from pyrmq._client.options.producer import Options
 from pyrmq._client.security.credentials import Credentials, native_security
-from pyrmq._client.values import name_servers, whole
+from pyrmq._client.values import milliseconds, name_servers, whole
 from pyrmq.errors import AckError, ConfigError, RmqError
 from pyrmq.message import PoppedMessage, Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyrmq._client.security.tls import Tls
 
 __all__ = [
     "INVISIBLE_S",
     "MAX_MESSAGES",
-    "RENEWAL_LIMIT_S",
     "WAIT_S",
     "ConfiguredSimpleConsumer",
     "MessageOrReceipt",
@@ -139,6 +139,41 @@ class ConfiguredSimpleConsumer:
             ['orders']
         """
         return self._core.topics()
+
+    @contextmanager
+    def renewing(
+        self,
+        messages: MessageOrReceipt | Iterable[MessageOrReceipt],
+        invisible: float = INVISIBLE_S,
+        limit: float = RENEWAL_LIMIT_S,
+    ) -> Iterator[None]:
+        """Keep messages hidden while the block runs, however long it takes.
+
+        Their time is renewed in the background, each time a third of it has passed. A renewal that
+        fails is logged and tried again while the time lasts. A copy of a receipt that was made
+        before a renewal does not acknowledge the message after it.
+
+        Args:
+            messages: A message or its receipt, or several.
+            invisible: Seconds for which each renewal hides them. It is also what a crash of this
+                process costs before they are delivered again.
+            limit: Seconds after which they are not renewed any more, should the block hang.
+
+        Raises:
+            ConfigError: A time is out of its range.
+
+        Example:
+            >>> with consumer.renewing(message, invisible=30.0):  # doctest: +SKIP
+            ...     slow(message)
+        """
+        settled, _ = settled_of(messages)
+        renewal = self._core.renew(
+            settled, milliseconds("invisible", invisible), milliseconds("limit", limit)
+        )
+        try:
+            yield
+        finally:
+            renewal.end()
 
 
 def settled_of(
