@@ -8,6 +8,7 @@
 use crate::errors::Error;
 use pyo3::{PyResult, Python};
 use pyrmq_client::session::connections::Connections;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -141,5 +142,55 @@ impl Owner {
     /// True in the process that opened the handle. Only there may it be closed or waited for.
     pub(crate) fn is_here(self) -> bool {
         self.forks == FORKS.load(Ordering::Acquire)
+    }
+}
+
+/// A client, for the process that opened it. A forked child neither uses nor drops it.
+#[derive(Debug)]
+pub(crate) struct Owned<T> {
+    owner: Owner,
+    client: Arc<T>,
+}
+
+impl<T> Owned<T> {
+    /// A client of the current process, which error texts call `what`.
+    pub(crate) fn new(what: &'static str, client: Arc<T>) -> Self {
+        Self {
+            owner: Owner::new(what),
+            client,
+        }
+    }
+
+    /// The client, for a call that runs on. Raises in a forked child.
+    pub(crate) fn here(&self, py: Python<'_>) -> PyResult<Arc<T>> {
+        self.check_in(py)?;
+        Ok(self.client.clone())
+    }
+
+    /// Raises in a forked child.
+    pub(crate) fn check_in(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check_in(py)
+    }
+
+    /// True in the process that opened it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.owner.is_here()
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        &self.client
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            // Threads of the parent may have held its locks during the fork: closing it could wait for ever.
+            std::mem::forget(self.client.clone());
+        }
     }
 }

@@ -18,7 +18,7 @@ mod result;
 pub(crate) use callback_queue::CallbackQueue;
 pub(crate) use collector::{BatchCollector, BatchPart, Unsent, batch_list};
 pub(crate) use list::{QueueRef, ReplyTo, Value, reply, run};
-pub(crate) use pipe_signal::PipeSignal;
+pub(crate) use pipe_signal::{ArrivalSignal, PipeSignal};
 pub(crate) use result::PySendResult;
 
 use pyo3::prelude::*;

@@ -1,29 +1,27 @@
 //! The pulling consumer as Python drives it.
 
-use crate::completion::{self, PipeSignal, QueueRef, ReplyTo, Value};
+use crate::completion::{self, ArrivalSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::batch::PyMessageBatch;
 use crate::consumer::control::{PyControl, key_of, place_of};
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
 use crate::received;
-use crate::runtime;
-use crate::runtime::Owner;
+use crate::runtime::Owned;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::Messages;
 use pyrmq_client::consumer::puller::Puller;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A consumer. Frozen and shared by threads.
 #[pyclass(frozen, name = "PullConsumer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyConsumer {
-    owner: Owner,
-    puller: Arc<Puller>,
-    pipe_signal: OnceLock<Arc<PipeSignal>>,
+    puller: Owned<Puller>,
+    arrival_signal: ArrivalSignal,
 }
 
 async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, ClientError> {
@@ -39,10 +37,8 @@ async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, Client
 impl PyConsumer {
     /// Messages, waiting for the first; none when the time has passed, or the application is to hear of queues first.
     fn take(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<Vec<Messages>> {
-        self.owner.check_in(py)?;
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            pipe_signal.reset();
-        }
+        self.puller.check_in(py)?;
+        self.arrival_signal.reset();
         let deadline = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
         loop {
             let taken = self
@@ -70,15 +66,9 @@ impl PyConsumer {
 impl PyConsumer {
     #[new]
     fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
-        let made = settings.options().and_then(|(mut options, start)| {
-            let runtime = runtime::current()?;
-            options.client.connections = runtime::connections()?;
-            Ok(Puller::new(runtime.handle(), options, start)?)
-        });
         Ok(Self {
-            owner: Owner::new("this consumer"),
-            puller: Arc::new(made.map_err(|error| error.into_py(py))?),
-            pipe_signal: OnceLock::new(),
+            puller: settings.puller(py)?,
+            arrival_signal: ArrivalSignal::default(),
         })
     }
 
@@ -98,7 +88,7 @@ impl PyConsumer {
         expression: String,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let queues = queues
             .into_iter()
             .map(|(place, start)| (key_of(&self.puller, place), start))
@@ -110,8 +100,7 @@ impl PyConsumer {
     /// The queues of a topic that can be read.
     #[pyo3(signature = (topic, to=None))]
     fn queues_of(&self, py: Python<'_>, topic: String, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
+        let puller = self.puller.here(py)?;
         completion::run(py, to, async move {
             queues_of(&puller, &topic).await.map(Value::QueueRefs)
         })
@@ -119,7 +108,7 @@ impl PyConsumer {
 
     /// The assigned queues with their positions.
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64)>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let positions = self.puller.positions().into_iter();
         Ok(positions
             .map(|(key, position)| (place_of(&self.puller, &key), position))
@@ -128,7 +117,7 @@ impl PyConsumer {
 
     /// Goes on from this offset.
     fn seek(&self, py: Python<'_>, place: QueueRef, offset: i64) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         self.puller
             .seek(&key_of(&self.puller, place), offset)
             .map_err(|error| Error::from(error).into_py(py))
@@ -153,30 +142,15 @@ impl PyConsumer {
 
     /// A descriptor that is readable when a poll may find something: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.owner.check_in(py)?;
-        let puller = &self.puller;
-        let signal = PipeSignal::once(&self.pipe_signal, |waker| puller.on_arrival(waker));
-        signal
-            .map(|signal| signal.fd())
-            .map_err(|error| error.into_py(py))
+        self.puller.check_in(py)?;
+        self.arrival_signal.fd(py, |waker| self.puller.on_arrival(waker))
     }
 
     /// Makes the descriptor silent until something comes.
     fn hush(&self) {
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            pipe_signal.reset();
-        }
+        self.arrival_signal.reset();
     }
 
-}
-
-impl Drop for PyConsumer {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork: closing could wait for ever.
-            std::mem::forget(self.puller.clone());
-        }
-    }
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -6,7 +6,7 @@ use crate::consumer::rebalance::PyRebalanceEvents;
 use crate::enter;
 use crate::errors::Error;
 use crate::received::PyReceived;
-use crate::runtime::Owner;
+use crate::runtime::Owned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -22,8 +22,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, name = "ConsumerControl", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyControl {
-    owner: Owner,
-    puller: Arc<Puller>,
+    puller: Owned<Puller>,
 }
 
 /// A queue by the name that brokers know.
@@ -56,8 +55,7 @@ fn offsets_of(puller: &Puller, offsets: Vec<(QueueRef, i64)>) -> Vec<(QueueKey, 
 impl PyControl {
     pub(crate) fn new(puller: Arc<Puller>) -> Self {
         Self {
-            owner: Owner::new("this consumer"),
-            puller,
+            puller: Owned::new("this consumer", puller),
         }
     }
 }
@@ -71,7 +69,7 @@ type QueueTuple = (QueueRef, i64, Option<i64>, usize, usize, usize);
 impl PyControl {
     /// The rates of the last minute, and how each queue stands.
     fn stats(&self, py: Python<'_>) -> PyResult<(RatesTuple, Vec<QueueTuple>)> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let rates = self.puller.rates();
         let queues = self.puller.queue_states().into_iter().map(|queue| {
             let place = place_of(&self.puller, &queue.key);
@@ -110,8 +108,7 @@ impl PyControl {
         is_sql: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
+        let puller = self.puller.here(py)?;
         completion::run(py, to, async move {
             let topic = puller.options().client.wrap(&topic);
             puller.subscribe(&topic, &expression, is_sql).await
@@ -127,8 +124,7 @@ impl PyControl {
         is_lost: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
+        let puller = self.puller.here(py)?;
         completion::run(py, to, async move {
             let topic = puller.options().client.wrap(&topic);
             puller.unsubscribe(&topic, is_lost).await
@@ -137,7 +133,7 @@ impl PyControl {
 
     /// Stops queues, or lets them go on.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         self.puller
             .pause(&keys, is_paused)
@@ -146,7 +142,7 @@ impl PyControl {
 
     /// The queues that are stopped.
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let keys = self.puller.paused();
         Ok(keys.iter().map(|key| place_of(&self.puller, key)).collect())
     }
@@ -154,8 +150,7 @@ impl PyControl {
     /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
     #[pyo3(signature = (to=None))]
     fn commit(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
+        let puller = self.puller.here(py)?;
         completion::run(py, to, async move { puller.commit().await })
     }
 
@@ -163,11 +158,10 @@ impl PyControl {
     /// only with a commit interval. In a forked child nothing is done: it is the parent's.
     #[pyo3(signature = (all, to=None))]
     fn shut(&self, py: Python<'_>, all: bool, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        if to.is_none() && !self.owner.is_here() {
+        if to.is_none() && !self.puller.is_here() {
             return Ok(py.None());
         }
-        self.owner.check_in(py)?;
-        let puller = self.puller.clone();
+        let puller = self.puller.here(py)?;
         completion::run(py, to, async move { puller.shut(all).await })
     }
 
@@ -179,7 +173,7 @@ impl PyControl {
         offsets: Vec<(QueueRef, i64)>,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let offsets = offsets_of(&self.puller, offsets);
         let puller = self.puller.clone();
         completion::run(py, to, async move { puller.commit_offsets(offsets).await })
@@ -195,7 +189,7 @@ impl PyControl {
         timestamp_ms: i64,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let puller = self.puller.clone();
         completion::run(py, to, async move {
@@ -208,7 +202,7 @@ impl PyControl {
 
     /// Where this member goes on.
     fn begin_at(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         // As the file has them: topics with their namespace.
         let offsets = offsets.into_iter().map(|((topic, broker, queue_id), offset)| {
             let key = QueueKey {
@@ -224,7 +218,7 @@ impl PyControl {
 
     /// How far this member has come, in the form of Apache's file.
     fn local_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let offsets = self.puller.local_offsets().into_iter();
         let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
         let body = ResetOffsetBody {
@@ -237,7 +231,7 @@ impl PyControl {
 
     /// From now on callbacks are taken.
     fn serve_callbacks(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         self.puller.serve_callbacks();
         Ok(())
     }
@@ -245,7 +239,7 @@ impl PyControl {
     /// The next callback within the time: its number, its name, queues, members, and a message. An error
     /// once the consumer is closed.
     fn next_callback(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<CallbackTuple>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let taken = enter::wait_quietly(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -275,7 +269,7 @@ impl PyControl {
 
     /// Answers with places of queues.
     fn answer_places(&self, py: Python<'_>, number: u64, places: Vec<usize>) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         self.puller
             .answer_callback(number, CallbackAnswer::Indexes(places));
         Ok(())
@@ -283,7 +277,7 @@ impl PyControl {
 
     /// Answers with a text.
     fn answer_text(&self, py: Python<'_>, number: u64, text: String) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         self.puller.answer_callback(number, CallbackAnswer::Text(text));
         Ok(())
     }
@@ -296,7 +290,7 @@ impl PyControl {
         result: &str,
         remark: Option<String>,
     ) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let result = match result {
             "success" => "CR_SUCCESS",
             "later" => "CR_LATER",

@@ -1,29 +1,26 @@
 //! The consumer with listeners: Python threads take messages here and say what became of them.
 
-use crate::completion::{self, PipeSignal, QueueRef, ReplyTo, Value};
+use crate::completion::{self, ArrivalSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::control::{PyControl, place_of};
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
 use crate::received;
-use crate::runtime;
-use crate::runtime::Owner;
+use crate::runtime::Owned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyrmq_client::ClientError;
 use pyrmq_client::consumer::listener::{Failure, Work};
 use pyrmq_client::consumer::puller::Puller;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A consumer with listeners. Frozen and shared by threads.
 #[pyclass(frozen, name = "ListeningConsumer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyListeningConsumer {
-    owner: Owner,
-    puller: Arc<Puller>,
-    pipe_signal: OnceLock<Arc<PipeSignal>>,
+    puller: Owned<Puller>,
+    arrival_signal: ArrivalSignal,
 }
 
 /// Messages that a listener has, until it says what became of them.
@@ -54,15 +51,9 @@ fn failure(index: usize, what: &str, value: i64) -> PyResult<(usize, Failure)> {
 impl PyListeningConsumer {
     #[new]
     fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
-        let made = settings.options().and_then(|(mut options, start)| {
-            let runtime = runtime::current()?;
-            options.client.connections = runtime::connections()?;
-            Ok(Puller::new(runtime.handle(), options, start)?)
-        });
         Ok(Self {
-            owner: Owner::new("this consumer"),
-            puller: Arc::new(made.map_err(|error| error.into_py(py))?),
-            pipe_signal: OnceLock::new(),
+            puller: settings.puller(py)?,
+            arrival_signal: ArrivalSignal::default(),
         })
     }
 
@@ -73,24 +64,18 @@ impl PyListeningConsumer {
 
     /// A descriptor that is readable when there may be something to take: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.owner.check_in(py)?;
-        let puller = &self.puller;
-        let signal = PipeSignal::once(&self.pipe_signal, |waker| puller.on_arrival(waker));
-        signal
-            .map(|signal| signal.fd())
-            .map_err(|error| error.into_py(py))
+        self.puller.check_in(py)?;
+        self.arrival_signal.fd(py, |waker| self.puller.on_arrival(waker))
     }
 
     /// Makes the descriptor silent until something comes.
     fn hush(&self) {
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            pipe_signal.reset();
-        }
+        self.arrival_signal.reset();
     }
 
     /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64, usize)>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let queues = self.puller.progress().into_iter();
         Ok(queues
             .map(|(key, done, in_flight)| (place_of(&self.puller, &key), done, in_flight))
@@ -105,7 +90,7 @@ impl PyListeningConsumer {
         max: usize,
         timeout_ms: u64,
     ) -> PyResult<Option<(Bound<'py, PyList>, PyWork)>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         loop {
             let work = match self.puller.take_work(max) {
@@ -135,14 +120,14 @@ impl PyListeningConsumer {
 
     /// Messages that come again, that are dead letters, and that were passed over because they cannot be read.
     fn failures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let counts = self.puller.failures();
         Ok((counts.later, counts.dead, counts.unreadable))
     }
 
     /// Whether listeners may go on with these messages.
     fn holds(&self, py: Python<'_>, work: &PyWork) -> PyResult<bool> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         Ok(self.puller.holds(&work.work))
     }
 
@@ -156,7 +141,7 @@ impl PyListeningConsumer {
         end: usize,
         failed: Vec<(usize, String, i64)>,
     ) -> PyResult<()> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let failed = failed
             .into_iter()
             .map(|(index, what, value)| failure(index, &what, value))
@@ -170,22 +155,13 @@ impl PyListeningConsumer {
     /// outcome goes there: see `completion::run`.
     #[pyo3(signature = (timeout_ms, to=None))]
     fn drain(&self, py: Python<'_>, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        if to.is_none() && !self.owner.is_here() {
+        if to.is_none() && !self.puller.is_here() {
             return Value::from(true).into_py(py);
         }
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let time = Duration::from_millis(timeout_ms);
         let puller = self.puller.clone();
         completion::run(py, to, async move { Ok(puller.drain(time).await) })
-    }
-}
-
-impl Drop for PyListeningConsumer {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork: closing could wait for ever.
-            std::mem::forget(self.puller.clone());
-        }
     }
 }
 

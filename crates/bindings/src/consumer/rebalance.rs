@@ -2,7 +2,7 @@
 
 use crate::completion::{self, QueueRef, ReplyTo};
 use crate::consumer::control::{keys_of, place_of};
-use crate::runtime::Owner;
+use crate::runtime::Owned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyrmq_client::consumer::puller::Puller;
@@ -13,8 +13,7 @@ use std::sync::Arc;
 #[pyclass(frozen, name = "RebalanceEvents", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyRebalanceEvents {
-    owner: Owner,
-    puller: Arc<Puller>,
+    puller: Owned<Puller>,
 }
 
 fn kind_of(name: &str) -> PyResult<RebalanceKind> {
@@ -37,8 +36,7 @@ fn name_of(kind: RebalanceKind) -> &'static str {
 impl PyRebalanceEvents {
     pub(crate) fn new(puller: Arc<Puller>) -> Self {
         Self {
-            owner: Owner::new("this consumer"),
-            puller,
+            puller: Owned::new("this consumer", puller),
         }
     }
 }
@@ -47,7 +45,7 @@ impl PyRebalanceEvents {
 impl PyRebalanceEvents {
     /// The next event: its kind and its queues. With `all_done` what was handed out of queues that go is done.
     fn next(&self, py: Python<'_>, all_done: bool) -> PyResult<Option<(&'static str, Vec<QueueRef>)>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let event = self.puller.next_rebalance_event(all_done);
         Ok(event.map(|event| {
             let places = event.queues.iter().map(|key| place_of(&self.puller, key));
@@ -65,7 +63,7 @@ impl PyRebalanceEvents {
         has_returned: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let kind = kind_of(kind)?;
         let puller = self.puller.clone();
@@ -76,13 +74,13 @@ impl PyRebalanceEvents {
 
     /// The queues of a topic that is being left are to be revoked. False: it is not subscribed to.
     fn retire(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
-        self.owner.check_in(py)?;
+        self.puller.check_in(py)?;
         Ok(self.puller.retire(&self.puller.options().client.wrap(topic)))
     }
 
     /// All queues are to be revoked: the consumer ends. In a forked child nothing is done: it is the parent's.
     fn retire_all(&self) {
-        if self.owner.is_here() {
+        if self.puller.is_here() {
             self.puller.retire_all();
         }
     }

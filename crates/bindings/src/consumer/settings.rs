@@ -1,14 +1,16 @@
 //! The settings of a consumer, as Python gives them.
 
 use crate::errors::Error;
+use crate::runtime::{self, Owned};
 use crate::security::Credentials;
 use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::options::{Allocation, Order, OutOfRange};
 use pyrmq_client::consumer::pop::options::SimpleOptions;
-use pyrmq_client::consumer::puller::Start;
+use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_client::session::address_server::AddressServer;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One item for each option of `pyrmq._client.options.consumer.ConsumerOptions.native`, where the defaults are.
@@ -53,8 +55,19 @@ pub(crate) struct ListenerSettings {
 }
 
 impl ConsumerSettings {
+    /// A consumer on the connections that this process's clients share.
+    pub(crate) fn puller(self, py: Python<'_>) -> PyResult<Owned<Puller>> {
+        let made = self.options().and_then(|(mut options, start)| {
+            let runtime = runtime::current()?;
+            options.client.connections = runtime::connections()?;
+            Ok(Puller::new(runtime.handle(), options, start)?)
+        });
+        let puller = made.map_err(|error| error.into_py(py))?;
+        Ok(Owned::new("this consumer", Arc::new(puller)))
+    }
+
     /// The options of a consumer, and where its group begins.
-    pub(crate) fn options(self) -> Result<(PullerOptions, Start), Error> {
+    fn options(self) -> Result<(PullerOptions, Start), Error> {
         let mut options = PullerOptions::new(self.name_servers, self.group);
         options.client.instance_name = self.instance_name;
         options.client.address_server = self

@@ -1,12 +1,11 @@
 //! The consumer that takes messages for a time, as Python drives it.
 
-use crate::completion::{self, PipeSignal, ReplyTo, Value};
+use crate::completion::{self, ArrivalSignal, ReplyTo, Value};
 use crate::consumer::popped::{self, MessageOrReceipt};
 use crate::consumer::settings::SimpleSettings;
 use crate::enter;
 use crate::errors::Error;
-use crate::runtime;
-use crate::runtime::Owner;
+use crate::runtime::{self, Owned};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyrmq_client::consumer::pop::answer::Popped;
@@ -14,7 +13,7 @@ use pyrmq_client::consumer::pop::receipt::Receipt;
 use pyrmq_client::consumer::pop::renew::Renewal;
 use pyrmq_client::consumer::pop::simple::{Receiving, SimpleConsumer};
 use pyrmq_remoting::sync::lock;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long a call waits beyond its time for answers that are on their way.
@@ -24,9 +23,8 @@ const LATE: Duration = Duration::from_millis(20);
 #[pyclass(frozen, name = "SimpleConsumer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PySimpleConsumer {
-    owner: Owner,
-    consumer: Arc<SimpleConsumer>,
-    pipe_signal: OnceLock<Arc<PipeSignal>>,
+    consumer: Owned<SimpleConsumer>,
+    arrival_signal: ArrivalSignal,
 }
 
 /// A call that waits for messages, for event loops.
@@ -62,7 +60,7 @@ impl PySimpleConsumer {
         invisible_ms: u64,
         wait_ms: u64,
     ) -> PyResult<Receiving> {
-        self.owner.check_in(py)?;
+        self.consumer.check_in(py)?;
         self.consumer
             .receive(max, millis(invisible_ms), millis(wait_ms))
             .map_err(|error| Error::from(error).into_py(py))
@@ -80,10 +78,10 @@ impl PySimpleConsumer {
         let made = settings
             .options()
             .and_then(|options| Ok(SimpleConsumer::new(runtime::current()?.handle(), options)?));
+        let consumer = made.map_err(|error| error.into_py(py))?;
         Ok(Self {
-            owner: Owner::new("this consumer"),
-            consumer: Arc::new(made.map_err(|error| error.into_py(py))?),
-            pipe_signal: OnceLock::new(),
+            consumer: Owned::new("this consumer", Arc::new(consumer)),
+            arrival_signal: ArrivalSignal::default(),
         })
     }
 
@@ -111,8 +109,7 @@ impl PySimpleConsumer {
         is_sql: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let consumer = self.consumer.clone();
+        let consumer = self.consumer.here(py)?;
         completion::run(py, to, async move {
             let topic = consumer.options().client.wrap(&topic);
             consumer.subscribe(&topic, &expression, is_sql).await
@@ -122,8 +119,7 @@ impl PySimpleConsumer {
     /// Leaves the group for a topic. False: it was not subscribed to.
     #[pyo3(signature = (topic, to=None))]
     fn unsubscribe(&self, py: Python<'_>, topic: String, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
-        let consumer = self.consumer.clone();
+        let consumer = self.consumer.here(py)?;
         completion::run(py, to, async move {
             let topic = consumer.options().client.wrap(&topic);
             consumer.unsubscribe(&topic).await
@@ -168,7 +164,7 @@ impl PySimpleConsumer {
         messages: Vec<MessageOrReceipt<'_>>,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.consumer.check_in(py)?;
         let (consumer, receipts) = (self.consumer.clone(), receipts_of(messages));
         completion::run(py, to, async move {
             Ok(Value::Acknowledged(consumer.ack(&receipts).await))
@@ -184,7 +180,7 @@ impl PySimpleConsumer {
         invisible_ms: u64,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.owner.check_in(py)?;
+        self.consumer.check_in(py)?;
         let (consumer, receipt) = (self.consumer.clone(), message.into_receipt());
         completion::run(py, to, async move {
             consumer.change_invisible(&receipt, millis(invisible_ms)).await
@@ -199,7 +195,7 @@ impl PySimpleConsumer {
         invisible_ms: u64,
         limit_ms: u64,
     ) -> PyResult<PyRenewal> {
-        self.owner.check_in(py)?;
+        self.consumer.check_in(py)?;
         let renewal = self
             .consumer
             .renew(receipts_of(messages), millis(invisible_ms), millis(limit_ms))
@@ -211,29 +207,23 @@ impl PySimpleConsumer {
 
     /// A descriptor that is readable when something may be there: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.owner.check_in(py)?;
-        let consumer = &self.consumer;
-        let signal = PipeSignal::once(&self.pipe_signal, |waker| consumer.on_arrival(waker));
-        signal
-            .map(|signal| signal.fd())
-            .map_err(|error| error.into_py(py))
+        self.consumer.check_in(py)?;
+        self.arrival_signal
+            .fd(py, |waker| self.consumer.on_arrival(waker))
     }
 
     /// Makes the descriptor silent until something comes.
     fn hush(&self) {
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            pipe_signal.reset();
-        }
+        self.arrival_signal.reset();
     }
 
     /// Gives back what was not handed out and ends everything. In a forked child nothing is done: it is the parent's.
     #[pyo3(signature = (to=None))]
     fn close(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        if to.is_none() && !self.owner.is_here() {
+        if to.is_none() && !self.consumer.is_here() {
             return Ok(py.None());
         }
-        self.owner.check_in(py)?;
-        let consumer = self.consumer.clone();
+        let consumer = self.consumer.here(py)?;
         completion::run(py, to, async move { consumer.close().await })
     }
 }
@@ -262,15 +252,6 @@ impl PyRenewal {
     /// Renews no longer.
     fn end(&self) {
         drop(lock(&self.renewal).take());
-    }
-}
-
-impl Drop for PySimpleConsumer {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // The parent's threads may have held its locks during the fork: closing could wait for ever.
-            std::mem::forget(self.consumer.clone());
-        }
     }
 }
 

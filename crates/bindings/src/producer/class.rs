@@ -8,8 +8,7 @@ use crate::errors::{Error, about};
 use crate::producer::args::{Kind, SendArgs};
 use crate::producer::checks;
 use crate::producer::options::NativeOptions;
-use crate::runtime;
-use crate::runtime::Owner;
+use crate::runtime::{self, Owned};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyrmq_client::ClientError;
@@ -27,8 +26,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, name = "Producer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyProducer {
-    owner: Owner,
-    pub(crate) producer: Arc<Producer>,
+    pub(crate) producer: Owned<Producer>,
     pub(crate) asked: Arc<Requests>,
     pub(crate) callbacks: Arc<Callbacks>,
 }
@@ -51,12 +49,12 @@ pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>
 
 impl PyProducer {
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check_in(py)
+        self.producer.check_in(py)
     }
 
     /// True in the process that created it.
     pub(crate) fn is_here(&self) -> bool {
-        self.owner.is_here()
+        self.producer.is_here()
     }
 
     fn prepare(
@@ -159,11 +157,11 @@ impl PyProducer {
                 options.client.connections = runtime::connections()?;
                 Ok(Producer::with_table(runtime.handle(), options, table)?)
             });
+        let producer = made.map_err(|error| error.into_py(py))?;
         Ok(Self {
-            owner: Owner::new("this producer"),
             asked,
             callbacks: Arc::default(),
-            producer: Arc::new(made.map_err(|error| error.into_py(py))?),
+            producer: Owned::new("this producer", Arc::new(producer)),
         })
     }
 
@@ -250,7 +248,7 @@ impl PyProducer {
 
     /// Waits `grace_ms` for name servers to answer, then looks up no more routes and fails the sends that wait for one.
     fn end_lookups(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
-        if !self.owner.is_here() {
+        if !self.is_here() {
             return Ok(());
         }
         let runtime = runtime::current().map_err(|error| error.into_py(py))?;
@@ -271,11 +269,10 @@ impl PyProducer {
     /// parent's.
     #[pyo3(signature = (to=None))]
     fn shut(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        if to.is_none() && !self.owner.is_here() {
+        if to.is_none() && !self.is_here() {
             return Ok(py.None());
         }
-        self.check(py)?;
-        let producer = self.producer.clone();
+        let producer = self.producer.here(py)?;
         completion::run(py, to, async move {
             producer.shut().await;
             Ok(())
@@ -288,15 +285,6 @@ fn places(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {
     queues
         .map(|queue| (topic.to_owned(), queue.broker.to_string(), queue.queue_id))
         .collect()
-}
-
-impl Drop for PyProducer {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // Threads of the parent may have held its locks during the fork: closing it could block forever.
-            std::mem::forget(self.producer.clone());
-        }
-    }
 }
 
 /// A body's bytes, borrowed where that is safe while the interpreter is held.
