@@ -8,6 +8,7 @@ use crate::message::pending::PendingMessage;
 use crate::message::properties;
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::clock;
+use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::names::REVIVE_TOPIC;
 use pyrmq_store::{Store, Stored};
 use std::net::SocketAddr;
@@ -172,7 +173,20 @@ impl ReviveLog<'_> {
     }
 }
 
-impl Taken<'_> {
+impl<'a> Taken<'a> {
+    /// What a handle was given for. The queue is that of the request: a handle may have -1.
+    pub(crate) fn by(handle: &ReceiptHandle<'a>, (topic, queue_id): (&'a str, i32), group: &'a str) -> Self {
+        Self {
+            topic,
+            group,
+            queue_id,
+            broker_name: handle.broker_name,
+            start_offset: handle.start_offset,
+            pop_time: handle.pop_time,
+            invisible_time: handle.invisible_time,
+        }
+    }
+
     /// As Apache names a message of the revive topic.
     fn key(&self, offset: i64, tag: &str) -> String {
         format!(

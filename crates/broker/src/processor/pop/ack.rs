@@ -61,15 +61,7 @@ fn one(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
     check_queue(&handle, header.queue_id)?;
     check_broker(state, handle.broker_name)?;
     known_group(state, header.consumer_group)?;
-    let taken = Taken {
-        topic: header.topic,
-        group: header.consumer_group,
-        queue_id: header.queue_id,
-        broker_name: handle.broker_name,
-        start_offset: handle.start_offset,
-        pop_time: handle.pop_time,
-        invisible_time: handle.invisible_time,
-    };
+    let taken = Taken::by(&handle, (header.topic, header.queue_id), header.consumer_group);
     if handle.is_ordered() {
         return in_order(state, &topic, &taken, header.offset).map(|()| None);
     }

@@ -58,15 +58,7 @@ fn change(state: &State, request: &Command) -> Result<(Command, Option<i64>), Re
     check_revive_queue(state, handle.revive_queue_id)?;
     // Offset and time name a check point: two of one millisecond must differ.
     let now_ms = clock::now_ms().max(handle.pop_time.saturating_add(1));
-    let old = Taken {
-        topic: header.topic,
-        group: header.consumer_group,
-        queue_id: header.queue_id,
-        broker_name: handle.broker_name,
-        start_offset: handle.start_offset,
-        pop_time: handle.pop_time,
-        invisible_time: handle.invisible_time,
-    };
+    let old = Taken::by(&handle, (header.topic, header.queue_id), header.consumer_group);
     let new = Taken {
         start_offset: header.offset,
         pop_time: now_ms,
