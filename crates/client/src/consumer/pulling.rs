@@ -2,6 +2,7 @@
 
 use crate::consumer::options::OutOfRange;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
+use crate::consumer::requests::is_transient;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
 use bytes::Bytes;
@@ -168,15 +169,7 @@ impl Shared {
         let passing = match &error {
             _ if is_slave => true,
             ClientError::Net { .. } => true,
-            ClientError::Answer { code, .. } => matches!(
-                *code,
-                response::SYSTEM_ERROR
-                    | response::SYSTEM_BUSY
-                    | response::SERVICE_NOT_AVAILABLE
-                    | response::FLOW_CONTROL
-                    | response::SUBSCRIPTION_NOT_EXIST
-                    | response::SUBSCRIPTION_NOT_LATEST
-            ),
+            ClientError::Answer { code, .. } => is_transient(*code),
             _ => false,
         };
         if !is_slave

@@ -5,6 +5,7 @@ use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::Shared;
 use crate::consumer::pop::state::{Pop, Probe, Target};
+use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::Command;
@@ -216,7 +217,7 @@ impl Shared {
                 tracing::debug!(%topic, %broker, "the broker holds as many pops as it may");
                 longer = Duration::from_secs(1);
             }
-            ClientError::Answer { code, .. } if !is_transient(*code) => {
+            ClientError::Answer { code, .. } if !is_transient(*code) && *code != response::GO_AWAY => {
                 tracing::warn!(%topic, %broker, %error, "pop refused");
                 let mut state = self.state();
                 state.failure = Some(error.clone());
@@ -298,18 +299,4 @@ fn read(
             address: address.to_owned(),
             source,
         })
-}
-
-/// Answers after which the same pop may succeed later.
-fn is_transient(code: i32) -> bool {
-    matches!(
-        code,
-        response::SYSTEM_ERROR
-            | response::SYSTEM_BUSY
-            | response::SERVICE_NOT_AVAILABLE
-            | response::FLOW_CONTROL
-            | response::SUBSCRIPTION_NOT_EXIST
-            | response::SUBSCRIPTION_NOT_LATEST
-            | response::GO_AWAY
-    )
 }
