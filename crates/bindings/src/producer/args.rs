@@ -223,14 +223,22 @@ fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py,
 }
 
 impl MessageProperties<'_> {
-    /// Checks and encodes the properties, including the unique id.
-    pub(crate) fn properties<'t>(
+    /// A new unique id, and the encoded properties with it and with `system`, RocketMQ's own ones.
+    pub(crate) fn with_id(
         &self,
-        topic: &'t str,
+        py: Python<'_>,
+        topic: &str,
         producer: &Producer,
-    ) -> PyResult<Result<Properties<'t>, ClientError>> {
+        system: &[(String, String)],
+    ) -> PyResult<(String, String)> {
+        let raise = |error: ClientError| Error::from(error).into_py(py);
         let mut text = Properties::new(topic, producer.ids());
-        Ok(self.write(&mut text)?.map(|()| text))
+        self.write(&mut text)?.map_err(raise)?;
+        for (name, value) in system {
+            text.push(name, value).map_err(raise)?;
+        }
+        let id = text.message_id().to_owned();
+        Ok((id, text.finish().map_err(raise)?))
     }
 
     /// The encoded properties without a unique id. Empty, without an allocation, for a message without options.

@@ -240,10 +240,7 @@ impl<'py> Call<'_, 'py> {
 
     fn send_alone(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
         let producer = &self.way.producer;
-        let properties = extras.properties(&self.topic, producer)?;
-        let properties = properties.map_err(|error| self.raise(error))?;
-        let id = properties.message_id().to_owned();
-        let properties = properties.finish().map_err(|error| self.raise(error))?;
+        let (id, properties) = extras.with_id(self.py, &self.topic, producer, &[])?;
         let (topic, flag) = (&self.topic, extras.flag.0);
         let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
@@ -255,10 +252,7 @@ impl<'py> Call<'_, 'py> {
     /// Adds a message for any queue to the frame that is being filled.
     fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
         let producer = self.way.producer.clone();
-        let properties = extras.properties(&self.topic, &producer)?;
-        let properties = properties.map_err(|error| self.raise(error))?;
-        let id = properties.message_id().to_owned();
-        let properties = properties.finish().map_err(|error| self.raise(error))?;
+        let (id, properties) = extras.with_id(self.py, &self.topic, &producer, &[])?;
         let fits = |(open, _): &(Batch, Vec<u32>)| open.fits(body.len(), properties.len());
         if !self.open.as_ref().is_none_or(fits) {
             self.launch_open()?;

@@ -11,7 +11,6 @@ use crate::producer::options::NativeOptions;
 use crate::runtime::{self, Owned};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target};
@@ -71,10 +70,7 @@ impl PyProducer {
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
         let flag = extras.flag.0;
-        let raise = |error: ClientError| Error::from(error).into_py(py);
-        let properties = extras.properties(&topic, &self.producer)?.map_err(raise)?;
-        let id = properties.message_id().to_owned();
-        let text = properties.finish().map_err(raise)?;
+        let (id, text) = extras.with_id(py, &topic, &self.producer, &[])?;
         // Preparing may compress the body, so other threads run meanwhile.
         enter::compute(py, || self.producer.prepare(&topic, body, text, id, flag, target))
     }

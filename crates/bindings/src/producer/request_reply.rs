@@ -16,7 +16,6 @@ use crate::server::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::OutgoingMessage;
 use pyrmq_client::producer::transaction::EndTransaction;
@@ -96,19 +95,13 @@ impl PyRequestReply {
         self.producer.get().check(py)?;
         let kind = Kind::of(kind)?;
         let extras = SendArgs::read(kind, options)?.properties;
-        let raise = |error: ClientError| Error::from(error).into_py(py);
         // A reply's topic belongs to the cluster, not to a namespace.
         let topic = match kind {
             Kind::Reply => topic.into(),
             _ => self.core.topic(topic),
         };
         let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
-        let mut text = extras.properties(&topic, &self.core)?.map_err(raise)?;
-        for (name, value) in &system {
-            text.push(name, value).map_err(raise)?;
-        }
-        let id = text.message_id().to_owned();
-        let text = text.finish().map_err(raise)?;
+        let (id, text) = extras.with_id(py, &topic, &self.core, &system)?;
         let target = target_of(queue, extras.sharding_hash()?);
         let (core, flag) = (&self.core, extras.flag.0);
         // Preparing may compress the body, so other threads run meanwhile.
