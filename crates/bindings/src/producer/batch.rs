@@ -6,25 +6,22 @@
 //! in a batch. A call that ends early still waits for the messages already sent: their outcomes are reported with the
 //! error.
 
-use crate::completion::queue::Completion;
 use crate::completion::{BatchCollector, BatchPart, Unsent, batch_list};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::MessageProperties;
 use crate::producer::class::BodyRef;
-use crate::producer::way::Way;
+use crate::producer::way::{Frames, Way};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{BatchSettings, Message, TargetRef};
-use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
-use pyrmq_client::producer::batch::Batch;
-use pyrmq_client::producer::outgoing::{OutgoingMessage, Target, check_topic};
-use pyrmq_client::producer::{Producer, SendResult};
-use pyrmq_remoting::clock;
+use pyrmq_client::producer::Producer;
+use pyrmq_client::producer::accumulator::{BatchSettings, TargetRef};
+use pyrmq_client::producer::back_pressure::Candidates;
+use pyrmq_client::producer::outgoing::{Target, check_topic};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How a call's messages are sent.
 pub(crate) struct Plan<'a, 'py> {
@@ -53,17 +50,9 @@ struct Call<'a, 'py> {
     way: &'a Way<'a>,
     py: Python<'py>,
     plan: &'a Plan<'a, 'py>,
-    topic: Arc<str>,
-    batch_bytes: usize,
-    /// The frame that is being filled with messages for any queue, and the numbers of those messages.
-    open: Option<(Batch, Vec<u32>)>,
-    collector: Arc<BatchCollector>,
+    frames: Frames<'a, 'py>,
     /// How many messages were read.
     count: u32,
-    /// How many of them were handed over.
-    sent: usize,
-    /// Whether the call waits for capacity. An event loop's call does not: it has waited before.
-    waits: bool,
 }
 
 /// Sends all messages and waits for their outcomes. Returns a result or an exception for each message that was read,
@@ -107,31 +96,31 @@ fn launch_all<'py>(
     waits: bool,
 ) -> PyResult<(Arc<BatchCollector>, usize, Unsent)> {
     check_topic(plan.topic).map_err(|error| Error::from(error).into_py(py))?;
-    let producer = &way.producer;
+    let settings = BatchSettings {
+        bytes: plan.batch_bytes,
+        inner: plan.inner,
+        timeout: plan.timeout,
+    };
     let mut call = Call {
         way,
         py,
         plan,
-        topic: producer.topic(plan.topic),
-        batch_bytes: plan.batch_bytes.min(producer.options().max_message_bytes),
-        open: None,
-        collector: BatchCollector::new(),
+        frames: Frames::new(*way, py, plan.topic, settings, waits),
         count: 0,
-        sent: 0,
-        waits,
     };
     let mut failed = None;
-    let ended = call.read(messages, &mut failed).and_then(|()| call.finish());
+    let read = call.read(messages, &mut failed);
+    let ended = read.and_then(|()| call.frames.launch_open());
     way.core().uncork();
     match ended {
-        Err(error) if call.sent == 0 || !error.is_instance_of::<PyException>(py) => Err(error),
+        Err(error) if call.frames.sent == 0 || !error.is_instance_of::<PyException>(py) => Err(error),
         ended => {
             let unsent = Unsent {
                 count: call.count,
                 failed,
                 error: ended.err(),
             };
-            Ok((call.collector, call.sent, unsent))
+            Ok((call.frames.collector, call.frames.sent, unsent))
         }
     }
 }
@@ -189,7 +178,7 @@ impl<'py> Call<'_, 'py> {
     ) -> PyResult<()> {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
-        let checked = self.way.producer.check_size(&self.topic, body.len());
+        let checked = self.way.producer.check_size(&self.frames.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
         match (self.plan.queue, extras.sharding_hash()?) {
             (Some((broker, id)), _) => self.push(body, extras, TargetRef::Queue(broker, *id), member),
@@ -199,123 +188,34 @@ impl<'py> Call<'_, 'py> {
         }
     }
 
-    /// Sends a message for one queue, behind earlier ones for it.
     fn push(
         &mut self,
         body: &[u8],
         extras: &MessageProperties<'py>,
         target: TargetRef<'_>,
-        member: u32,
+        number: u32,
     ) -> PyResult<()> {
-        let extra = extras.text(&self.topic)?.map_err(|error| self.raise(error))?;
-        let alone = extras.is_delayed();
-        let message = Message {
-            topic: self.plan.topic,
-            body,
-            encoded: if alone {
-                self.way.encode_body(self.py, body)?
-            } else {
-                None
-            },
-            properties: &extra,
-            flag: extras.flag.0,
-            target,
-            eager: true,
-            alone,
-            timeout: None,
-            batch: Some(BatchSettings {
-                bytes: self.batch_bytes,
-                inner: self.plan.inner,
-                timeout: self.plan.timeout,
-            }),
-            completion: Some(Completion::Member(self.collector.clone(), member)),
-        };
-        let charged_bytes = message.charged_bytes();
-        let permit = self.acquire_capacity(1, charged_bytes, target)?;
-        let pushed = self.way.core().push_corked(message, permit);
-        pushed.map_err(|error| self.raise(error))?;
-        self.sent += 1;
-        Ok(())
+        let properties = extras.text(&self.frames.topic)?;
+        let properties = properties.map_err(|error| self.raise(error))?;
+        let member = (number, body, properties.as_str(), extras.flag.0);
+        let pushed = self.frames.push(member, target, extras.is_delayed())?;
+        pushed.map_err(|error| self.raise(error))
     }
 
-    fn send_alone(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
-        let producer = &self.way.producer;
-        let (id, properties) = extras.with_id(self.py, &self.topic, producer, &[])?;
-        let (topic, flag) = (&self.topic, extras.flag.0);
+    fn send_alone(&mut self, body: &[u8], extras: &MessageProperties<'py>, number: u32) -> PyResult<()> {
+        let (producer, topic, flag) = (self.way.producer, &self.frames.topic, extras.flag.0);
+        let (id, properties) = extras.with_id(self.py, topic, producer, &[])?;
         let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
             producer.prepare(topic, body, properties, id, flag, Target::Any)
         })?;
-        self.launch(outgoing, vec![member])
+        self.frames.launch(outgoing, vec![number])
     }
 
-    /// Adds a message for any queue to the frame that is being filled.
-    fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
-        let producer = self.way.producer.clone();
-        let (id, properties) = extras.with_id(self.py, &self.topic, &producer, &[])?;
-        let fits = |(open, _): &(Batch, Vec<u32>)| open.fits(body.len(), properties.len());
-        if !self.open.as_ref().is_none_or(fits) {
-            self.launch_open()?;
-        }
-        let (topic, limit, inner) = (self.topic.clone(), self.batch_bytes, self.plan.inner);
-        let (open, members) = self.open.get_or_insert_with(|| {
-            let open = Batch::new(topic, Target::Any, limit);
-            let open = if inner {
-                open.with_id(producer.ids().next(clock::now_ms()).to_string())
-            } else {
-                open
-            };
-            (open, Vec::new())
-        });
-        let pushed = open.push(body, &properties, &id, extras.flag.0);
-        pushed.map_err(|error| Error::from(error).into_py(self.py))?;
-        members.push(member);
-        Ok(())
-    }
-
-    fn acquire_capacity(
-        &self,
-        messages: usize,
-        bytes: usize,
-        target: TargetRef<'_>,
-    ) -> PyResult<BorrowedPermit<'_>> {
-        let back_pressure = self.way.producer.back_pressure();
-        let brokers = self.way.producer.candidates(self.plan.topic, target);
-        if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
-            return Ok(permit);
-        }
-        if !self.waits {
-            // Not bounded here: the caller holds the whole list in memory already.
-            return Ok(back_pressure.force_acquire(messages, bytes));
-        }
-        // The messages that this call has not sent yet may hold the capacity that it waits for.
-        self.way.core().uncork();
-        let deadline = Instant::now() + self.plan.timeout;
-        let native = self.way.native.get();
-        native.acquire(self.py, (messages, bytes, &brokers), deadline)
-    }
-
-    fn launch(&mut self, outgoing: OutgoingMessage, members: Vec<u32>) -> PyResult<()> {
-        let permit = self.acquire_capacity(members.len(), outgoing.charged_bytes, TargetRef::Any)?;
-        let sent = members.len();
-        let collector = self.collector.clone();
-        let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
-            collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
-        });
-        self.way.producer.send(outgoing, permit, self.plan.timeout, done);
-        self.sent += sent;
-        Ok(())
-    }
-
-    fn launch_open(&mut self) -> PyResult<()> {
-        match self.open.take() {
-            Some((mut open, members)) if !open.is_empty() => self.launch(open.take(), members),
-            _ => Ok(()),
-        }
-    }
-
-    /// Sends the last frame.
-    fn finish(&mut self) -> PyResult<()> {
-        self.launch_open()
+    fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, number: u32) -> PyResult<()> {
+        let (id, properties) = extras.with_id(self.py, &self.frames.topic, self.way.producer, &[])?;
+        let member = (number, body, properties.as_str(), extras.flag.0);
+        let gathered = self.frames.gather(member, &id)?;
+        gathered.map_err(|error| Error::Wire(error).into_py(self.py))
     }
 }

@@ -9,24 +9,20 @@
 //! outcomes with [`TableSend::wait`], so the next table can be encoded while answers come.
 
 use crate::completion::BatchCollector;
-use crate::completion::queue::Completion;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
-use crate::producer::way::Way;
+use crate::producer::way::{Frames, Way};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::SendResult;
-use pyrmq_client::producer::accumulator::{BatchSettings, Message, TargetRef};
-use pyrmq_client::producer::back_pressure::BorrowedPermit;
-use pyrmq_client::producer::batch::Batch;
-use pyrmq_client::producer::outgoing::{Properties, Target, check_topic};
+use pyrmq_client::producer::accumulator::{BatchSettings, TargetRef};
+use pyrmq_client::producer::outgoing::{Properties, check_topic};
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::properties::names;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The properties that delay a message's delivery.
 const DELAYS: [&str; 3] = ["DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
@@ -179,20 +175,11 @@ impl Table<'_> {
 /// One call in progress.
 struct Call<'a, 'py> {
     way: Way<'a>,
-    py: Python<'py>,
     table: &'a Table<'py>,
-    topic: Arc<str>,
-    batch: BatchSettings,
-    open: Option<(Batch, Vec<u32>)>,
-    collector: Arc<BatchCollector>,
-    sent: usize,
+    frames: Frames<'a, 'py>,
 }
 
 impl Call<'_, '_> {
-    fn raise(&self, error: ClientError) -> PyErr {
-        Error::from(error).into_py(self.py)
-    }
-
     /// Sends one row. The inner result concerns this row; the outer error ends the call.
     fn add(&mut self, member: u32) -> PyResult<Result<(), BadRow>> {
         let row = usize::try_from(member).unwrap_or(usize::MAX);
@@ -201,7 +188,7 @@ impl Call<'_, '_> {
             Ok(body) => body,
             Err(bad) => return Ok(Err(bad)),
         };
-        if let Err(error) = self.way.producer.check_size(&self.topic, body.len()) {
+        if let Err(error) = self.way.producer.check_size(&self.frames.topic, body.len()) {
             return Ok(Err(error.into()));
         }
         let hash = match table.sharding_hash(row) {
@@ -233,87 +220,22 @@ impl Call<'_, '_> {
             Ok(extra) => extra,
             Err(bad) => return Ok(Err(bad)),
         };
-        let message = Message {
-            topic: &self.table.topic,
-            body,
-            encoded: if alone {
-                self.way.encode_body(self.py, body)?
-            } else {
-                None
-            },
-            properties: &extra,
-            flag: 0,
-            target,
-            eager: true,
-            alone,
-            timeout: None,
-            batch: Some(self.batch),
-            completion: Some(Completion::Member(self.collector.clone(), member)),
-        };
-        let bytes = message.charged_bytes();
-        let permit = self.acquire(1, bytes, target)?;
-        if let Err(error) = self.way.core().push_corked(message, permit) {
-            return Ok(Err(error.into()));
-        }
-        self.sent += 1;
-        Ok(Ok(()))
+        let member = (member, body, extra.as_str(), 0);
+        Ok(self.frames.push(member, target, alone)?.map_err(BadRow::from))
     }
 
     /// Adds a message for any queue to the frame that is being filled.
     fn gather(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
-        let mut text = Properties::new(&self.topic, self.way.producer.ids());
+        let mut text = Properties::new(&self.frames.topic, self.way.producer.ids());
         let id = text.message_id().to_owned();
         let written = self.table.write(row, &mut text);
         let properties = match written.and_then(|()| text.finish().map_err(BadRow::from)) {
             Ok(properties) => properties,
             Err(bad) => return Ok(Err(bad)),
         };
-        let fits = |(open, _): &(Batch, Vec<u32>)| open.fits(body.len(), properties.len());
-        if !self.open.as_ref().is_none_or(fits) {
-            self.launch_open()?;
-        }
-        let (topic, limit) = (self.topic.clone(), self.batch.bytes);
-        let (open, members) = self
-            .open
-            .get_or_insert_with(|| (Batch::new(topic, Target::Any, limit), Vec::new()));
-        if let Err(error) = open.push(body, &properties, &id, 0) {
-            return Ok(Err(BadRow::Text(error.to_string())));
-        }
-        members.push(member);
-        Ok(Ok(()))
-    }
-
-    fn acquire(&self, messages: usize, bytes: usize, target: TargetRef<'_>) -> PyResult<BorrowedPermit<'_>> {
-        let brokers = self.way.producer.candidates(&self.table.topic, target);
-        let back_pressure = self.way.producer.back_pressure();
-        if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
-            return Ok(permit);
-        }
-        // The messages that this call has not sent yet may hold the capacity that it waits for.
-        self.way.core().uncork();
-        let deadline = Instant::now() + self.batch.timeout;
-        let native = self.way.native.get();
-        native.acquire(self.py, (messages, bytes, &brokers), deadline)
-    }
-
-    fn launch_open(&mut self) -> PyResult<()> {
-        let Some((mut open, members)) = self.open.take() else {
-            return Ok(());
-        };
-        if open.is_empty() {
-            return Ok(());
-        }
-        let outgoing = open.take();
-        let sent = members.len();
-        let permit = self.acquire(sent, outgoing.charged_bytes, TargetRef::Any)?;
-        let collector = self.collector.clone();
-        let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
-            collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
-        });
-        let timeout = self.batch.timeout;
-        self.way.producer.send(outgoing, permit, timeout, done);
-        self.sent += sent;
-        Ok(())
+        let member = (member, body, properties.as_str(), 0);
+        let gathered = self.frames.gather(member, &id)?;
+        Ok(gathered.map_err(|error| BadRow::Text(error.to_string())))
     }
 }
 
@@ -377,26 +299,24 @@ fn send_table<'py>(
         map,
         queues,
     };
+    let settings = BatchSettings {
+        bytes: batch_bytes,
+        inner: false,
+        timeout: Duration::from_millis(timeout_ms),
+    };
     let mut call = Call {
-        topic: way.producer.topic(&table.topic),
-        batch: BatchSettings {
-            bytes: batch_bytes.min(way.producer.options().max_message_bytes),
-            inner: false,
-            timeout: Duration::from_millis(timeout_ms),
-        },
         way,
-        py,
         table: &table,
-        open: None,
-        collector: BatchCollector::new(),
-        sent: 0,
+        frames: Frames::new(way, py, &table.topic, settings, true),
     };
     let mut bad = Vec::new();
     let mut ended = Ok(());
     for row in 0..table.rows {
         match call.add(row) {
             Ok(Ok(())) => {}
-            Ok(Err(BadRow::Message(error))) => bad.push((row, call.raise(error).into_value(py).into_any())),
+            Ok(Err(BadRow::Message(error))) => {
+                bad.push((row, Error::from(error).into_py(py).into_value(py).into_any()));
+            }
             Ok(Err(BadRow::Text(text))) => {
                 bad.push((row, PyValueError::new_err(text).into_value(py).into_any()));
             }
@@ -406,11 +326,11 @@ fn send_table<'py>(
             }
         }
     }
-    let ended = ended.and_then(|()| call.launch_open());
-    call.way.core().uncork();
-    call.collector.expect(call.sent, None);
+    let ended = ended.and_then(|()| call.frames.launch_open());
+    way.core().uncork();
+    call.frames.collector.expect(call.frames.sent, None);
     ended.map(|()| TableSend {
-        collector: call.collector,
+        collector: call.frames.collector,
         bad,
     })
 }
