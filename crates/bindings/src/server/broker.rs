@@ -5,19 +5,16 @@ use crate::errors::Error;
 use crate::runtime::{self, Owner};
 use crate::security::ServerSecurity;
 use crate::server::figures;
-use crate::server::requests::RequestQueue;
-use crate::server::stop::Stop;
+use crate::server::requests::{RequestQueue, rows_of};
+use crate::server::stop::{DRAIN, Stop};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use pyrmq_broker::{Kind, Options};
+use pyrmq_broker::Options;
 use pyrmq_remoting::net::{Requests, Security};
 use pyrmq_store::fs::{DiskFaults, FaultyFs};
 use pyrmq_store::{Fs, RealFs};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Longest drain: the caller's deadline ends it earlier.
-const DRAIN: Duration = Duration::from_hours(1);
 
 /// A running broker.
 #[pyclass(frozen, module = "pyrmq._core")]
@@ -256,15 +253,7 @@ impl Disk {
 /// Every request code that the broker knows: code, `native` or `python` or `refused`, note.
 #[pyfunction]
 fn broker_rows() -> Vec<(i32, &'static str, &'static str)> {
-    let kind = |kind| match kind {
-        Kind::Native => "native",
-        Kind::Python => "python",
-        Kind::Refused => "refused",
-    };
-    pyrmq_broker::rows()
-        .into_iter()
-        .map(|row| (row.code, kind(row.kind), row.note))
-        .collect()
+    rows_of(pyrmq_broker::rows())
 }
 
 /// Apache's keys of all options that the broker and its store know.

@@ -4,11 +4,11 @@ use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
 use crate::security::ServerSecurity;
-use crate::server::requests::RequestQueue;
-use crate::server::stop::Stop;
+use crate::server::requests::{RequestQueue, rows_of};
+use crate::server::stop::{DRAIN, Stop};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use pyrmq_nameserver::{Kind, NameServerError, Options};
+use pyrmq_nameserver::{NameServerError, Options};
 use pyrmq_remoting::body::{Body, Style};
 use pyrmq_remoting::net::Requests;
 use pyrmq_routing::table::{BrokerView, UnitTopics};
@@ -16,9 +16,6 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Longest drain: the caller's deadline ends it earlier.
-const DRAIN: Duration = Duration::from_hours(1);
 
 /// A running name server.
 #[pyclass(frozen, module = "pyrmq._core")]
@@ -274,13 +271,7 @@ impl NameServer {
 /// Every request code that the name server knows: code, `native` or `python` or `refused`, note.
 #[pyfunction]
 fn name_server_rows() -> Vec<(i32, &'static str, &'static str)> {
-    let kind = |kind| match kind {
-        Kind::Native => "native",
-        Kind::Python => "python",
-        Kind::Refused => "refused",
-    };
-    let rows = pyrmq_nameserver::rows().into_iter();
-    rows.map(|row| (row.code, kind(row.kind), row.note)).collect()
+    rows_of(pyrmq_nameserver::rows())
 }
 
 /// Apache's keys of all options that the core of the name server knows.

@@ -9,6 +9,7 @@ use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyrmq_remoting::command::Command;
+use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{PythonRequest, Reply, Requests};
 use pyrmq_remoting::sync::lock;
 use std::sync::{Arc, Mutex};
@@ -167,6 +168,17 @@ impl Request {
     fn __repr__(&self) -> String {
         format!("Request(code={}, remote='{}')", self.command.code, self.remote)
     }
+}
+
+/// A server's rows for Python: code, how it is served, note.
+pub(crate) fn rows_of(rows: Vec<RowInfo>) -> Vec<(i32, &'static str, &'static str)> {
+    let kind = |kind| match kind {
+        Kind::Native => "native",
+        Kind::Python => "python",
+        Kind::Refused => "refused",
+    };
+    let rows = rows.into_iter();
+    rows.map(|row| (row.code, kind(row.kind), row.note)).collect()
 }
 
 /// Adds this file's names to the module.

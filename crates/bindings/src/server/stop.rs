@@ -13,6 +13,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
+/// Longest drain: the caller's deadline ends it earlier.
+pub(crate) const DRAIN: Duration = Duration::from_hours(1);
+
 /// Where a stop stands.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
