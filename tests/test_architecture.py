@@ -162,7 +162,6 @@ LONG_FILES: dict[str, str] = {
     "crates/store/src/fs/real.rs": "all unsafe code of the crate is in this file",
     "crates/testkit/src/sim.rs": "one disk; every call of a file system once more",
     "python/pyrmq/_admin/groups.py": CLASS,
-    "python/pyrmq/_client/options/consumer.py": KIND,
     "python/pyrmq/admin.py": CLASS,
     "python/pyrmq/aio/consumer.py": CLASS,
     "python/pyrmq/aio/producer.py": CLASS,

@@ -7,9 +7,43 @@ use crate::runtime::{self, Owner};
 use crate::security::{Credentials, client_security};
 use crate::tls::ClientTls;
 use pyo3::prelude::*;
+use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_remoting::net::{Client, ClientOptions, NetError, SystemResolver, Table};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What all clients are told: one item for each of `pyrmq._client.options.producer.Options.client`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ClientSettings {
+    name_servers: Vec<String>,
+    group: String,
+    instance_name: String,
+    namespace: String,
+    unit_name: String,
+    address_server: Option<String>,
+    credentials: Option<Py<Credentials>>,
+    tls: Option<Py<ClientTls>>,
+}
+
+impl ClientSettings {
+    /// The options that all clients have.
+    pub(crate) fn options(self) -> Result<pyrmq_client::ClientOptions, Error> {
+        let address_server = self
+            .address_server
+            .map(|text| AddressServer::new(&text, &self.unit_name))
+            .transpose()?;
+        Ok(pyrmq_client::ClientOptions {
+            address_server,
+            instance_name: self.instance_name,
+            unit_name: self.unit_name,
+            namespace: self.namespace,
+            credentials: self.credentials.map(|credentials| credentials.get().inner()),
+            tls: self.tls.map(|tls| tls.get().inner()),
+            ..pyrmq_client::ClientOptions::new(self.name_servers, self.group)
+        })
+    }
+}
 
 /// Opens each connection when it is first needed. It belongs to the process that created it.
 #[pyclass(frozen, name = "Connections", module = "pyrmq._core")]

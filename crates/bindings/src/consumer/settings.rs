@@ -1,15 +1,13 @@
 //! The settings of a consumer, as Python gives them.
 
+use crate::connections::ClientSettings;
 use crate::errors::Error;
 use crate::runtime::{self, Owned};
-use crate::security::Credentials;
-use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::options::{Allocation, Order, OutOfRange};
 use pyrmq_client::consumer::pop::options::SimpleOptions;
 use pyrmq_client::consumer::puller::{Puller, Start};
-use pyrmq_client::session::address_server::AddressServer;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +15,7 @@ use std::time::Duration;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ConsumerSettings {
-    name_servers: Vec<String>,
-    group: String,
-    instance_name: String,
+    client: ClientSettings,
     start: String,
     start_timestamp_ms: i64,
     batch: i32,
@@ -27,17 +23,12 @@ pub(crate) struct ConsumerSettings {
     ahead_bytes: usize,
     ahead_messages: Option<usize>,
     commit_interval_ms: Option<u64>,
-    namespace: String,
     rebalance_interval_ms: u64,
-    unit_name: String,
-    address_server: Option<String>,
     allocation: String,
     virtual_nodes: usize,
     is_broadcasting: bool,
     announces_rebalances: bool,
     out_of_range: String,
-    credentials: Option<Py<Credentials>>,
-    tls: Option<Py<ClientTls>>,
     listening: Option<ListenerSettings>,
 }
 
@@ -68,17 +59,8 @@ impl ConsumerSettings {
 
     /// The options of a consumer, and where its group begins.
     fn options(self) -> Result<(PullerOptions, Start), Error> {
-        let mut options = PullerOptions::new(self.name_servers, self.group);
-        options.client.instance_name = self.instance_name;
-        options.client.address_server = self
-            .address_server
-            .as_deref()
-            .map(|text| AddressServer::new(text, &self.unit_name))
-            .transpose()?;
-        options.client.unit_name = self.unit_name;
-        options.client.namespace = self.namespace;
-        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
-        options.client.tls = self.tls.map(|tls| tls.get().inner());
+        let mut options = PullerOptions::new(Vec::new(), "");
+        options.client = self.client.options()?;
         options.batch = self.batch;
         options.suspend = Duration::from_millis(self.suspend_ms);
         options.ahead_bytes = self.ahead_bytes;
@@ -129,33 +111,17 @@ impl ConsumerSettings {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct SimpleSettings {
-    name_servers: Vec<String>,
-    group: String,
-    instance_name: String,
+    client: ClientSettings,
     start: String,
-    namespace: String,
-    unit_name: String,
-    address_server: Option<String>,
     is_ordered: bool,
     max_tries: Option<i32>,
-    credentials: Option<Py<Credentials>>,
-    tls: Option<Py<ClientTls>>,
 }
 
 impl SimpleSettings {
     /// The options of a consumer by POP.
     pub(crate) fn options(self) -> Result<SimpleOptions, Error> {
-        let mut options = SimpleOptions::new(self.name_servers, self.group);
-        options.client.instance_name = self.instance_name;
-        options.client.address_server = self
-            .address_server
-            .as_deref()
-            .map(|text| AddressServer::new(text, &self.unit_name))
-            .transpose()?;
-        options.client.unit_name = self.unit_name;
-        options.client.namespace = self.namespace;
-        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
-        options.client.tls = self.tls.map(|tls| tls.get().inner());
+        let mut options = SimpleOptions::new(Vec::new(), "");
+        options.client = self.client.options()?;
         options.is_ordered = self.is_ordered;
         options.max_tries = self.max_tries;
         options.start = if self.start == "last" {

@@ -1,10 +1,8 @@
 //! A producer's options as Python passes them.
 
+use crate::connections::ClientSettings;
 use crate::errors::Error;
-use crate::security::Credentials;
-use crate::tls::ClientTls;
 use pyo3::prelude::*;
-use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_client::{Compression, ProducerOptions};
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
@@ -16,9 +14,7 @@ use std::time::Duration;
 #[pyo3(from_item_all)]
 #[expect(clippy::struct_excessive_bools, reason = "one field for each option")]
 pub(crate) struct NativeOptions {
-    name_servers: Vec<String>,
-    group: String,
-    instance_name: String,
+    client: ClientSettings,
     send_timeout_ms: u64,
     retries: u32,
     retry_not_stored_ok: bool,
@@ -29,7 +25,6 @@ pub(crate) struct NativeOptions {
     default_queues: i32,
     create_topic_key: String,
     retry_codes: Option<Vec<i32>>,
-    namespace: String,
     latency_fault: bool,
     fault_schedule: Option<Vec<(u64, u64)>>,
     detect: bool,
@@ -39,28 +34,15 @@ pub(crate) struct NativeOptions {
     durability: Option<String>,
     vip_channel: bool,
     unit_mode: bool,
-    unit_name: String,
-    address_server: Option<String>,
     max_in_flight: usize,
     max_in_flight_bytes: usize,
-    credentials: Option<Py<Credentials>>,
-    tls: Option<Py<ClientTls>>,
 }
 
 impl NativeOptions {
     /// The options of the native producer.
     pub(crate) fn read(self) -> Result<ProducerOptions, Error> {
-        let mut options = ProducerOptions::new(self.name_servers, self.group);
-        options.client.instance_name = self.instance_name;
-        options.client.namespace = self.namespace;
-        options.client.address_server = self
-            .address_server
-            .as_deref()
-            .map(|text| AddressServer::new(text, &self.unit_name))
-            .transpose()?;
-        options.client.unit_name = self.unit_name;
-        options.client.credentials = self.credentials.map(|credentials| credentials.get().inner());
-        options.client.tls = self.tls.map(|tls| tls.get().inner());
+        let mut options = ProducerOptions::new(Vec::new(), "");
+        options.client = self.client.options()?;
         options.send_timeout = Duration::from_millis(self.send_timeout_ms);
         options.retries = self.retries;
         options.retry_not_stored_ok = self.retry_not_stored_ok;

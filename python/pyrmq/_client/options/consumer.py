@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 
 from pyrmq._client.hooks.consume import ConsumeHook
 from pyrmq._client.options.producer import Options
-from pyrmq._client.security.credentials import Credentials, native_security
-from pyrmq._client.values import milliseconds, name_servers, start_of, whole
+from pyrmq._client.values import milliseconds, start_of, whole
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from pyrmq._client.security.credentials import Credentials
     from pyrmq._client.security.tls import Tls
     from pyrmq._client.values import Start
 
@@ -127,10 +127,11 @@ class ConsumerOptions(Options):
                 "group whose members share its queues"
             )
         where, timestamp_ms = start_of(self.start)
+        client = self.client()
+        if self.broadcasting and not self.instance_name:
+            client["instance_name"] = _SHARED_NAME
         return {
-            "name_servers": name_servers(self.name_server, self.address_server),
-            "group": self.group,
-            "instance_name": self.instance_name or (_SHARED_NAME if self.broadcasting else ""),
+            "client": client,
             "start": where,
             "start_timestamp_ms": timestamp_ms,
             "batch": self.batch,
@@ -138,16 +139,12 @@ class ConsumerOptions(Options):
             "ahead_bytes": self.ahead_bytes,
             "ahead_messages": self.ahead_messages,
             "commit_interval_ms": self._commit_interval(),
-            "namespace": self.namespace,
             "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
-            "unit_name": self.unit_name,
-            "address_server": self.address_server,
             "allocation": self._allocation(),
             "virtual_nodes": _VIRTUAL_NODES,
             "is_broadcasting": self.broadcasting,
             "announces_rebalances": self.announces_rebalances(),
             "out_of_range": self.out_of_range,
-            **native_security(self.credentials, self.tls),
             "listening": None,
         }
 

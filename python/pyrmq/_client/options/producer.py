@@ -36,6 +36,19 @@ class Options:
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
         self.__dict__.update(given)
 
+    def client(self) -> dict[str, Any]:
+        """The settings that native clients of every kind have."""
+        given: Any = self
+        return {
+            "name_servers": name_servers(given.name_server, given.address_server),
+            "group": given.group,
+            "instance_name": given.instance_name,
+            "namespace": given.namespace,
+            "unit_name": given.unit_name,
+            "address_server": given.address_server,
+            **native_security(given.credentials, given.tls),
+        }
+
 
 class ProducerOptions(Options):
     """Every option of a producer with its default, checked. See :class:`pyrmq.Producer`.
@@ -110,9 +123,7 @@ class ProducerOptions(Options):
     def native(self) -> dict[str, Any]:
         """The arguments of the native producer; its crate checks the ranges that it knows."""
         return {
-            "name_servers": name_servers(self.name_server, self.address_server),
-            "group": self.group,
-            "instance_name": self.instance_name,
+            "client": self.client(),
             "send_timeout_ms": milliseconds("send_timeout", self.send_timeout),
             "retries": self.retries,
             "retry_not_stored_ok": self.retry_not_stored_ok,
@@ -123,7 +134,6 @@ class ProducerOptions(Options):
             "default_queues": self.default_queues,
             "create_topic_key": self.create_topic_key,
             "retry_codes": None if self.retry_codes is None else [int(c) for c in self.retry_codes],
-            "namespace": self.namespace,
             "latency_fault": self.latency_fault,
             "fault_schedule": None
             if self.fault_schedule is None
@@ -138,11 +148,8 @@ class ProducerOptions(Options):
             "durability": self.durability,
             "vip_channel": self.vip_channel,
             "unit_mode": self.unit_mode,
-            "unit_name": self.unit_name,
-            "address_server": self.address_server,
             "max_in_flight": self.max_in_flight,
             "max_in_flight_bytes": self.max_in_flight_bytes,
-            **native_security(self.credentials, self.tls),
         }
 
     def batching(self) -> tuple[int, int, int]:

@@ -12,14 +12,14 @@ from pyrmq._client import log
 from pyrmq._client.ending import end_dropped
 from pyrmq._client.hooks.consume import ConsumeHook, ConsumeHooks
 from pyrmq._client.options.producer import Options
-from pyrmq._client.security.credentials import Credentials, native_security
-from pyrmq._client.values import milliseconds, name_servers, whole
+from pyrmq._client.values import milliseconds, whole
 from pyrmq.errors import AckError, ConfigError, RmqError
 from pyrmq.message import PoppedMessage, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyrmq._client.security.credentials import Credentials
     from pyrmq._client.security.tls import Tls
 
 __all__ = [
@@ -103,16 +103,10 @@ class SimpleConsumerOptions(Options):
     def native(self) -> dict[str, Any]:
         """The settings of the native consumer, which checks their ranges."""
         return {
-            "name_servers": name_servers(self.name_server, self.address_server),
-            "group": self.group,
-            "instance_name": self.instance_name,
+            "client": self.client(),
             "start": self.start,
-            "namespace": self.namespace,
-            "unit_name": self.unit_name,
-            "address_server": self.address_server,
             "is_ordered": self.order == "queue",
             "max_tries": self.max_tries,
-            **native_security(self.credentials, self.tls),
         }
 
 
