@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +11,7 @@ from pyrmq.broker.advertised import unreachable
 from pyrmq.broker.processor import acl, auth, config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
+from pyrmq.server.files import expanded
 from pyrmq.server.lifecycle import Server
 from pyrmq.server.security.keys import PYTHON_ONLY
 
@@ -63,16 +63,6 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         self._figures: Figures | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
-
-    @property
-    def core(self) -> _core.Broker:
-        """The native server.
-
-        Raises:
-            ClosedError: it is not running.
-            ForkError: it runs in the parent process.
-        """
-        return self._running()
 
     @property
     def store(self) -> Path:
@@ -221,12 +211,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             pairs.pop(key, None)
         directory = options.store_path_commit_log
         if directory is not None:
-            pairs["storePathCommitLog"] = _expanded(directory)
+            pairs["storePathCommitLog"] = expanded(directory)
         return list(pairs.items())
 
     def _root(self) -> str:
-        return _expanded(self._options.store_path_root_dir or _STORE)
-
-
-def _expanded(path: str) -> str:
-    return os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start
+        return expanded(self._options.store_path_root_dir or _STORE)

@@ -10,7 +10,7 @@ from pyrmq.config import NameServerOptions
 from pyrmq.errors import RmqError
 from pyrmq.nameserver.kv_config import KvConfig
 from pyrmq.nameserver.processor import brokers, config, kv, status, topics
-from pyrmq.server.files import write_synced
+from pyrmq.server.files import expanded, write_synced
 from pyrmq.server.lifecycle import Server
 
 # Modules that a start does not need are imported where they are used: a start takes milliseconds.
@@ -53,16 +53,6 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         self._idle: dict[str, str] | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
-
-    @property
-    def core(self) -> _core.NameServer:
-        """The native server.
-
-        Raises:
-            ClosedError: it is not running.
-            ForkError: it runs in the parent process.
-        """
-        return self._running()
 
     def brokers(self) -> tuple[LiveBroker, ...]:
         """Every live broker, by cluster, name and id.
@@ -188,9 +178,9 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         from pyrmq.nameserver import idle
 
         with self.changing:
-            paths = {"kvConfigPath": _expanded(self._options.kv_config_path or _KV_CONFIG)}
+            paths = {"kvConfigPath": expanded(self._options.kv_config_path or _KV_CONFIG)}
             if self.config_file is not None:
-                paths["configStorePath"] = os.path.abspath(self.config_file)  # noqa: PTH100 - see _expanded
+                paths["configStorePath"] = os.path.abspath(self.config_file)  # noqa: PTH100 - see expanded
             return {
                 **paths,
                 **self._options.to_properties(),
@@ -220,7 +210,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
         pairs = options.to_properties()
         if options.config_store_path is not None:
-            write_synced(_expanded(options.config_store_path), write(pairs).encode())
+            write_synced(expanded(options.config_store_path), write(pairs).encode())
         self.core.reconfigure(list(pairs.items()))
         self._options = options
 
@@ -233,14 +223,10 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
     def _start_core(self) -> _core.NameServer:
         path = self._options.kv_config_path or _KV_CONFIG
-        self.kv_config = KvConfig(_expanded(path))
+        self.kv_config = KvConfig(expanded(path))
         # A name server serves clusters of any name; policies for its settings name none.
         security = self.secure("")
         pairs = list(self._options.to_properties().items())
         core = _core.NameServer.start(pairs, self.processors.codes, security)
         self.kv_config.watch_order(core.set_order_config)
         return core
-
-
-def _expanded(path: str) -> str:
-    return os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start

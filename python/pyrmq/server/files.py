@@ -17,6 +17,11 @@ T = TypeVar("T")
 _BACKUP = ".bak"
 
 
+def expanded(path: str) -> str:
+    """The path with the home directory in place of ``~``."""
+    return os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start
+
+
 def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace a file: written beside it, synced, renamed, the directory synced.
 

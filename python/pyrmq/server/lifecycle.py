@@ -21,7 +21,6 @@ from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from pyrmq import _core
     from pyrmq.server.metrics import Family, MetricsServer
@@ -125,6 +124,20 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         return self._options
 
     @property
+    def core(self) -> CoreT:
+        """The native server.
+
+        Raises:
+            ClosedError: it is not running.
+            ForkError: it runs in the parent process.
+        """
+        core = self._core
+        if core is None:
+            raise ClosedError(f"the {self.kind.role} does not run: call start() first")
+        self._check_process()
+        return core
+
+    @property
     def address(self) -> str:
         """The address for clients, as `host:port`, with the real port if the option says 0.
 
@@ -132,8 +145,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             ClosedError: it is not running.
             ForkError: it runs in the parent process.
         """
-        address: str = self._running().address
-        return address
+        return str(self.core.address)
 
     def health(self) -> dict[str, Any]:
         """Return its health. `status` is `new`, `running`, `stopping` or `stopped`.
@@ -243,7 +255,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         try:
             self._metrics = MetricsServer(self, host, port, metrics_tls(self._options))
         except BaseException:
-            self._stop(self._running(), 0)
+            self._stop(self.core, 0)
             raise
 
     def _stop(self, core: CoreT, wait_ms: int) -> None:
@@ -282,24 +294,12 @@ class Server(ABC, Generic[OptionsT, CoreT]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
         state = "stopped" if self._core is None else f"on {self._core.address}"
         return f"<pyrmq.{type(self).__name__} {state}>"
-
-    def _running(self) -> CoreT:
-        core = self._core
-        if core is None:
-            raise ClosedError(f"the {self.kind.role} does not run: call start() first")
-        self._check_process()
-        return core
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

@@ -41,7 +41,7 @@ def acl_files(options: BrokerOptions) -> AclFiles | None:
             f"`aclEnable` needs `rocketmqHome`, or the environment variable {HOME_VARIABLE}: the "
             f"directory that has {MAIN_FILE} and {_FOLDER}"
         )
-    home = os.path.abspath(os.path.expanduser(home))  # noqa: PTH100, PTH111 - see pyrmq.server.security.users
+    home = os.path.abspath(os.path.expanduser(home))  # noqa: PTH100, PTH111 - see pyrmq.server.files
     return AclFiles(os.path.join(home, options.acl_plain_file), os.path.join(home, _FOLDER))  # noqa: PTH118
 
 

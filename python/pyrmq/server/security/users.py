@@ -7,11 +7,11 @@ users and policies from before stay in force.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq.errors import ConfigError
+from pyrmq.server.files import expanded
 from pyrmq.server.security.watched import Watched, read_private, version, write_private
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     path = getattr(options, "inner_client_credentials_path", None)
     if path is None:
         return None
-    return native_credentials(Credentials.from_file(_expanded(path)))
+    return native_credentials(Credentials.from_file(expanded(path)))
 
 
 def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - of either server
@@ -50,7 +50,7 @@ def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - 
             "`authenticationEnabled` is set without `authConfigPath`: name the file of the users "
             "and policies"
         )
-    return UserFile(_expanded(options.auth_config_path), cluster, options.authorization_enabled)
+    return UserFile(expanded(options.auth_config_path), cluster, options.authorization_enabled)
 
 
 class UserFile(Watched):
@@ -91,7 +91,3 @@ class UserFile(Watched):
         self.guard.replace(text)
         self._seen = seen
         return f"{self.guard.users} users in {self.path}"
-
-
-def _expanded(path: str) -> str:
-    return os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start
