@@ -23,36 +23,23 @@ const CHECK_SWEEPS: u32 = 5;
 /// How often silent clients are removed (Apache: every 10 s).
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
-pub(super) async fn answer_waiting(
-    state: Arc<State>,
-    mut ready: UnboundedReceiver<Held>,
-    shutdown: Shutdown,
-) {
+pub(super) async fn answer_waiting(state: Arc<State>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
     let pull = Pull::new(state);
-    loop {
-        tokio::select! {
-            biased;
-            () = shutdown.stopped() => return,
-            held = ready.recv() => match held {
-                Some(held) => pull.resume(held),
-                None => return,
-            },
-        }
-    }
+    resume_each(ready, shutdown, move |held| pull.resume(held)).await;
 }
 
-pub(super) async fn answer_pops(
-    state: Arc<State>,
-    mut ready: UnboundedReceiver<HeldPop>,
-    shutdown: Shutdown,
-) {
+pub(super) async fn answer_pops(state: Arc<State>, ready: UnboundedReceiver<HeldPop>, shutdown: Shutdown) {
     let pop = Pop::new(state);
+    resume_each(ready, shutdown, move |held| pop.resume(held)).await;
+}
+
+async fn resume_each<T>(mut ready: UnboundedReceiver<T>, shutdown: Shutdown, resume: impl Fn(T)) {
     loop {
         tokio::select! {
             biased;
             () = shutdown.stopped() => return,
             held = ready.recv() => match held {
-                Some(held) => pop.resume(held),
+                Some(held) => resume(held),
                 None => return,
             },
         }
