@@ -169,15 +169,20 @@ fn decrypted(pem: &str, password: &str) -> Result<PrivateKeyDer<'static>, String
     Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())
 }
 
-/// Reads at least one certificate.
-fn certificates(what: &'static str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// Reads at least one item; `none` says that there is none.
+fn items<T: PemObject>(what: &'static str, pem: &Pem, none: &str) -> Result<Vec<T>, TlsError> {
     let bytes = pem.read(what)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
     let found = found.map_err(|error| pem.unusable(what, error.to_string()))?;
     if found.is_empty() {
-        return Err(pem.unusable(what, "it has no certificate in PEM form"));
+        return Err(pem.unusable(what, none));
     }
     Ok(found)
+}
+
+/// Reads at least one certificate.
+fn certificates(what: &'static str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    items(what, pem, "it has no certificate in PEM form")
 }
 
 /// Reads the certificates of authorities.
@@ -194,14 +199,8 @@ pub(super) fn authorities(pem: &Pem) -> Result<RootCertStore, TlsError> {
 
 /// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake.
 pub(super) fn revocation_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    const WHAT: &str = "list of revoked certificates";
-    let bytes = pem.read(WHAT)?;
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| pem.unusable(WHAT, error.to_string()))?;
-    if found.is_empty() {
-        return Err(pem.unusable(WHAT, "it has no list in PEM form (`-----BEGIN X509 CRL-----`)"));
-    }
-    Ok(found)
+    let none = "it has no list in PEM form (`-----BEGIN X509 CRL-----`)";
+    items("list of revoked certificates", pem, none)
 }
 
 /// Checks that each certificate was issued by the next one, as TLS 1.2 demands: peers that do not sort would refuse it.
