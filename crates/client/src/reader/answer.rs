@@ -75,7 +75,7 @@ impl RangeReader {
             }
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => {
                 let position = pull::position(&range, &answer)?;
-                self.nothing_there(&range, &position, answer.code)
+                self.nothing_there(&range, (index, from, to), &position, answer.code)
             }
             response::SYSTEM_ERROR
             | response::SYSTEM_BUSY
@@ -90,16 +90,10 @@ impl RangeReader {
     fn nothing_there(
         &mut self,
         range: &Arc<Range>,
+        (index, from, to): (usize, i64, i64),
         position: &pull::Position,
         code: i32,
     ) -> Result<(), RangeError> {
-        let Some((index, from, to)) = self
-            .window
-            .front()
-            .map(|pending| (pending.range, pending.from, pending.to))
-        else {
-            return Ok(());
-        };
         if position.lowest > from {
             return self.expired(range, position.lowest, position);
         }
