@@ -145,7 +145,7 @@ impl Owner {
     }
 }
 
-/// A client, for the process that opened it. A forked child neither uses nor drops it.
+/// A client or a part of one, for the process that opened it. A forked child neither uses nor drops it.
 #[derive(Debug)]
 pub(crate) struct Owned<T> {
     owner: Owner,

@@ -26,7 +26,7 @@ use crate::producer::batch::{self, Plan};
 use crate::producer::class::PyProducer;
 use crate::producer::submit::SendMode;
 use crate::producer::way::Way;
-use crate::runtime::Owner;
+use crate::runtime::Owned;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -41,24 +41,16 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
-    owner: Owner,
     pub(super) native: Py<PyProducer>,
     pub(super) producer: Arc<Producer>,
-    core: Option<Arc<Accumulator<Completion>>>,
+    pub(super) core: Owned<Accumulator<Completion>>,
     pub(super) calls: Arc<Callbacks>,
     pub(super) futures: Arc<CompletionQueue>,
 }
 
 impl PyAccumulator {
-    pub(super) fn core(&self) -> &Arc<Accumulator<Completion>> {
-        // Only `drop` takes it out.
-        self.core
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("used while it is dropped"))
-    }
-
     pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check_in(py)
+        self.core.check_in(py)
     }
 
     fn plan<'a, 'py>(
@@ -83,7 +75,7 @@ impl PyAccumulator {
         Way {
             native: &self.native,
             producer: &self.producer,
-            core: self.core(),
+            core: &self.core,
         }
     }
 
@@ -132,9 +124,8 @@ impl PyAccumulator {
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
         let sink = Box::new(move |outcome| share(&to_calls.completion_queue, &to_futures, outcome));
         Ok(Self {
-            owner: Owner::new("this producer"),
             native,
-            core: Some(Accumulator::new(producer.clone(), limits, sink)),
+            core: Owned::new("this producer", Accumulator::new(producer.clone(), limits, sink)),
             producer,
             calls,
             futures,
@@ -273,7 +264,7 @@ impl PyAccumulator {
 
     /// The number of topics and queues with waiting or in-flight messages.
     fn partitions(&self) -> usize {
-        self.core().partitions()
+        self.core.partitions()
     }
 
     /// Waits up to `timeout_ms` for the first due callback, runs those that are due, and returns how many ran.
@@ -286,7 +277,7 @@ impl PyAccumulator {
     /// Sends the accumulated messages and runs callbacks until nothing is in flight. False: the time passed first.
     fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
-        self.core().flush();
+        self.core.flush();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         // Outcomes that an event loop has yet to fetch do not count: this thread may be the loop's own, so a producer
         // that is being dropped must not wait for them.
@@ -298,14 +289,14 @@ impl PyAccumulator {
     /// Sends the accumulated messages, without waiting.
     fn launch(&self, py: Python<'_>) -> PyResult<()> {
         self.check(py)?;
-        self.core().flush();
+        self.core.flush();
         Ok(())
     }
 
     /// Sends the messages that an event loop's tasks produced since the loop last waited.
     fn uncork(&self) {
-        if self.owner.is_here() {
-            self.core().uncork();
+        if self.core.is_here() {
+            self.core.uncork();
         }
     }
 
@@ -394,8 +385,8 @@ impl PyAccumulator {
 
     /// Accepts no more messages and sends the accumulated ones.
     fn close(&self) {
-        if self.owner.is_here() {
-            self.core().close();
+        if self.core.is_here() {
+            self.core.close();
         }
     }
 
@@ -408,15 +399,6 @@ impl PyAccumulator {
 
 fn candidates(broker: Option<&str>) -> Candidates {
     broker.map_or_else(Candidates::default, |name| Candidates::all([name.into()].into()))
-}
-
-impl Drop for PyAccumulator {
-    fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // Threads of the parent may have held its locks during the fork: dropping it could block forever.
-            std::mem::forget(self.core.take());
-        }
-    }
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -111,7 +111,7 @@ fn launch_all<'py>(
     let mut failed = None;
     let read = call.read(messages, &mut failed);
     let ended = read.and_then(|()| call.frames.launch_open());
-    way.core().uncork();
+    way.core.uncork();
     match ended {
         Err(error) if call.frames.sent == 0 || !error.is_instance_of::<PyException>(py) => Err(error),
         ended => {

@@ -67,9 +67,9 @@ impl PyAccumulator {
         // A message that is awaited in an event loop waits for the loop's other tasks; the caller does not block.
         let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
-            self.core().push_corked(message, permit)
+            self.core.push_corked(message, permit)
         } else {
-            self.core().push(message, permit).map(|()| false)
+            self.core.push(message, permit).map(|()| false)
         };
         pushed.map_err(raise)
     }

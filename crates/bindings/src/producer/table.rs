@@ -327,7 +327,7 @@ fn send_table<'py>(
         }
     }
     let ended = ended.and_then(|()| call.frames.launch_open());
-    way.core().uncork();
+    way.core.uncork();
     call.frames.collector.expect(call.frames.sent, None);
     ended.map(|()| TableSend {
         collector: call.frames.collector,

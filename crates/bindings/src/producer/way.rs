@@ -25,10 +25,6 @@ pub(crate) struct Way<'a> {
 }
 
 impl Way<'_> {
-    pub(crate) fn core(&self) -> &Arc<Accumulator<Completion>> {
-        self.core
-    }
-
     /// Compresses a body that is large enough, detached from the interpreter.
     pub(crate) fn encode_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<EncodedBody>> {
         // A body that is too large will be refused, so it is not compressed.
@@ -109,7 +105,7 @@ impl<'a, 'py> Frames<'a, 'py> {
             completion: Some(Completion::Member(self.collector.clone(), number)),
         };
         let permit = self.acquire(1, message.charged_bytes(), target)?;
-        let pushed = self.way.core().push_corked(message, permit);
+        let pushed = self.way.core.push_corked(message, permit);
         self.sent += usize::from(pushed.is_ok());
         Ok(pushed.map(drop))
     }
@@ -174,7 +170,7 @@ impl<'a, 'py> Frames<'a, 'py> {
             return Ok(back_pressure.force_acquire(messages, bytes));
         }
         // The messages that this call has not sent yet may hold the capacity that it waits for.
-        self.way.core().uncork();
+        self.way.core.uncork();
         let deadline = Instant::now() + self.settings.timeout;
         let native = self.way.native.get();
         native.acquire(self.py, (messages, bytes, &brokers), deadline)
