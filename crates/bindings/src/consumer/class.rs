@@ -150,7 +150,6 @@ impl PyConsumer {
     fn hush(&self) {
         self.arrival_signal.reset();
     }
-
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
