@@ -8,6 +8,10 @@ pub const DLQ_PREFIX: &str = "%DLQ%";
 /// Prefix of the system topics that newer versions added (Apache `TopicValidator.SYSTEM_TOPIC_PREFIX`).
 pub const SYSTEM_PREFIX: &str = "rmq_sys_";
 
+/// Prefix of the topics by which brokers tell each other about their members; they are never moved to an acting master
+/// (Apache `TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`).
+pub const SYNC_BROKER_MEMBER_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
+
 /// Template of automatically created topics (Apache `TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC`).
 pub const TEMPLATE_TOPIC: &str = "TBW102";
 /// Where messages of delay levels wait, one queue for each level.
@@ -62,6 +66,13 @@ pub const NOT_ALLOWED_SEND_TOPICS: [&str; 6] = [
 pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 /// Group whose offsets say how far transactions are done (Apache `TransactionalMessageUtil`).
 pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
+
+/// Pauses of the delay levels 1 to 18 (Apache's default `messageDelayLevel`).
+pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
+/// [`DELAY_LEVELS`] in seconds.
+pub const DELAY_LEVELS_S: [u64; 18] = [
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+];
 
 /// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
 pub const TOPIC_LIMIT: usize = 127;

@@ -13,10 +13,26 @@ use pyrmq_remoting::message::record::{self, Hop, MAGIC_BLANK, Patch, hop, record
 use pyrmq_remoting::message::{
     BatchItem, NewRecord, Properties, Record, batch, java_hash, properties, sys_flag,
 };
+use pyrmq_remoting::names::{DELAY_LEVELS, DELAY_LEVELS_S};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 fn host(text: &str) -> SocketAddr {
     text.parse().unwrap()
+}
+
+#[test]
+fn delay_levels_are_the_same_as_text_and_in_seconds() {
+    let seconds = |level: &str| {
+        let (number, unit) = level.split_at(level.len() - 1);
+        let unit_s = match unit {
+            "s" => 1,
+            "m" => 60,
+            _ => 3600,
+        };
+        number.parse::<u64>().unwrap() * unit_s
+    };
+    let levels: Vec<u64> = DELAY_LEVELS.split(' ').map(seconds).collect();
+    assert_eq!(levels, DELAY_LEVELS_S);
 }
 
 fn simple<'a>(topic: &'a str, body: &'a [u8], properties: &'a str) -> NewRecord<'a> {

@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader, sys_flag};
 use pyrmq_remoting::message::inner_batch;
 use pyrmq_remoting::net::NetError;
 use std::sync::Arc;
@@ -21,11 +21,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
 const HELD_AT_LEAST: Duration = Duration::from_millis(5);
-
-/// Bit of Apache's `PullSysFlag`: the broker may hold the request.
-const MAY_SUSPEND: i32 = 0x2;
-/// Bit of Apache's `PullSysFlag`: the request carries its subscription.
-pub(crate) const WITH_SUBSCRIPTION: i32 = 0x4;
 
 impl Shared {
     /// Sends the queue's next pull if it wants one.
@@ -63,7 +58,7 @@ impl Shared {
             } else {
                 share.answer_messages(self.options.batch)
             },
-            sys_flag: MAY_SUSPEND | WITH_SUBSCRIPTION,
+            sys_flag: sys_flag::SUSPEND | sys_flag::SUBSCRIPTION,
             commit_offset: 0,
             suspend_timeout_millis: i64::try_from(suspend.as_millis()).unwrap_or(i64::MAX),
             subscription: Some(&subscription.expression),

@@ -1,12 +1,11 @@
 //! A pull with an explicit offset, and what its answer says about the queue (Apache `PullMessageRequestHeader`,
 //! `PullMessageResponseHeader`).
 
-use crate::consumer::pulling::WITH_SUBSCRIPTION;
 use crate::reader::{Range, RangeError};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::FieldValue;
-use pyrmq_remoting::header::pull::PullMessageRequestHeader;
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
 use std::sync::Arc;
 
 /// Which messages the broker selects.
@@ -30,7 +29,7 @@ pub(super) fn request(range: &Range, group: &str, filter: Filter<'_>, from: i64,
         queue_id: range.queue_id,
         queue_offset: from,
         max_msg_nums: i32::try_from(count).unwrap_or(i32::MAX),
-        sys_flag: WITH_SUBSCRIPTION,
+        sys_flag: sys_flag::SUBSCRIPTION,
         subscription: Some(subscription),
         expression_type: Some(expression_type),
         ..PullMessageRequestHeader::default()

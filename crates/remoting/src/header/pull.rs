@@ -1,5 +1,15 @@
 //! Pulling messages: requests 11 and 361 and their response. The body of the response is raw records back to back.
 
+/// Bits of a pull's `sysFlag` (Apache `PullSysFlag`).
+pub mod sys_flag {
+    /// The request carries an offset to commit.
+    pub const COMMIT_OFFSET: i32 = 0x1;
+    /// The broker may hold the request until messages arrive.
+    pub const SUSPEND: i32 = 0x2;
+    /// The request carries its subscription.
+    pub const SUBSCRIPTION: i32 = 0x4;
+}
+
 crate::header! {
     /// Asks for messages from an offset on (Apache `PullMessageRequestHeader`).
     pub struct PullMessageRequestHeader<'a> {

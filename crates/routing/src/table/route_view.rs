@@ -21,6 +21,7 @@ use bytes::Bytes;
 use pyrmq_remoting::body::{
     Body, BrokerData, DataVersion, KVTable, Style, TopicQueueMappingInfo, TopicRouteData,
 };
+use pyrmq_remoting::names::SYNC_BROKER_MEMBER_PREFIX;
 use pyrmq_remoting::sync::{read, write};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -28,9 +29,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SHARDS: usize = 64;
-/// Topics of this kind keep their slaves' synchronisation and are never moved to an acting master (Apache
-/// `TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`).
-const SYNC_BROKER_MEMBER_GROUP_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
 
 /// A registered broker process.
 #[derive(Debug)]
@@ -357,7 +355,7 @@ impl RouteView {
             let order = read(&self.order);
             route.order_topic_conf = order.table.as_ref().and_then(|table| table.get(topic)).cloned();
         }
-        if settings.support_acting_master && !topic.starts_with(SYNC_BROKER_MEMBER_GROUP_PREFIX) {
+        if settings.support_acting_master && !topic.starts_with(SYNC_BROKER_MEMBER_PREFIX) {
             act_as_master(&mut route);
         }
         Some((route, broker_entries))

@@ -20,6 +20,7 @@ use crate::error::ClientError;
 use crate::session::connections::{Connections, Role};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
+use pyrmq_remoting::names::DELAY_LEVELS_S;
 use pyrmq_remoting::net::{Table, Tracker};
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +30,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// The pauses of the delay levels 1 to 18, s (Apache `messageDelayLevel`).
-const LEVELS_S: [u64; 18] = [
-    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
-];
 /// The level of the first new delivery, less one (Apache's `popDelayLevel` begins with 10 s).
 const FIRST_LEVEL: usize = 2;
 
@@ -303,8 +300,8 @@ fn pause_of(delay_level: i32, reconsume_times: i32) -> Duration {
         Ok(level) if level > 0 => level - 1,
         _ => FIRST_LEVEL + usize::try_from(reconsume_times).unwrap_or(0),
     };
-    let last = LEVELS_S.len() - 1;
-    Duration::from_secs(LEVELS_S.get(index.min(last)).copied().unwrap_or(7200))
+    let last = DELAY_LEVELS_S.len() - 1;
+    Duration::from_secs(DELAY_LEVELS_S.get(index.min(last)).copied().unwrap_or(7200))
 }
 
 #[cfg(test)]

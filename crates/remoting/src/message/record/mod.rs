@@ -43,7 +43,7 @@ pub const QUEUE_OFFSET_AT: usize = 20;
 pub const PHYSICAL_OFFSET_AT: usize = 28;
 /// Position of the sys flag.
 pub const SYS_FLAG_AT: usize = 36;
-/// Longest topic of a V1 record, in bytes.
+/// Longest topic of a V1 record, in bytes: its length is a signed byte.
 pub const MAX_TOPIC_V1: usize = 127;
 const WHAT: &str = "message record";
 
