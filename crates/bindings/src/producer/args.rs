@@ -11,6 +11,7 @@ use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::Properties;
 use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::message::properties::names;
 
 /// The kind of a send. Not every kind accepts every option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,15 +256,15 @@ impl MessageProperties<'_> {
         let mut written = Ok(());
         if let Some(keys) = &self.keys {
             written = written.and(match keys.cast::<PyString>() {
-                Ok(one) => text.push("KEYS", &one.to_cow()?),
-                Err(_) => text.push("KEYS", &joined(keys)?.to_cow()?),
+                Ok(one) => text.push(names::KEYS, &one.to_cow()?),
+                Err(_) => text.push(names::KEYS, &joined(keys)?.to_cow()?),
             });
         }
         if let Some(tags) = &self.tags {
-            written = written.and(text.push("TAGS", &tags.to_cow()?));
+            written = written.and(text.push(names::TAGS, &tags.to_cow()?));
         }
         if let Some(key) = &self.sharding_key {
-            written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
+            written = written.and(text.push(names::SHARDINGKEY, &key.to_cow()?));
         }
         written = written.and(self.when.write(text));
         if let Some(properties) = &self.properties {
@@ -306,9 +307,9 @@ impl Delay {
         match self {
             Self::Level(DelayLevel(0)) => Ok(()),
             Self::Level(DelayLevel(level)) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
-                text.push("DELAY", &level.to_string())
+                text.push(names::DELAY, &level.to_string())
             }
-            Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number of at least 0")),
+            Self::Level(_) => Err(text.refuse(names::DELAY, "a delay level is a number of at least 0")),
             Self::Timer(name, value) => text.push(name, value),
         }
     }

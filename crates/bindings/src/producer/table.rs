@@ -25,8 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The properties that delay a message's delivery.
-const DELAYS: [&str; 3] = ["DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"];
-const SHARDING_KEY: &str = "__SHARDINGKEY";
+const DELAYS: [&str; 3] = [names::DELAY, names::TIMER_DELAY_MS, names::TIMER_DELIVER_MS];
 
 /// A column of strings or bytes: validity, offsets, data, first row.
 #[derive(FromPyObject)]
@@ -164,7 +163,7 @@ impl Table<'_> {
 
     fn sharding_hash(&self, row: usize) -> Result<Option<i32>, BadRow> {
         for (name, column) in &self.properties {
-            if name == SHARDING_KEY {
+            if name == names::SHARDINGKEY {
                 return Ok(column.text(row)?.map(java_hash::hash));
             }
         }

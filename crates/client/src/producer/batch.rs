@@ -9,23 +9,20 @@
 //! ids               <32 digits> , <32 digits> , ...
 //! ```
 
-use crate::producer::outgoing::{OutgoingMessage, Target};
+use crate::producer::outgoing::{ID_DIGITS, OutgoingMessage, Target};
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
 use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
-use pyrmq_remoting::message::properties::MAX_BYTES;
+use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, MAX_BYTES, WAIT_TRUE};
 use std::sync::Arc;
 
-const UNIQ_KEY: &[u8] = b"UNIQ_KEY\x01";
-const AFTER_ID: &[u8] = b"\x02WAIT\x01true\x02";
-const ID_DIGITS: usize = 32;
 /// Digits of an id that never change within a producer: address, process, loader.
 const FIXED_DIGITS: usize = 20;
 
 /// Bytes of the properties that every message has.
-pub const COMMON_PROPERTIES: usize = UNIQ_KEY.len() + ID_DIGITS + AFTER_ID.len();
+pub const COMMON_PROPERTIES: usize = BEFORE_ID.len() + ID_DIGITS + AFTER_ID.len();
 
 /// Bytes of an item before its body.
 const ITEM_HEAD: usize = 20;
@@ -151,7 +148,7 @@ impl Batch {
 
     /// Adds a message that was gathered before: its unique id is the first of its properties.
     pub fn push_again(&mut self, item: &BatchItem<'_>) -> Result<(), WireError> {
-        let id = item.properties.get(UNIQ_KEY.len()..UNIQ_KEY.len() + ID_DIGITS);
+        let id = item.properties.get(BEFORE_ID.len()..BEFORE_ID.len() + ID_DIGITS);
         let id = id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default();
         self.reserve(item.encoded_size());
         batch::encode(item, &mut self.body)?;
@@ -181,11 +178,11 @@ impl Batch {
         head[12..16].copy_from_slice(&flag.to_be_bytes());
         head[16..].copy_from_slice(&length.to_be_bytes());
         let mut common = [0; 2 + COMMON_PROPERTIES];
-        let (front, rest) = common.split_at_mut(2 + UNIQ_KEY.len());
+        let (front, rest) = common.split_at_mut(2 + BEFORE_ID.len());
         front[..2].copy_from_slice(&announced);
-        front[2..].copy_from_slice(UNIQ_KEY);
+        front[2..].copy_from_slice(BEFORE_ID.as_bytes());
         rest[..ID_DIGITS].copy_from_slice(id);
-        rest[ID_DIGITS..].copy_from_slice(AFTER_ID);
+        rest[ID_DIGITS..].copy_from_slice(AFTER_ID.as_bytes());
         self.body.extend_from_slice(&head);
         self.body.extend_from_slice(body);
         self.body.extend_from_slice(&common);
@@ -243,7 +240,7 @@ impl Batch {
             charged_bytes: std::mem::take(&mut self.charged_bytes),
             properties: match self.inner.take() {
                 Some(id) => alone_properties(&id, ""),
-                None => "WAIT\u{1}true\u{2}".to_owned(),
+                None => WAIT_TRUE.to_owned(),
             },
             message_id: std::mem::take(&mut self.ids),
             flag: 0,
@@ -263,9 +260,9 @@ pub fn charged_bytes(item: &BatchItem<'_>) -> usize {
 /// The properties of a message that travels alone: what every message has, then its own.
 pub fn alone_properties(id: &str, extra: &str) -> String {
     let mut text = String::with_capacity(COMMON_PROPERTIES + extra.len());
-    text.push_str("UNIQ_KEY\u{1}");
+    text.push_str(BEFORE_ID);
     text.push_str(id);
-    text.push_str("\u{2}WAIT\u{1}true\u{2}");
+    text.push_str(AFTER_ID);
     text.push_str(extra);
     text
 }

@@ -4,10 +4,13 @@ use crate::error::ClientError;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::message::properties::{self, MAX_BYTES, NAME_END, VALUE_END};
+use pyrmq_remoting::message::properties::{self, AFTER_ID, BEFORE_ID, MAX_BYTES, NAME_END, VALUE_END};
 use pyrmq_remoting::message::sys_flag;
 use pyrmq_remoting::names::{NOT_ALLOWED_SEND_TOPICS, TOPIC_LIMIT, is_legal, is_retry};
 use std::sync::Arc;
+
+/// Digits of a unique id.
+pub(crate) const ID_DIGITS: usize = 32;
 
 /// Which queue a message goes to.
 #[derive(Debug, Clone, Default)]
@@ -143,9 +146,9 @@ impl<'a> Properties<'a> {
     /// the first value written.
     pub fn new(topic: &'a str, ids: &UniqueIds) -> Self {
         let mut text = String::with_capacity(96);
-        text.push_str("UNIQ_KEY\u{1}");
+        text.push_str(BEFORE_ID);
         ids.write_next(clock::now_ms(), &mut text);
-        text.push_str("\u{2}WAIT\u{1}true\u{2}");
+        text.push_str(AFTER_ID);
         Self { topic, text }
     }
 
@@ -157,7 +160,8 @@ impl<'a> Properties<'a> {
 
     /// The unique id.
     pub fn message_id(&self) -> &str {
-        self.text.get(9..41).unwrap_or_default()
+        let id = BEFORE_ID.len()..BEFORE_ID.len() + ID_DIGITS;
+        self.text.get(id).unwrap_or_default()
     }
 
     /// Appends a property with a name of Apache's. An empty value is left out, as readers would drop it.

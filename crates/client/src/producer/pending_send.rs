@@ -21,6 +21,7 @@ use crate::producer::trace::SentMessage;
 use crate::producer::verdict::{Verdict, is_illegal, is_missing_queue};
 use crate::session::routes::{RouteResult, TopicRoute};
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::net::NetError;
 use pyrmq_remoting::sync::Completion;
 use pyrmq_remoting::{Command, clock};
@@ -245,8 +246,11 @@ impl PendingSend {
     fn region(&self, outcome: &Result<Command, NetError>) -> Option<String> {
         self.shared.traces.as_ref()?;
         let fields = &outcome.as_ref().ok()?.fields;
-        let wanted = fields.get("TRACE_ON") != Some("false");
-        fields.get("MSG_REGION").filter(|_| wanted).map(str::to_owned)
+        let wanted = fields.get(names::TRACE_ON) != Some("false");
+        fields
+            .get(names::MSG_REGION)
+            .filter(|_| wanted)
+            .map(str::to_owned)
     }
 
     fn trace(&self, queue: &PublishedQueue, result: &SendResult, region: &str) {

@@ -8,15 +8,12 @@ use pyrmq_auth::SignedFields;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{Head, HeadWriter};
+use pyrmq_remoting::message::properties::{WAIT_FALSE, WAIT_TRUE};
 use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::OutboundRequest;
 use pyrmq_remoting::{Command, WireError, clock};
 use pyrmq_routing::route::PublishedQueue;
 use std::borrow::Cow;
-
-/// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
-const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
-const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
 
 impl OutboundRequest for PendingSend {
     fn address(&self) -> &str {

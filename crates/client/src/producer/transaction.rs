@@ -8,6 +8,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
+use pyrmq_remoting::message::properties::names;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,7 @@ impl Producer {
         let answer = answer.map_err(|source| ClientError::net(WHAT, address.clone(), source))?;
         let done = answer.code == response::SUCCESS;
         if let Some(traces) = &shared.traces {
-            let region = answer.fields.get("MSG_REGION");
+            let region = answer.fields.get(names::MSG_REGION);
             traces.note_recall(topic, id, &shared.options.client, region, done);
         }
         if !done {

@@ -7,6 +7,7 @@
 //! An id does not say which kind it is.
 
 use crate::error::WireError;
+use crate::message::properties::names;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -192,7 +193,7 @@ impl fmt::Display for UniqueId {
 impl FromStr for UniqueId {
     type Err = WireError;
     fn from_str(text: &str) -> Result<Self, WireError> {
-        let (bytes, count) = unhex(text, "UNIQ_KEY")?;
+        let (bytes, count) = unhex(text, names::UNIQ_KEY)?;
         let (ip, rest) = split_ip(&bytes, count);
         Ok(Self {
             ip,

@@ -92,6 +92,15 @@ pub mod names {
     }
 }
 
+/// What stands before a unique id, as the first property of a message.
+pub const BEFORE_ID: &str = "UNIQ_KEY\u{1}";
+/// What stands after that unique id: the message waits for the store, as Java's messages do.
+pub const AFTER_ID: &str = "\u{2}WAIT\u{1}true\u{2}";
+/// The property by which a sender waits for the disk.
+pub const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
+/// The property by which a sender does not wait for the disk.
+pub const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
+
 /// Whether `name` belongs to RocketMQ.
 pub fn is_reserved(name: &str) -> bool {
     names::ALL.contains(&name)
