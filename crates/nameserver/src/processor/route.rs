@@ -6,7 +6,7 @@ use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, BrokerMemberGroup, GetBrokerMemberGroupResponseBody, route_style};
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::header::GetRouteInfoRequestHeader;
+use pyrmq_remoting::header::{GetBrokerMemberGroupRequestHeader, GetRouteInfoRequestHeader};
 use std::sync::atomic::Ordering;
 
 /// 105, in the JSON form that the client reads.
@@ -62,14 +62,14 @@ pub(crate) fn cluster_info(state: &State, _: &Command, set: Option<&str>) -> Res
 }
 
 /// 901. Broker ids are bare for every peer, as in Apache; a name that the request lacks is not in the answer.
-#[expect(clippy::unnecessary_wraps, reason = "every row has this form")]
 pub(crate) fn member_group(state: &State, request: &Command, set: Option<&str>) -> Result<Command, Refusal> {
-    let name = request.fields.get("brokerName");
+    let header = GetBrokerMemberGroupRequestHeader::decode(&request.fields)?;
+    let name = header.broker_name;
     let body = GetBrokerMemberGroupResponseBody {
         broker_member_group: Some(BrokerMemberGroup {
             broker_addrs: state.table.in_set(set).members(name.unwrap_or_default()),
             broker_name: name.map(str::to_owned),
-            cluster: request.fields.get("clusterName").map(str::to_owned),
+            cluster: header.cluster_name.map(str::to_owned),
         }),
     };
     Ok(Command::response(response::SUCCESS).with_body(body.encode()))

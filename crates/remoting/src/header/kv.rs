@@ -1,4 +1,4 @@
-//! Key-value configuration of a name server: requests 100, 101, 102, 219.
+//! Key-value configuration of a name server: requests 100, 101, 102, 219. Python serves them.
 
 crate::header! {
     /// Stores a value (Apache `PutKVConfigRequestHeader`).

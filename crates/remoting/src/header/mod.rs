@@ -3,6 +3,9 @@
 //!
 //! A structure borrows its text from the fields that it was read from. Reading is as lenient as Apache: unknown keys
 //! are ignored, and a missing required field is an error for the server to answer, never a crash.
+//!
+//! A structure that no other crate names belongs to a request that Python serves: its handlers read fields by name
+//! (`docs/decisions/0010-fields-in-python-handlers.md`), and a test holds those names to the structures.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,

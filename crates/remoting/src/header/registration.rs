@@ -83,12 +83,13 @@ crate::header! {
         pub election_priority: Option<i32> => "electionPriority",
     }
 
-    /// Asks for all brokers of a name (Apache `GetBrokerMemberGroupRequestHeader`).
+    /// Asks for all brokers of a name (Apache `GetBrokerMemberGroupRequestHeader`, whose server does without either
+    /// name).
     pub struct GetBrokerMemberGroupRequestHeader<'a> {
         /// Cluster name.
-        pub cluster_name: &'a str => "clusterName",
+        pub cluster_name: Option<&'a str> => "clusterName",
         /// Broker name.
-        pub broker_name: &'a str => "brokerName",
+        pub broker_name: Option<&'a str> => "brokerName",
     }
 
     /// Notifies a broker that the smallest broker id has changed (Apache `NotifyMinBrokerIdChangeRequestHeader`).
