@@ -193,6 +193,7 @@ WIDE_FOLDERS: dict[str, str] = {
     "crates/broker/src/processor": "one file for each family of requests",
     "crates/broker/tests": TESTS,
     "crates/remoting/src/body": "one file for each family of bodies",
+    "crates/remoting/src/header": "one file for each family of headers",
     "crates/remoting/tests": TESTS,
     "crates/store/tests": TESTS,
     "tests/e2e": TESTS,

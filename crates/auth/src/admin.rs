@@ -5,8 +5,7 @@ use crate::error::AuthError;
 use crate::rules::{Rules, UserType};
 use crate::signature::ACCESS_KEY;
 use pyrmq_remoting::Fields;
-use pyrmq_remoting::body::unserved::{AclInfo, UserInfo};
-use pyrmq_remoting::body::{Body, BodyValue, Style, Writer};
+use pyrmq_remoting::body::{AclInfo, Body, BodyValue, Style, UserInfo, Writer};
 use pyrmq_remoting::codes::request;
 
 fn field<'f>(fields: &'f Fields, name: &str) -> &'f str {

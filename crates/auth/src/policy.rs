@@ -2,7 +2,7 @@
 
 use crate::error::AuthError;
 use crate::resource::{Action, Pattern, Resource, ResourceType};
-use pyrmq_remoting::body::unserved::{AclInfo, PolicyEntryInfo, PolicyInfo};
+use pyrmq_remoting::body::{AclInfo, PolicyEntryInfo, PolicyInfo};
 use pyrmq_remoting::net::Network;
 use std::cmp::Ordering;
 use std::net::IpAddr;

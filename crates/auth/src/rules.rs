@@ -13,8 +13,7 @@ use crate::policy::{Acl, PolicyType};
 use crate::resource::Resource;
 use crate::secret::Secret;
 use crate::signature::Key;
-use pyrmq_remoting::body::unserved::{AclInfo, UserInfo};
-use pyrmq_remoting::body::{BodyValue, Json, Key as Name, Style, Writer};
+use pyrmq_remoting::body::{AclInfo, BodyValue, Json, Key as Name, Style, UserInfo, Writer};
 use std::collections::BTreeMap;
 
 /// What a user may do besides what policies say (Apache `UserType`).

@@ -1,5 +1,6 @@
 //! Bodies: the typed bodies, one family per file, over `codec/`: lenient JSON in, exact fastjson out.
 
+pub mod auth;
 pub mod client;
 pub mod cluster;
 pub(crate) mod codec;
@@ -22,6 +23,7 @@ pub mod topic;
 pub mod unserved;
 pub mod version;
 
+pub use auth::*;
 pub use client::*;
 pub use cluster::*;
 pub use codec::json::{Json, Key};

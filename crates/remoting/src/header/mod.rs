@@ -16,6 +16,7 @@
 )]
 
 pub mod admin;
+pub mod auth;
 pub mod back;
 pub mod client;
 pub(crate) mod codec;
@@ -35,6 +36,7 @@ pub mod unserved;
 
 pub use crate::fields::EncodeHeader;
 pub use admin::*;
+pub use auth::*;
 pub use back::*;
 pub use client::*;
 pub use codec::address_sets::{

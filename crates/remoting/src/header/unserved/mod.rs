@@ -4,19 +4,16 @@
 //! | file | feature |
 //! |---|---|
 //! | `lite` | lite topics |
-//! | `auth` | users and access rules |
 //! | `controller` | the controller and elections |
 //! | `replication` | replication (HA) and broker containers |
 //! | `admin` | administration: tables in pages, RocksDB |
 
 mod admin;
-mod auth;
 mod controller;
 mod lite;
 mod replication;
 
 pub use admin::*;
-pub use auth::*;
 pub use controller::*;
 pub use lite::*;
 pub use replication::*;

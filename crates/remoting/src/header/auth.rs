@@ -1,4 +1,4 @@
-//! Users and access rules of 5.x: requests 3001 to 3010.
+//! Users and access rules of 5.x: requests 3001 to 3010. Python serves them.
 
 crate::header! {
     /// Creates a user (Apache `CreateUserRequestHeader`).
