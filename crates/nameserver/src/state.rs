@@ -6,7 +6,7 @@ use crate::registration_queue::{Job, RegistrationQueue};
 use pyrmq_remoting::meter::{Latency, Meter};
 use pyrmq_remoting::net::{CloseReason, Events, Peer};
 use pyrmq_remoting::sync::{lock, read, write};
-use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
+use pyrmq_routing::table::{RemovalReason, RemovedBroker, RouteTable};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -71,7 +71,7 @@ meters!(
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) table: Table,
+    pub(crate) table: RouteTable,
     pub(crate) queue: RegistrationQueue,
     options: RwLock<Options>,
     // Guards the connections that brokers registered on: an expired broker's connection is closed.
@@ -88,7 +88,7 @@ impl State {
     /// `sets` are the address sets that have a listener.
     pub(crate) fn new(options: Options, sets: Vec<String>, notifier: Notifier) -> Self {
         Self {
-            table: Table::with_sets(options.table(), sets),
+            table: RouteTable::with_sets(options.table(), sets),
             queue: RegistrationQueue::default(),
             options: RwLock::new(options),
             peers: Mutex::default(),

@@ -4,7 +4,7 @@
 use pyrmq_remoting::body::{
     Body, DataVersion, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
 };
-use pyrmq_routing::table::{Registration, Settings, Table};
+use pyrmq_routing::table::{Registration, RouteTable, Settings};
 use std::collections::BTreeMap;
 
 fn topics(counter: i64) -> TopicConfigAndMappingSerializeWrapper {
@@ -22,7 +22,7 @@ fn topics(counter: i64) -> TopicConfigAndMappingSerializeWrapper {
 }
 
 fn register(
-    table: &Table,
+    table: &RouteTable,
     name: &str,
     (id, address): (i64, &str),
     sets: &[(&str, &str)],
@@ -53,8 +53,8 @@ fn register(
     table.register(&from, 0).unwrap();
 }
 
-fn tables() -> Table {
-    Table::with_sets(Settings::default(), vec!["inside".into(), "outside".into()])
+fn tables() -> RouteTable {
+    RouteTable::with_sets(Settings::default(), vec!["inside".into(), "outside".into()])
 }
 
 fn addresses(route: &TopicRouteData) -> Vec<&str> {
@@ -65,7 +65,7 @@ fn addresses(route: &TopicRouteData) -> Vec<&str> {
         .collect()
 }
 
-fn told(table: &Table, set: Option<&str>) -> Vec<String> {
+fn told(table: &RouteTable, set: Option<&str>) -> Vec<String> {
     let body = table.in_set(set).route_body("t", Style::STANDARD);
     let route = body
         .map(|body| TopicRouteData::decode(&body).unwrap())
@@ -140,7 +140,7 @@ fn a_slave_that_acts_as_master_is_named_by_its_address_in_the_set() {
         support_acting_master: true,
         ..Settings::default()
     };
-    let table = Table::with_sets(settings, vec!["outside".into()]);
+    let table = RouteTable::with_sets(settings, vec!["outside".into()]);
     register(&table, "a", (0, "1:1"), &[("outside", "30:1")], Some(true));
     register(&table, "a", (1, "2:1"), &[("outside", "30:2")], Some(true));
     table.unregister("C", "1:1", "a").unwrap();

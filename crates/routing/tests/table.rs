@@ -7,7 +7,7 @@ use pyrmq_remoting::body::{
     TopicQueueMappingInfo,
 };
 use pyrmq_routing::table::{
-    DEFAULT_TIMEOUT_MS, RegisterError, Registered, Registration, Settings, Table, UnitTopics,
+    DEFAULT_TIMEOUT_MS, RegisterError, Registered, Registration, RouteTable, Settings, UnitTopics,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,17 +51,17 @@ fn from<'a>(
     }
 }
 
-fn addresses(table: &Table, name: &str) -> Vec<(i64, String)> {
+fn addresses(table: &RouteTable, name: &str) -> Vec<(i64, String)> {
     table.members(name).into_iter().collect()
 }
 
-fn perm(table: &Table, topic: &str) -> i32 {
+fn perm(table: &RouteTable, topic: &str) -> i32 {
     table.route(topic, None).unwrap().queue_datas[0].perm
 }
 
 #[test]
 fn a_master_brings_its_topics_and_a_slave_only_its_address() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     let more = topics(2, &["t", "u", "slave-only"]);
@@ -97,7 +97,7 @@ fn names_clusters_and_addresses_must_not_be_empty() {
         Registration { address: "", ..good },
         Registration { name: "", ..good },
     ] {
-        let table = Table::default();
+        let table = RouteTable::default();
         assert!(matches!(table.register(&bad, 0), Err(RegisterError::Empty(_))));
         assert_eq!((table.counts(), table.system_topics()), ((0, 0), (vec![], None)));
     }
@@ -105,7 +105,7 @@ fn names_clusters_and_addresses_must_not_be_empty() {
 
 #[test]
 fn one_topic_from_an_unknown_broker_is_refused_and_from_a_known_one_taken() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let single = topics(2, &["new"]);
     let error = table.register(&from("b", 0, "1:1", &single), 0).unwrap_err();
     assert_eq!(
@@ -125,7 +125,7 @@ fn one_topic_from_an_unknown_broker_is_refused_and_from_a_known_one_taken() {
 
 #[test]
 fn unchanged_versions_leave_changed_permissions_and_changed_ones_overwrite_them() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     assert_eq!(table.wipe_write_perm("b"), 2);
@@ -147,7 +147,7 @@ fn topics_that_a_registration_lacks_stay_unless_it_is_switched_on() {
             delete_topic_with_broker_registration: switched_on,
             ..Settings::default()
         };
-        let table = Table::new(settings);
+        let table = RouteTable::new(settings);
         table
             .register(&from("b", 0, "1:1", &topics(1, &["t", "u"])), 0)
             .unwrap();
@@ -160,7 +160,7 @@ fn topics_that_a_registration_lacks_stay_unless_it_is_switched_on() {
 
 #[test]
 fn a_deleted_topic_comes_back_when_its_broker_still_has_it() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     table.delete_topic("t", Some("another cluster"));
@@ -175,7 +175,7 @@ fn a_deleted_topic_comes_back_when_its_broker_still_has_it() {
 
 #[test]
 fn a_slave_that_becomes_master_has_one_entry() {
-    let table = Table::default();
+    let table = RouteTable::default();
     table
         .register(&from("b", 1, "1:2", &topics(1, &["t", "u"])), 0)
         .unwrap();
@@ -187,7 +187,7 @@ fn a_slave_that_becomes_master_has_one_entry() {
 
 #[test]
 fn an_older_state_does_not_take_the_place_of_a_newer_one() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let mut newer = topics(1, &["t", "u"]);
     newer.data_version.state_version = 5;
     table.register(&from("b", 0, "1:1", &newer), 0).unwrap();
@@ -224,7 +224,7 @@ fn an_older_state_does_not_take_the_place_of_a_newer_one() {
 
 #[test]
 fn silence_takes_a_broker_out_and_heartbeats_keep_it() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     table
@@ -256,7 +256,7 @@ fn silence_takes_a_broker_out_and_heartbeats_keep_it() {
 
 #[test]
 fn a_closed_connection_takes_out_every_broker_on_it_and_no_other() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     for (name, address, peer) in [("a", "1:1", 7), ("b", "2:2", 7), ("c", "3:3", 8)] {
         table
@@ -281,7 +281,7 @@ fn a_closed_connection_takes_out_every_broker_on_it_and_no_other() {
 
 #[test]
 fn a_broker_that_came_back_by_a_new_connection_survives_the_end_of_the_old_one() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     table
@@ -300,7 +300,7 @@ fn a_broker_that_came_back_by_a_new_connection_survives_the_end_of_the_old_one()
 
 #[test]
 fn a_broker_that_moves_leaves_its_old_cluster_and_its_old_name() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     table
@@ -332,7 +332,7 @@ fn a_broker_that_moves_leaves_its_old_cluster_and_its_old_name() {
 
 #[test]
 fn unregistering_takes_the_address_then_the_name_with_its_topics() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     table
@@ -363,7 +363,7 @@ fn a_slave_stands_in_for_its_master_where_both_sides_want_it() {
         support_acting_master: true,
         ..Settings::default()
     };
-    let table = Table::new(settings);
+    let table = RouteTable::new(settings);
     let own = topics(1, &["t", "u"]);
     let member = |id, address, peer| Registration {
         acting_master: Some(true),
@@ -390,7 +390,7 @@ fn a_slave_stands_in_for_its_master_where_both_sides_want_it() {
 #[test]
 fn the_lowest_slave_brings_topics_when_its_header_has_the_field() {
     for (acting, topics_seen, perm_seen) in [(None, 0, 0), (Some(false), 2, 6), (Some(true), 2, 4)] {
-        let table = Table::default();
+        let table = RouteTable::default();
         let own = topics(1, &["t", "u"]);
         table
             .register(
@@ -410,7 +410,7 @@ fn the_lowest_slave_brings_topics_when_its_header_has_the_field() {
 
 #[test]
 fn zones_leave_out_brokers_that_have_a_master_elsewhere() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let own = topics(1, &["t", "u"]);
     for (name, id, address, zone) in [
         ("a", 0, "1:1", Some("East")),
@@ -442,7 +442,7 @@ fn zones_leave_out_brokers_that_have_a_master_elsewhere() {
 
 #[test]
 fn routes_carry_filter_servers_and_the_order_configuration() {
-    let table = Table::new(Settings {
+    let table = RouteTable::new(Settings {
         order_message_enable: true,
         ..Settings::default()
     });
@@ -468,7 +468,7 @@ fn routes_carry_filter_servers_and_the_order_configuration() {
 
 #[test]
 fn static_topics_are_removed_with_their_broker() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let mut own = topics(1, &["t", "u"]);
     let info = TopicQueueMappingInfo {
         broker_name: Some("a".into()),
@@ -495,7 +495,7 @@ fn static_topics_are_removed_with_their_broker() {
 
 #[test]
 fn an_ignored_registration_changes_nothing() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let mut newer = topics(1, &["t", "u"]);
     newer.data_version.state_version = 5;
     let holder = Registration {
@@ -518,7 +518,7 @@ fn an_ignored_registration_changes_nothing() {
 
 #[test]
 fn one_topic_is_announced_only_for_known_brokers() {
-    let table = Table::default();
+    let table = RouteTable::default();
     table
         .register(&from("b", 0, "1:1", &topics(1, &["t", "u"])), 0)
         .unwrap();
@@ -583,7 +583,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(table: &Table, step: &Step) {
+fn apply(table: &RouteTable, step: &Step) {
     match step {
         Step::Register {
             name,
@@ -632,7 +632,7 @@ fn apply(table: &Table, step: &Step) {
     }
 }
 
-fn check(table: &Table) {
+fn check(table: &RouteTable) {
     let info = table.cluster_info();
     let addresses: Vec<&String> = info
         .broker_addr_table
@@ -684,7 +684,7 @@ proptest! {
     #[test]
     fn the_tables_agree_after_any_history(steps in proptest::collection::vec(step(), 1..40), acting in any::<bool>()) {
         let settings = Settings { support_acting_master: acting, delete_topic_with_broker_registration: acting, order_message_enable: false, max_topics_per_broker: None, max_topics: None, max_brokers: None };
-        let table = Table::new(settings);
+        let table = RouteTable::new(settings);
         for step in &steps {
             apply(&table, step);
             check(&table);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use pyrmq_remoting::body::{
     Body, DataVersion, QueueData, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper,
 };
-use pyrmq_routing::table::{RegisterError, Registered, Registration, RemovalReason, Settings, Table};
+use pyrmq_routing::table::{RegisterError, Registered, Registration, RemovalReason, RouteTable, Settings};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,7 +211,7 @@ impl Model {
 }
 
 fn registering(
-    table: &Table,
+    table: &RouteTable,
     from: &Register,
     (fingerprint, content_fingerprint): (u64, u64),
     now: i64,
@@ -270,7 +270,7 @@ fn fingerprint(known: &mut Vec<Register>, of: &Register) -> u64 {
     at as u64
 }
 
-fn check(model: &Model, table: &Table) {
+fn check(model: &Model, table: &RouteTable) {
     let info = table.cluster_info();
     let told: BTreeMap<String, (String, BTreeMap<i64, String>)> = info
         .broker_addr_table
@@ -376,7 +376,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn change(model: &mut Model, table: &Table, step: &Step) {
+fn change(model: &mut Model, table: &RouteTable, step: &Step) {
     match step {
         Step::Delete(topic, cluster) => {
             table.delete_topic(topic, *cluster);
@@ -422,7 +422,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
     #[test]
     fn the_tables_do_what_the_model_does(steps in proptest::collection::vec(step(), 1..50), delete in any::<bool>()) {
-        let table = Table::new(Settings { delete_topic_with_broker_registration: delete, ..Settings::default() });
+        let table = RouteTable::new(Settings { delete_topic_with_broker_registration: delete, ..Settings::default() });
         let mut model = Model { delete, ..Model::default() };
         let (mut known, mut contents, mut last) = (Vec::new(), Vec::new(), None);
         for (at, step) in steps.iter().enumerate() {

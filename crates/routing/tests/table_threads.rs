@@ -4,7 +4,7 @@
 use pyrmq_remoting::body::{
     Body, DataVersion, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
 };
-use pyrmq_routing::table::{Registration, RemovalReason, Table};
+use pyrmq_routing::table::{Registration, RemovalReason, RouteTable};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -27,7 +27,7 @@ fn topics(counter: i64) -> TopicConfigAndMappingSerializeWrapper {
     }
 }
 
-fn register(table: &Table, broker: u64, counter: i64) {
+fn register(table: &RouteTable, broker: u64, counter: i64) {
     let own = topics(counter);
     let (name, address) = (format!("b{broker}"), format!("10.0.0.{broker}:1"));
     let registration = Registration {
@@ -51,7 +51,7 @@ fn register(table: &Table, broker: u64, counter: i64) {
 }
 
 /// A reader never sees an older state after a newer one, and every queue has its broker.
-fn look(table: &Table, topic: &str, newest: &mut i32) {
+fn look(table: &RouteTable, topic: &str, newest: &mut i32) {
     let Some(body) = table.route_body(topic, Style::STANDARD) else {
         return;
     };
@@ -73,7 +73,7 @@ fn look(table: &Table, topic: &str, newest: &mut i32) {
 
 #[test]
 fn answers_are_whole_and_never_go_back_while_brokers_come_change_and_go() {
-    let table = Table::default();
+    let table = RouteTable::default();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for reader in 0..3 {

@@ -42,19 +42,19 @@ pub use view::BrokerView;
 
 /// The tables. Readers never wait for a writer's work; writers take turns.
 #[derive(Debug)]
-pub struct Table {
+pub struct RouteTable {
     view: Arc<RouteView>,
     // Guards the data that only registrations, departures and lists need.
     writer: Mutex<Writer>,
 }
 
-impl Default for Table {
+impl Default for RouteTable {
     fn default() -> Self {
         Self::new(Settings::default())
     }
 }
 
-impl Table {
+impl RouteTable {
     /// Creates empty tables.
     pub fn new(settings: Settings) -> Self {
         Self::with_sets(settings, Vec::new())

@@ -1,7 +1,7 @@
 //! Queries of the tables, and the small changes that an operator makes.
 
 use super::writer::announced;
-use super::{BrokerKey, Table};
+use super::{BrokerKey, RouteTable};
 
 use bytes::Bytes;
 use pyrmq_remoting::body::{ClusterInfo, DataVersion, QueueData, Style, TopicRouteData};
@@ -25,7 +25,7 @@ pub enum UnitTopics {
     SubscribedNotUnit,
 }
 
-impl Table {
+impl RouteTable {
     /// Records a heartbeat of a broker. False: it is not known and must register.
     pub fn heartbeat(&self, cluster: &str, address: &str, now_ms: i64) -> bool {
         let live = self.view.live();

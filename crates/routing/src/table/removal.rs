@@ -3,7 +3,7 @@
 
 use super::route_view::Live;
 use super::writer::Writer;
-use super::{BrokerKey, MinIdChange, Table};
+use super::{BrokerKey, MinIdChange, RouteTable};
 use crate::route::MASTER_ID;
 use pyrmq_remoting::names::PERM_WRITE;
 use std::collections::HashSet;
@@ -49,7 +49,7 @@ pub struct Departures {
     pub notices: Vec<MinIdChange>,
 }
 
-impl Table {
+impl RouteTable {
     /// Removes a broker that stops; `None` if it was not known.
     pub fn unregister(&self, cluster: &str, address: &str, name: &str) -> Option<RemovedBroker> {
         let removal = RemovalReason::Unregister {

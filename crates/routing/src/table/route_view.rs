@@ -44,7 +44,7 @@ pub(super) struct Live {
     /// State after its last registration; see [`RouteView::is_unchanged`].
     pub(super) registration: Option<RegistrationState>,
     /// Fingerprint of that registration without its version, and the `perms_version` then; see
-    /// [`super::Table::refresh_version`].
+    /// [`super::RouteTable::refresh_version`].
     pub(super) content_fingerprint: Option<(u64, u64)>,
 }
 

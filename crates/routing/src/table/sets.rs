@@ -1,6 +1,6 @@
 //! Address sets: what clients of one network are told, if brokers announced an address for it.
 
-use super::Table;
+use super::RouteTable;
 use super::rewrite::{Addresses, keep_zone};
 use bytes::Bytes;
 use pyrmq_remoting::body::{ClusterInfo, Style, TopicRouteData};
@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// The tables with the addresses of one set. A broker without an address in the set appears with its usual one.
 #[derive(Debug, Clone, Copy)]
 pub struct SetView<'a> {
-    table: &'a Table,
+    table: &'a RouteTable,
     set: Option<&'a str>,
 }
 
-impl Table {
-    /// Returns the tables with the addresses of one of the sets of [`Table::with_sets`]; `None`: the usual addresses.
+impl RouteTable {
+    /// Returns the tables with the addresses of one of the sets of [`RouteTable::with_sets`]; `None`: the usual addresses.
     pub fn in_set<'a>(&'a self, set: Option<&'a str>) -> SetView<'a> {
         SetView { table: self, set }
     }

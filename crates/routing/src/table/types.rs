@@ -77,10 +77,11 @@ pub struct Registration<'a> {
     pub peer: u64,
     /// Apache's ordinal of its software version.
     pub software: i32,
-    /// Hash by which [`Table::refresh`](super::Table::refresh) recognises an equal registration; `None`: it is not kept.
+    /// Hash by which [`RouteTable::refresh`](super::RouteTable::refresh) recognises an equal registration; `None`: it
+    /// is not kept.
     pub fingerprint: Option<u64>,
-    /// Hash by which [`Table::refresh_version`](super::Table::refresh_version) recognises a registration that differs
-    /// only in its version and names no static topics; `None`: it is not kept.
+    /// Hash by which [`RouteTable::refresh_version`](super::RouteTable::refresh_version) recognises a registration
+    /// that differs only in its version and names no static topics; `None`: it is not kept.
     pub content_fingerprint: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! The tables as an operator sees them.
 
-use super::Table;
+use super::RouteTable;
 use crate::route::MASTER_ID;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ impl BrokerView {
     }
 }
 
-impl Table {
+impl RouteTable {
     /// Returns every live broker process, by cluster, name and id.
     pub fn brokers(&self, now_ms: i64) -> Vec<BrokerView> {
         let writer = self.writer();
