@@ -8,7 +8,7 @@ use crate::security::{Credentials, client_security};
 use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::session::address_server::AddressServer;
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, SystemResolver, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable, SystemResolver};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Connections {
                 return Ok(runtime::connections()?.join_without_group(runtime.handle(), security)?);
             }
             let way = (Arc::new(SystemResolver) as _, security);
-            let table = Arc::new(Table::new());
+            let table = Arc::new(ProcessorTable::new());
             Client::secured(runtime.handle(), options, table, Arc::new(()), way).map_err(Error::from)
         };
         Ok(Self {

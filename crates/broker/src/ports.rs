@@ -8,7 +8,7 @@
 
 use crate::error::BrokerError;
 use crate::options::Options;
-use pyrmq_remoting::net::{Events, NetError, Security, Server, ServerOptions, Table};
+use pyrmq_remoting::net::{Events, NetError, ProcessorTable, Security, Server, ServerOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(crate) fn transport(memory: Option<u64>) -> ServerOptions {
 /// port.
 pub(crate) fn listen(
     options: &Options,
-    main: &Arc<Table>,
-    fast: &Arc<Table>,
+    main: &Arc<ProcessorTable>,
+    fast: &Arc<ProcessorTable>,
     (events, security, transport): (&Arc<dyn Events>, &Security, ServerOptions),
 ) -> Result<(Server, Option<Server>), NetError> {
     let ip = options.bind_ip();
@@ -75,7 +75,7 @@ pub(crate) fn listen(
 /// Opens one port.
 pub(crate) fn bind(
     address: SocketAddr,
-    table: &Arc<Table>,
+    table: &Arc<ProcessorTable>,
     (events, security, options): (&Arc<dyn Events>, &Security, ServerOptions),
 ) -> Result<Server, NetError> {
     let server = Server::bind(address, options, table.clone(), events.clone());

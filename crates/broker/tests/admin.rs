@@ -12,7 +12,7 @@ use pyrmq_broker::{Broker, Kind, Options, rows};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Json;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown, Tracker};
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
@@ -305,7 +305,7 @@ impl NameServer {
             keep.lock().unwrap().push(request);
             reply.send(Command::response(response::SUCCESS));
         });
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         table.native(
             &[request::REGISTER_BROKER, request::UNREGISTER_BROKER],
             &processor,

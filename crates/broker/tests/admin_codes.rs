@@ -10,7 +10,7 @@ use pyrmq_remoting::body::{
     TopicStatsTable,
 };
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, Language};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
@@ -280,7 +280,7 @@ fn member() -> (Client, Arc<Mutex<Vec<Command>>>) {
         request::GET_CONSUMER_STATUS_FROM_CLIENT,
         request::RESET_CONSUMER_CLIENT_OFFSET,
     ];
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(&codes, &answer);
     let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
     (client, told)

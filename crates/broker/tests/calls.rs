@@ -6,7 +6,7 @@ mod common;
 use common::{LIMIT, Site, TempDir, number, options, properties, send};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 
@@ -18,7 +18,7 @@ fn answering(codes: &[i32]) -> (Client, Arc<Mutex<Vec<Command>>>) {
         keep.lock().unwrap().push(request);
         reply.send(Command::response(response::SUCCESS).with_body("mine"));
     });
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(codes, &answer);
     let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
     (client, asked)

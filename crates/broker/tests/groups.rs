@@ -11,7 +11,7 @@ use common::{LIMIT, Site, TempDir, eventually, number, options, properties, pull
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, SubscriptionGroupWrapper};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Notices {
                 .push(notice.fields.get("consumerGroup").unwrap().to_owned());
             drop(reply);
         });
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         table.native(&[request::NOTIFY_CONSUMER_IDS_CHANGED], &note);
         Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap()
     }

@@ -11,8 +11,8 @@ use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Peer, Processor, Refused, Reply, RequestCheck, RequestSigner, Security,
-    SystemResolver, Table,
+    Client, ClientOptions, Peer, Processor, ProcessorTable, Refused, Reply, RequestCheck, RequestSigner,
+    Security, SystemResolver,
 };
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::RealFs;
@@ -102,7 +102,7 @@ impl User {
     fn new(site: &Site, name: &'static str) -> Self {
         let asked = Arc::default();
         let keep: Arc<dyn Processor> = Arc::new(Keep(Arc::clone(&asked)));
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         let codes = [
             request::CHECK_TRANSACTION_STATE,
             request::PUSH_REPLY_MESSAGE_TO_CLIENT,

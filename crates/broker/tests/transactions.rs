@@ -12,7 +12,7 @@ use pyrmq_broker::Options;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::Message;
 use std::sync::{Arc, Mutex};
@@ -248,7 +248,7 @@ impl Processor for Asked {
 async fn producer(site: &Site) -> (Client, Arc<Asked>) {
     let asked: Arc<Asked> = Arc::default();
     let processor: Arc<dyn Processor> = asked.clone();
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(&[request::CHECK_TRANSACTION_STATE], &processor);
     let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
     let beat = r#"{"clientID":"c","producerDataSet":[{"groupName":"producers"}],"consumerDataSet":[]}"#;

@@ -7,7 +7,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table,
+    Client, ClientOptions, Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown,
 };
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -209,7 +209,12 @@ impl Rig {
             script: Mutex::new(script),
             waiting: Mutex::default(),
         });
-        let client = Client::new(runtime.handle(), ClientOptions::default(), Arc::new(Table::new())).unwrap();
+        let client = Client::new(
+            runtime.handle(),
+            ClientOptions::default(),
+            Arc::new(ProcessorTable::new()),
+        )
+        .unwrap();
         let mut rig = Self {
             runtime,
             broker,
@@ -223,7 +228,7 @@ impl Rig {
 
     /// Starts again on its previous port.
     fn start(&mut self) {
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         let row: Arc<dyn Processor> = self.broker.clone();
         table.native(&[request::PULL_MESSAGE], &row);
         let _guard = self.runtime.enter();
@@ -529,7 +534,7 @@ fn a_busy_broker_is_retried_and_a_refusal_is_not() {
     assert_eq!(rows.len(), 100);
     let mut unknown = rig.range(0, 0, 10);
     unknown.address = rig.address.to_string();
-    let table = Table::new();
+    let table = ProcessorTable::new();
     let _guard = rig.runtime.enter();
     let other = Server::bind(
         "127.0.0.1:0".parse().unwrap(),

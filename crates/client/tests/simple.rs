@@ -11,7 +11,7 @@ use pyrmq_client::consumer::pop::options::SimpleOptions;
 use pyrmq_client::consumer::pop::simple::SimpleConsumer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Shutdown, Table};
+use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl World {
         let shutdown = Shutdown::new();
         let brokers: Vec<Arc<Broker>> = (0..brokers).map(|_| Arc::default()).collect();
         let listen = |codes: &[i32], processor: Arc<dyn Processor>| {
-            let mut table = Table::new();
+            let mut table = ProcessorTable::new();
             table.native(codes, &processor);
             serve(&runtime, &shutdown, table)
         };

@@ -29,7 +29,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::frame;
-use pyrmq_remoting::net::{Client, ClientOptions, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, ProcessorTable};
 use std::collections::VecDeque;
 use std::io::BufRead;
 use std::sync::{Arc, Mutex};
@@ -205,7 +205,7 @@ impl Flood {
 impl Bench {
     fn client(runtime: &Runtime) -> Client {
         let options = ClientOptions::default();
-        Client::new(runtime.handle(), options, Arc::new(Table::new())).unwrap()
+        Client::new(runtime.handle(), options, Arc::new(ProcessorTable::new())).unwrap()
     }
 
     fn register(&mut self, brokers: usize, topics: usize, wide: usize) -> String {

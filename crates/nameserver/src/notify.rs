@@ -5,7 +5,7 @@
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::NotifyMinBrokerIdChangeRequestHeader;
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, Security, SystemResolver, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable, Security, SystemResolver};
 use pyrmq_routing::table::MinIdChange;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -19,7 +19,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     pub(crate) fn new(handle: &Handle, security: &Security) -> Result<Self, NetError> {
         let (table, way) = (
-            Arc::new(Table::new()),
+            Arc::new(ProcessorTable::new()),
             (Arc::new(SystemResolver) as _, security.clone()),
         );
         let client = Client::secured(handle, ClientOptions::default(), table, Arc::new(()), way)?;

@@ -7,7 +7,7 @@ use crate::state::{Meters, State};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::meter::Meter;
 use pyrmq_remoting::net::table::{Kind, RowInfo};
-use pyrmq_remoting::net::{Processor, Requests, Table};
+use pyrmq_remoting::net::{Processor, ProcessorTable, Requests};
 use std::sync::Arc;
 
 /// Answered at once on the connection's task: code, function, meter, note.
@@ -127,8 +127,8 @@ pub(crate) fn table(
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
     set: Option<&str>,
-) -> Table {
-    let mut table = Table::new();
+) -> ProcessorTable {
+    let mut table = ProcessorTable::new();
     for (code, function, meter, _) in NATIVE {
         let processor: Arc<dyn Processor> = Arc::new(Native {
             state: state.clone(),

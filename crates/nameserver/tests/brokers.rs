@@ -6,7 +6,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table, Tracker,
+    Client, ClientOptions, Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown, Tracker,
 };
 use pyrmq_testkit::eventually;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn start(options: Options) -> Arc<NameServer> {
 
 fn client() -> Client {
     let (handle, options) = (Handle::current(), ClientOptions::default());
-    Client::new(&handle, options, Arc::new(Table::new())).unwrap()
+    Client::new(&handle, options, Arc::new(ProcessorTable::new())).unwrap()
 }
 
 async fn ask(client: &Client, server: &NameServer, command: Command) -> Command {
@@ -86,7 +86,7 @@ fn broker_port() -> ReportedChange {
             .map(|(key, value)| (key.to_owned(), value.to_owned()));
         keep.lock().unwrap().push(fields.collect());
     });
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(&[request::NOTIFY_MIN_BROKER_ID_CHANGE], &row);
     let any = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(any, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();

@@ -6,7 +6,7 @@ use pyrmq_nameserver::{NameServer, Options};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable};
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn start() -> Arc<NameServer> {
 
 fn client() -> Client {
     let (handle, options) = (Handle::current(), ClientOptions::default());
-    Client::new(&handle, options, Arc::new(Table::new())).unwrap()
+    Client::new(&handle, options, Arc::new(ProcessorTable::new())).unwrap()
 }
 
 async fn ask(client: &Client, server: &NameServer, command: Command) -> Result<Command, NetError> {

@@ -8,7 +8,7 @@ use pyrmq_remoting::body::{
 };
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::record::body_crc;
-use pyrmq_remoting::net::{Client, ClientOptions, Requests, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, ProcessorTable, Requests};
 use pyrmq_routing::table::UnitTopics;
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn client() -> Client {
     Client::new(
         &Handle::current(),
         ClientOptions::default(),
-        Arc::new(Table::new()),
+        Arc::new(ProcessorTable::new()),
     )
     .unwrap()
 }

@@ -12,7 +12,7 @@
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table,
+    Client, ClientOptions, Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown,
 };
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command as Process, Stdio};
@@ -65,7 +65,7 @@ fn serve() {
         .enable_all()
         .build()
         .unwrap();
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     let echo: Arc<dyn Processor> = Arc::new(|request: Command, _: &Peer, reply: Reply| {
         reply.send(Command {
             fields: request.fields,
@@ -127,8 +127,12 @@ fn load(address: &str, server: u32, connections: usize, depth: usize, body: usiz
         .unwrap();
     let loads: Vec<_> = (0..connections)
         .map(|_| {
-            let client =
-                Client::new(runtime.handle(), ClientOptions::default(), Arc::new(Table::new())).unwrap();
+            let client = Client::new(
+                runtime.handle(),
+                ClientOptions::default(),
+                Arc::new(ProcessorTable::new()),
+            )
+            .unwrap();
             Arc::new(Load {
                 client,
                 address: address.to_owned(),

@@ -5,7 +5,7 @@
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    BatchProcessor, Peer, Processor, Reply, RequestBatch, Server, ServerOptions, Shutdown, Table,
+    BatchProcessor, Peer, Processor, ProcessorTable, Reply, RequestBatch, Server, ServerOptions, Shutdown,
 };
 use pyrmq_testkit::{RawPeer, frame};
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ impl RequestBatch for Rows {
 
 fn start(end: impl Fn(&Sharing) + Send + Sync + 'static) -> (SocketAddr, Arc<Sharing>, Shutdown) {
     let sharing = Arc::new(Sharing::default());
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     let plain: Arc<dyn Processor> = Arc::new(|_: Command, _: &Peer, reply: Reply| {
         reply.send(Command::response(0));
     });

@@ -8,8 +8,8 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, FaultyLink, Found, NetError, Peer, Processor, Reply, Requests, Resolve, Retry,
-    ServerOptions, Table,
+    Client, ClientOptions, FaultyLink, Found, NetError, Peer, Processor, ProcessorTable, Reply, Requests,
+    Resolve, Retry, ServerOptions,
 };
 use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, soon};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -353,7 +353,7 @@ impl Resolve for Nowhere {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_without_an_address_is_a_connect_error_with_the_name() {
     let handle = tokio::runtime::Handle::current();
-    let table = Arc::new(Table::new());
+    let table = Arc::new(ProcessorTable::new());
     let client = Client::with_resolver(&handle, options(), table, Arc::new(()), Arc::new(Nowhere)).unwrap();
     let error = client
         .request("names.test:9876", ask(ECHO, b""), SECOND)
@@ -565,13 +565,13 @@ fn a_request_fails_at_once_when_the_runtime_is_gone() {
 }
 
 /// The table of a client that answers requests whose field `group` is this.
-fn table_of(group: &'static str, asked: &Arc<AtomicUsize>) -> Arc<Table> {
+fn table_of(group: &'static str, asked: &Arc<AtomicUsize>) -> Arc<ProcessorTable> {
     let asked = asked.clone();
     let count: Arc<dyn Processor> = Arc::new(move |_: Command, _: &Peer, reply: Reply| {
         asked.fetch_add(1, Ordering::SeqCst);
         reply.send(Command::response(0));
     });
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(&[ECHO], &count);
     table.only(move |request| request.fields.get("group") == Some(group));
     Arc::new(table)
@@ -634,7 +634,7 @@ async fn clients_that_share_connections_have_waits_and_requests_of_their_own() {
     assert!(weak.is_open());
     b.close().await;
     assert!(eventually(|| server.seen.closed() == 1).await);
-    assert!(!weak.is_open() && weak.join(Arc::new(Table::new())).is_none());
+    assert!(!weak.is_open() && weak.join(Arc::new(ProcessorTable::new())).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -643,7 +643,7 @@ async fn a_client_that_leaves_while_it_sends_leaves_no_wait_behind() {
     let at = server.address().to_string();
     let keeps = client(options());
     for _ in 0..50 {
-        let leaves = keeps.downgrade().join(Arc::new(Table::new())).unwrap();
+        let leaves = keeps.downgrade().join(Arc::new(ProcessorTable::new())).unwrap();
         let ended = Arc::new(AtomicUsize::new(0));
         let sending = {
             let (client, ended, at) = (leaves.clone(), ended.clone(), at.clone());

@@ -6,7 +6,7 @@ mod net_support;
 
 use net_support::*;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{CloseReason, LargeFrames, NetError, Server, ServerOptions, Table};
+use pyrmq_remoting::net::{CloseReason, LargeFrames, NetError, ProcessorTable, Server, ServerOptions};
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +112,7 @@ async fn a_peer_in_the_line_is_not_closed_for_a_frame_that_stays_cut_off() {
 
 #[test]
 fn an_option_of_no_permits_at_all_is_refused() {
-    let table = Arc::new(Table::new());
+    let table = Arc::new(ProcessorTable::new());
     let seen = Arc::new(Seen::default());
     let refused = Server::bind("127.0.0.1:0".parse().unwrap(), options(0), table, seen);
     assert!(matches!(refused, Err(NetError::Option { option, .. }) if option == "large_frames.at_once"));

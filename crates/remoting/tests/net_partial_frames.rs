@@ -6,7 +6,7 @@
 mod net_support;
 
 use net_support::*;
-use pyrmq_remoting::net::{CloseReason, NetError, Server, ServerOptions, Table};
+use pyrmq_remoting::net::{CloseReason, NetError, ProcessorTable, Server, ServerOptions};
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -125,7 +125,7 @@ async fn a_closed_connection_releases_its_memory_and_its_place() {
 
 #[test]
 fn no_memory_at_all_is_refused() {
-    let table = Arc::new(Table::new());
+    let table = Arc::new(ProcessorTable::new());
     let seen = Arc::new(Seen::default());
     let none = options(0, Duration::from_secs(1));
     let refused = Server::bind("127.0.0.1:0".parse().unwrap(), none, table, seen);

@@ -7,7 +7,7 @@ mod net_support;
 
 use net_support::*;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{CloseReason, NetError, Retry, Server, ServerOptions, Table};
+use pyrmq_remoting::net::{CloseReason, NetError, ProcessorTable, Retry, Server, ServerOptions};
 use pyrmq_testkit::{RawPeer, eventually, frame, soon};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -507,7 +507,7 @@ async fn five_hundred_connections_live_side_by_side() {
 async fn a_taken_port_is_an_error_with_address_and_fix() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let error = Server::bind(address, options(), Arc::new(Table::new()), Arc::new(())).unwrap_err();
+    let error = Server::bind(address, options(), Arc::new(ProcessorTable::new()), Arc::new(())).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, NetError::Bind { .. }), "{text}");
     assert!(
@@ -523,7 +523,7 @@ async fn options_out_of_range_are_refused_by_name() {
     let error = Server::bind(
         "127.0.0.1:0".parse().unwrap(),
         wrong,
-        Arc::new(Table::new()),
+        Arc::new(ProcessorTable::new()),
         Arc::new(()),
     )
     .unwrap_err();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use pyrmq_remoting::net::{
-    Client, ClientOptions, ConnectionOptions, NetError, ServerOptions, Shutdown, Table, Tracker,
+    Client, ClientOptions, ConnectionOptions, NetError, ProcessorTable, ServerOptions, Shutdown, Tracker,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,7 +92,7 @@ async fn connection_options_are_refused_by_name() {
         let error = Client::new(
             &tokio::runtime::Handle::current(),
             options,
-            Arc::new(Table::new()),
+            Arc::new(ProcessorTable::new()),
         )
         .unwrap_err();
         assert!(

@@ -16,7 +16,7 @@ use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target};
 use pyrmq_client::session::routes::TopicRoute;
 use pyrmq_remoting::codes::request;
-use pyrmq_remoting::net::{Requests, Table};
+use pyrmq_remoting::net::{ProcessorTable, Requests};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl PyProducer {
     fn new(py: Python<'_>, options: NativeOptions, checks: bool) -> PyResult<Self> {
         let mut options = options.read().map_err(|error| error.into_py(py))?;
         let asked = Arc::new(Requests::new(ASKED_LIMIT));
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &asked);
         let check = [request::CHECK_TRANSACTION_STATE];
         if checks {

@@ -30,7 +30,7 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{AuditLog, Client, Peer, RequestCheck, Table, WeakClient};
+use pyrmq_remoting::net::{AuditLog, Client, Peer, ProcessorTable, RequestCheck, WeakClient};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -281,7 +281,7 @@ impl State {
         let (client, addresses) = self.asks.get()?;
         let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
         let address = addresses.get(turn.checked_rem(addresses.len())?)?;
-        Some((client.join(Arc::new(Table::new()))?, address.clone()))
+        Some((client.join(Arc::new(ProcessorTable::new()))?, address.clone()))
     }
 
     /// Commits an offset, unless the topic was deleted since the caller looked it up: a new topic of the same name must

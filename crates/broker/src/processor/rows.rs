@@ -17,7 +17,7 @@ use crate::processor::{
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
-use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
+use pyrmq_remoting::net::{Processor, ProcessorTable, Requests, Tracker};
 use std::sync::Arc;
 
 /// Requests that may read or delete much on the disk, on both ports.
@@ -352,8 +352,8 @@ pub(crate) fn table(
     fast: bool,
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
-) -> Table {
-    let mut table = Table::new();
+) -> ProcessorTable {
+    let mut table = ProcessorTable::new();
     let group_maker = GroupMaker::new(state, tasks);
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));

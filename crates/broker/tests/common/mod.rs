@@ -8,7 +8,7 @@ pub(crate) mod pops;
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -134,7 +134,7 @@ pub(crate) fn client() -> Client {
     Client::new(
         &Handle::current(),
         ClientOptions::default(),
-        Arc::new(Table::new()),
+        Arc::new(ProcessorTable::new()),
     )
     .unwrap()
 }

@@ -38,7 +38,7 @@ use crate::session::routes::{AutoCreate, Routes};
 use bytes::Bytes;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::net::{Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{ProcessorTable, Shutdown, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
@@ -59,14 +59,14 @@ pub struct Producer {
 impl Producer {
     /// Connects to nothing yet: the first send asks for its route.
     pub fn new(handle: &Handle, options: ProducerOptions) -> Result<Self, ClientError> {
-        Self::with_table(handle, options, Table::new())
+        Self::with_table(handle, options, ProcessorTable::new())
     }
 
     /// As [`Self::new`]; `table` answers what brokers ask of producers.
     pub fn with_table(
         handle: &Handle,
         mut options: ProducerOptions,
-        table: Table,
+        table: ProcessorTable,
     ) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();

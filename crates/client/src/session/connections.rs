@@ -12,7 +12,9 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Properties, Record};
-use pyrmq_remoting::net::{Client, ClientOptions, Resolve, Security, SystemResolver, Table, WeakClient};
+use pyrmq_remoting::net::{
+    Client, ClientOptions, ProcessorTable, Resolve, Security, SystemResolver, WeakClient,
+};
 use pyrmq_remoting::sync::lock;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use tokio::runtime::Handle;
@@ -145,7 +147,7 @@ impl Connections {
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());
         let mut open = sessions.iter().filter(|session| session.identity.is(&identity));
-        let table = Arc::new(Table::new());
+        let table = Arc::new(ProcessorTable::new());
         if let Some(client) = open.find_map(|session| session.client.join(table.clone())) {
             return Ok(client);
         }
@@ -163,7 +165,7 @@ impl Connections {
     pub(crate) fn join(
         &self,
         handle: &Handle,
-        mut table: Table,
+        mut table: ProcessorTable,
         identity: Identity,
         (role, group): (Role, String),
     ) -> Result<Client, ClientError> {
@@ -203,7 +205,7 @@ impl Connections {
     }
 }
 
-fn connect(handle: &Handle, table: Arc<Table>, identity: &Identity) -> Result<Client, ClientError> {
+fn connect(handle: &Handle, table: Arc<ProcessorTable>, identity: &Identity) -> Result<Client, ClientError> {
     let mut net = ClientOptions::default();
     net.connection.outgoing_bytes = OUTGOING_BYTES;
     net.connection.outgoing_close_bytes = OUTGOING_BYTES;

@@ -4,7 +4,7 @@ use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_auth::Credentials;
-use pyrmq_remoting::net::{Client, ClientTls, Resolve, Security, Table};
+use pyrmq_remoting::net::{Client, ClientTls, ProcessorTable, Resolve, Security};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -73,7 +73,12 @@ impl ClientOptions {
     }
 
     /// Connections for a client of this role, whose `table` answers what brokers ask it.
-    pub(crate) fn connect(&self, handle: &Handle, table: Table, role: Role) -> Result<Client, ClientError> {
+    pub(crate) fn connect(
+        &self,
+        handle: &Handle,
+        table: ProcessorTable,
+        role: Role,
+    ) -> Result<Client, ClientError> {
         let identity = Identity {
             instance_name: self.instance_name.clone(),
             unit_name: self.unit_name.clone(),

@@ -17,7 +17,7 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::message::NewRecord;
-use pyrmq_remoting::net::{Peer, Processor, Reply, Shutdown, Table};
+use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -74,7 +74,7 @@ impl World {
         let shutdown = Shutdown::new();
         let consumed: Vec<Arc<Consumed>> = (0..brokers).map(|_| Arc::default()).collect();
         let serve = |codes: &[i32], processor: Arc<dyn Processor>| {
-            let mut table = Table::new();
+            let mut table = ProcessorTable::new();
             table.native(codes, &processor);
             super::serve(&runtime, &shutdown, table)
         };

@@ -8,7 +8,7 @@ use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table};
+use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -99,7 +99,7 @@ impl World {
         let addresses: Vec<SocketAddr> = brokers
             .iter()
             .map(|broker| {
-                let mut table = Table::new();
+                let mut table = ProcessorTable::new();
                 let processor: Arc<dyn Processor> = broker.clone();
                 table.native(
                     &[
@@ -126,7 +126,7 @@ impl World {
             let route = route.unwrap_or_else(|| route_of_all.lock().unwrap().clone());
             reply.send(Command::response(response::SUCCESS).with_body(route));
         });
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         table.native(&[request::GET_ROUTEINFO_BY_TOPIC], &processor);
         let names = serve(&runtime, &shutdown, table);
         Self {
@@ -176,7 +176,7 @@ impl Drop for World {
     }
 }
 
-pub fn serve(runtime: &Runtime, shutdown: &Shutdown, table: Table) -> SocketAddr {
+pub fn serve(runtime: &Runtime, shutdown: &Shutdown, table: ProcessorTable) -> SocketAddr {
     let _context = runtime.enter();
     let any = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(any, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! socket -> connection task: read, decode every whole frame in the buffer
 //!             response -> the waiting request by opaque
-//!             request  -> Table row: native   -> Processor::process on this task
+//!             request  -> table row: native   -> Processor::process on this task
 //!                                    batched  -> the connection's RequestBatch, which ends behind the last request
 //!                                    python   -> Requests queue (full: SYSTEM_BUSY), answered from a Python thread
 //!                                    refused  -> REQUEST_CODE_NOT_SUPPORTED with the row's remark
@@ -61,4 +61,4 @@ pub use socket::tls::{
 pub use stats::{Snapshot, Stats};
 pub use table::hooks::{AdminPort, Refused, RequestCheck, RequestSigner, Security};
 pub use table::requests::{PythonRequest, Requests};
-pub use table::{BatchProcessor, Processor, RequestBatch, Row, Table};
+pub use table::{BatchProcessor, Processor, ProcessorTable, RequestBatch, Row};

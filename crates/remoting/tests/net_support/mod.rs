@@ -5,8 +5,8 @@
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, CloseReason, Drained, Events, NetError, Peer, Processor, Reply, Requests,
-    Security, Server, ServerOptions, Shutdown, Stats, Table, UnfinishedFrames,
+    Client, ClientOptions, CloseReason, Drained, Events, NetError, Peer, Processor, ProcessorTable, Reply,
+    Requests, Security, Server, ServerOptions, Shutdown, Stats, UnfinishedFrames,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -66,11 +66,11 @@ impl Events for Seen {
     }
 }
 
-pub(crate) fn table(seen: &Arc<Seen>, requests: &Arc<Requests>) -> Table {
+pub(crate) fn table(seen: &Arc<Seen>, requests: &Arc<Requests>) -> ProcessorTable {
     let native = |process: fn(Command, Reply)| -> Arc<dyn Processor> {
         Arc::new(move |request: Command, _: &Peer, reply: Reply| process(request, reply))
     };
-    let mut table = Table::new();
+    let mut table = ProcessorTable::new();
     table.native(&[ECHO], &native(|request, reply| reply.send(echo(request))));
     table.native(
         &[PANIC],
@@ -128,7 +128,7 @@ impl Running {
     pub(crate) fn start_with(
         options: ServerOptions,
         security: &Security,
-        table: Table,
+        table: ProcessorTable,
         seen: Arc<Seen>,
         requests: Arc<Requests>,
     ) -> Self {

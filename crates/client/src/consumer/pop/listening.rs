@@ -21,7 +21,7 @@ use crate::session::connections::{Connections, Role};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::names::DELAY_LEVELS_S;
-use pyrmq_remoting::net::{Table, Tracker};
+use pyrmq_remoting::net::{ProcessorTable, Tracker};
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -63,7 +63,9 @@ impl PopListener {
             max_tries: options.max_tries,
         };
         own.client.connections = Connections::new();
-        let client = own.client.connect(handle, Table::new(), Role::Consumer)?;
+        let client = own
+            .client
+            .connect(handle, ProcessorTable::new(), Role::Consumer)?;
         let shared = Arc::new(Shared::new(
             own,
             Parts {

@@ -18,7 +18,7 @@ use crate::session::routes::Routes;
 use pyrmq_remoting::body::{Body, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::group::GetSubscriptionGroupConfigRequestHeader;
-use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{Client, ProcessorTable, Shutdown, Tracker};
 use pyrmq_remoting::sync::{lock, wait_while};
 use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeSet;
@@ -82,7 +82,9 @@ impl SimpleConsumer {
         // A connection of its own: when it ends, brokers forget the pops that they hold for it, and hand out nothing
         // that nobody takes.
         options.client.connections = Connections::new();
-        let client = options.client.connect(handle, Table::new(), Role::Consumer)?;
+        let client = options
+            .client
+            .connect(handle, ProcessorTable::new(), Role::Consumer)?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());

@@ -17,7 +17,7 @@ use crate::session::name_servers::NameServers;
 use crate::session::routes::Routes;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::clock;
-use pyrmq_remoting::net::{Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{ProcessorTable, Shutdown, Tracker};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio::runtime::Handle;
@@ -28,7 +28,7 @@ impl Puller {
     pub fn new(handle: &Handle, mut options: PullerOptions, start: Start) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         let questions = Questions::register(&mut table);
         let client = options.client.connect(handle, table, Role::Consumer)?;
         let tracker = Tracker::new(handle.clone());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, GetConsumerStatusBody, MessageQueue, ResetOffsetBody};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Table};
+use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Answers brokers. The consumer is known once it is made: its connections come first.
@@ -20,7 +20,7 @@ pub(crate) struct Questions {
 
 impl Questions {
     /// Registers the codes that a consumer answers.
-    pub(crate) fn register(table: &mut Table) -> Arc<Self> {
+    pub(crate) fn register(table: &mut ProcessorTable) -> Arc<Self> {
         let questions = Arc::new(Self::default());
         let processor: Arc<dyn Processor> = questions.clone();
         table.native(

@@ -13,7 +13,7 @@ use crate::net::link::{Link, Phase, RetireAddress};
 use crate::net::socket::resolve::Resolve;
 use crate::net::socket::stream::Stream;
 use crate::net::table::hooks::Security;
-use crate::net::{ClientOptions, CloseReason, Events, NetError, Peer, Table, Tracker};
+use crate::net::{ClientOptions, CloseReason, Events, NetError, Peer, ProcessorTable, Tracker};
 use crate::sync::lock;
 use std::future::poll_fn;
 use std::io;
@@ -47,13 +47,13 @@ impl Links {
     pub(super) fn new(
         handle: &Handle,
         options: ClientOptions,
-        table: Arc<Table>,
+        table: Arc<ProcessorTable>,
         events: Arc<dyn Events>,
         (resolver, security): (Arc<dyn Resolve>, Security),
     ) -> Result<(Arc<Self>, MemberId), NetError> {
         options.validate()?;
         let (members, first) = Members::new(table);
-        let mut table = Table::new();
+        let mut table = ProcessorTable::new();
         table.rest(members.clone());
         let links = Self {
             options,

@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::net::link::pending::MemberId;
 use crate::net::table::unsupported;
-use crate::net::{Peer, Processor, Reply, Table};
+use crate::net::{Peer, Processor, ProcessorTable, Reply};
 use crate::sync::{read, write};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -17,12 +17,12 @@ pub(super) struct Members {
 struct List {
     last: MemberId,
     // None once the last one has left: nobody joins any more.
-    members: Option<Vec<(MemberId, Arc<Table>)>>,
+    members: Option<Vec<(MemberId, Arc<ProcessorTable>)>>,
 }
 
 impl Members {
     /// One member, and its id.
-    pub(super) fn new(table: Arc<Table>) -> (Arc<Self>, MemberId) {
+    pub(super) fn new(table: Arc<ProcessorTable>) -> (Arc<Self>, MemberId) {
         let first = MemberId::SERVER.next();
         let list = List {
             last: first,
@@ -33,7 +33,7 @@ impl Members {
     }
 
     /// Adds a member; `None` if the last one has left.
-    pub(super) fn join(&self, table: Arc<Table>) -> Option<MemberId> {
+    pub(super) fn join(&self, table: Arc<ProcessorTable>) -> Option<MemberId> {
         let mut list = self.write();
         let id = list.last.next();
         list.members.as_mut()?.push((id, table));
@@ -64,7 +64,7 @@ impl Members {
     }
 
     /// The table of the first member that a request is for.
-    fn table_for(&self, request: &Command) -> Option<Arc<Table>> {
+    fn table_for(&self, request: &Command) -> Option<Arc<ProcessorTable>> {
         let list = self.read();
         let mut members = list.members.iter().flatten();
         members

@@ -17,7 +17,7 @@ use crate::net::link::send_queue::HEAD_ROOM;
 use crate::net::socket::resolve::{Resolve, SystemResolver};
 use crate::net::stats::Stats;
 use crate::net::table::hooks::Security;
-use crate::net::{ClientOptions, Events, NetError, Outbox, Table};
+use crate::net::{ClientOptions, Events, NetError, Outbox, ProcessorTable};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -63,7 +63,11 @@ impl Drop for Member {
 
 impl Client {
     /// Creates a client whose connections run on this runtime. `table` answers requests of servers.
-    pub fn new(handle: &Handle, options: ClientOptions, table: Arc<Table>) -> Result<Self, NetError> {
+    pub fn new(
+        handle: &Handle,
+        options: ClientOptions,
+        table: Arc<ProcessorTable>,
+    ) -> Result<Self, NetError> {
         Self::with_events(handle, options, table, Arc::new(()))
     }
 
@@ -71,7 +75,7 @@ impl Client {
     pub fn with_events(
         handle: &Handle,
         options: ClientOptions,
-        table: Arc<Table>,
+        table: Arc<ProcessorTable>,
         events: Arc<dyn Events>,
     ) -> Result<Self, NetError> {
         Self::with_resolver(handle, options, table, events, Arc::new(SystemResolver))
@@ -81,7 +85,7 @@ impl Client {
     pub fn with_resolver(
         handle: &Handle,
         options: ClientOptions,
-        table: Arc<Table>,
+        table: Arc<ProcessorTable>,
         events: Arc<dyn Events>,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, NetError> {
@@ -92,7 +96,7 @@ impl Client {
     pub fn secured(
         handle: &Handle,
         options: ClientOptions,
-        table: Arc<Table>,
+        table: Arc<ProcessorTable>,
         events: Arc<dyn Events>,
         (resolver, security): (Arc<dyn Resolve>, Security),
     ) -> Result<Self, NetError> {
@@ -276,7 +280,7 @@ impl Client {
 impl WeakClient {
     /// Another client over these connections: it has waits of its own, and `table` answers the requests of servers that
     /// are for it. `None` once the connections have ended.
-    pub fn join(&self, table: Arc<Table>) -> Option<Client> {
+    pub fn join(&self, table: Arc<ProcessorTable>) -> Option<Client> {
         let links = self.links.upgrade()?;
         let id = links.members.join(table)?;
         Some(Client::of(links, id))

@@ -28,7 +28,7 @@ use crate::net::link::{Link, Park, Phase};
 use crate::net::socket::stream::Stream;
 use crate::net::stats::{Snapshot, Stats};
 use crate::net::table::RequestBatch;
-use crate::net::{CloseReason, ConnectionOptions, Outbox, Peer, Reply, Table};
+use crate::net::{CloseReason, ConnectionOptions, Outbox, Peer, ProcessorTable, Reply};
 use bytes::BytesMut;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -55,7 +55,7 @@ const PROGRESS_BYTES: usize = 64 * 1024;
 pub(super) struct Setting {
     pub(super) options: ConnectionOptions,
     pub(super) drain_quiet: Duration,
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<ProcessorTable>,
     pub(super) stats: Arc<Stats>,
     pub(super) large: Option<LargeFramePermits>,
     /// `None` for a client.

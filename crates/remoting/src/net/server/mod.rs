@@ -16,7 +16,7 @@ use crate::net::link::send_queue::SendQueue;
 use crate::net::link::{Link, Phase};
 use crate::net::stats::{Snapshot, Stats};
 use crate::net::table::hooks::Security;
-use crate::net::{CloseReason, Events, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
+use crate::net::{CloseReason, Events, NetError, Peer, ProcessorTable, ServerOptions, Shutdown, Tracker};
 use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ impl Server {
     pub fn bind(
         address: SocketAddr,
         options: ServerOptions,
-        table: Arc<Table>,
+        table: Arc<ProcessorTable>,
         events: Arc<dyn Events>,
     ) -> Result<Self, NetError> {
         options.validate()?;

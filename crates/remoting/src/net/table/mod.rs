@@ -95,7 +95,7 @@ type Filter = Box<dyn Fn(&Command) -> bool + Send + Sync>;
 
 /// Maps request codes to rows. Fixed once the server runs.
 #[derive(Default)]
-pub struct Table {
+pub struct ProcessorTable {
     rows: NameMap<i32, Row>,
     // What answers all other codes.
     rest: Option<Row>,
@@ -108,15 +108,15 @@ pub struct Table {
     admin: Option<Arc<AdminPort>>,
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for ProcessorTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table")
+        f.debug_struct("ProcessorTable")
             .field("rows", &self.rows)
             .finish_non_exhaustive()
     }
 }
 
-impl Table {
+impl ProcessorTable {
     /// Creates an empty table: every code is refused.
     pub fn new() -> Self {
         Self::default()
