@@ -13,9 +13,9 @@ pub(super) struct BrokerEntry {
     pub(super) name: Arc<str>,
     /// Counts changes of `route_data`.
     pub(super) version: AtomicU64,
-    /// Counts all changes of its rows.
+    /// Counts all changes of its topics' queues.
     pub(super) queues_version: AtomicU64,
-    /// Counts changes of its rows' permissions by anything but a registration.
+    /// Counts changes of their permissions by anything but a registration.
     pub(super) perms_version: AtomicU64,
     // Guards the swap only.
     pub(super) route_data: RwLock<Option<Arc<RouteData>>>,
@@ -82,8 +82,8 @@ impl TopicQueues {
 #[derive(Debug, Default)]
 pub(super) struct TopicEntry {
     pub(super) version: AtomicU64,
-    // Guards the rows, sorted by broker name.
-    queue_rows: Mutex<Vec<TopicQueues>>,
+    // Guards the queues of each broker, sorted by broker name.
+    queues_by_broker: Mutex<Vec<TopicQueues>>,
     // Guard the cached answers: plain, standard.
     encoded: [Mutex<Option<Encoded>>; 2],
     // Those of address sets, which most name servers do not have.
@@ -91,49 +91,50 @@ pub(super) struct TopicEntry {
 }
 
 impl TopicEntry {
-    pub(super) fn queue_rows(&self) -> MutexGuard<'_, Vec<TopicQueues>> {
-        lock(&self.queue_rows)
+    pub(super) fn queues_by_broker(&self) -> MutexGuard<'_, Vec<TopicQueues>> {
+        lock(&self.queues_by_broker)
     }
 
     pub(super) fn changed(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Adds or replaces a broker's row. Returns whether anything changed, and whether the row is new. `expected_at` is
-    /// the row's index in the previous topic: checking it first avoids reading many broker names, scattered in memory,
-    /// for each of thousands of topics.
+    /// Adds or replaces a broker's queues. Returns whether anything changed, and whether the broker is new here.
+    /// `expected_at` is the broker's index in the previous topic: checking it first avoids reading many broker names,
+    /// scattered in memory, for each of thousands of topics.
     pub(super) fn put(&self, topic_queues: &TopicQueues, expected_at: &mut usize) -> (bool, bool) {
-        let mut queue_rows = self.queue_rows();
-        let is_there = queue_rows
+        let mut queues_by_broker = self.queues_by_broker();
+        let is_there = queues_by_broker
             .get(*expected_at)
             .is_some_and(|held| Arc::ptr_eq(&held.broker_entry, &topic_queues.broker_entry));
         let found = if is_there {
             Ok(*expected_at)
         } else {
-            queue_rows.binary_search_by(|held| held.broker_entry.name.cmp(&topic_queues.broker_entry.name))
+            queues_by_broker
+                .binary_search_by(|held| held.broker_entry.name.cmp(&topic_queues.broker_entry.name))
         };
         let (Ok(at) | Err(at)) = found;
         *expected_at = at;
         let added = match found {
-            Ok(at) if queue_rows[at].same_queues(topic_queues) => return (false, false),
+            Ok(at) if queues_by_broker[at].same_queues(topic_queues) => return (false, false),
             Ok(at) => {
-                queue_rows[at] = topic_queues.clone();
+                queues_by_broker[at] = topic_queues.clone();
                 false
             }
             Err(at) => {
-                queue_rows.insert(at, topic_queues.clone());
+                queues_by_broker.insert(at, topic_queues.clone());
                 true
             }
         };
-        drop(queue_rows);
+        drop(queues_by_broker);
         self.changed();
         (true, added)
     }
 
-    /// Returns whether the broker has a row.
+    /// Returns whether the broker has queues here.
     pub(super) fn has(&self, name: &str) -> bool {
-        let queue_rows = self.queue_rows();
-        queue_rows
+        let queues_by_broker = self.queues_by_broker();
+        queues_by_broker
             .binary_search_by(|held| (*held.broker_entry.name).cmp(name))
             .is_ok()
     }

@@ -1,8 +1,8 @@
 //! The name server's tables (Apache `RouteInfoManager`): the brokers, whether they are alive, and their topics.
 //!
 //! ```text
-//! writer     one at a time: broker name -> cluster, id -> address; its topics; cluster -> names; connection -> brokers
-//! published  queried all the time, read without the writer: topic -> queues, encoded routes, heartbeats
+//! writer      one at a time: broker name -> cluster, id -> address; its topics; cluster -> names; connection -> brokers
+//! route view  queried all the time, read without the writer: topic -> queues, encoded routes, heartbeats
 //! ```
 //! Invariants: every address of a broker name is live, and every live address has a broker name; there is no cluster
 //! without brokers and no topic without queues; no name, cluster or address is empty. Time is an argument, in

@@ -113,7 +113,7 @@ impl RouteTable {
         let mut topics: Vec<Arc<str>> = Vec::new();
         self.view.each(|topic, topic_entry| {
             if topic_entry
-                .queue_rows()
+                .queues_by_broker()
                 .first()
                 .is_some_and(|topic_queues| wanted(topic_queues.sys_flag))
             {
@@ -134,8 +134,8 @@ impl RouteTable {
         let of_cluster = cluster.map(|cluster| writer.clusters.get(cluster));
         let inside =
             |name: &Arc<str>| of_cluster.is_none_or(|names| names.is_some_and(|names| names.contains(name)));
-        let queue_rows = topic_entry.queue_rows().clone();
-        let names = queue_rows
+        let queues_by_broker = topic_entry.queues_by_broker().clone();
+        let names = queues_by_broker
             .iter()
             .map(|topic_queues| topic_queues.broker_entry.name.clone());
         let names: Vec<Arc<str>> = names.filter(inside).collect();

@@ -238,10 +238,11 @@ impl Writer {
         }
         let removed_brokers: HashSet<&str> = names.iter().map(|name| &**name).collect();
         for topic in topics {
-            self.view.change(&topic, |queue_rows| {
-                let before = queue_rows.len();
-                queue_rows.retain(|topic_queues| !removed_brokers.contains(&*topic_queues.broker_entry.name));
-                queue_rows.len() != before
+            self.view.change(&topic, |queues_by_broker| {
+                let before = queues_by_broker.len();
+                queues_by_broker
+                    .retain(|topic_queues| !removed_brokers.contains(&*topic_queues.broker_entry.name));
+                queues_by_broker.len() != before
             });
         }
     }
@@ -250,8 +251,8 @@ impl Writer {
     pub(super) fn change_perm(&mut self, name: &str, change: impl Fn(i32) -> i32) -> usize {
         let mut count = 0;
         for topic in self.topics.get(name).into_iter().flatten() {
-            self.view.change(topic, |queue_rows| {
-                let Some(topic_queues) = queue_rows
+            self.view.change(topic, |queues_by_broker| {
+                let Some(topic_queues) = queues_by_broker
                     .iter_mut()
                     .find(|topic_queues| *topic_queues.broker_entry.name == *name)
                 else {

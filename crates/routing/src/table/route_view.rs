@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shards    topic -> topic entry             a look-up under a shard's lock, then the entry alone
-//! topic     rows: (broker entry, queues, perm) by broker name; a version; the encoded answer in each JSON form
+//! topic     entries: (broker entry, queues, perm) by broker name; a version; the encoded answer in each JSON form
 //! broker    one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
 //! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
 //! ```
@@ -124,7 +124,7 @@ impl RouteView {
         self.shards.iter().map(|shard| read(shard).len()).sum()
     }
 
-    /// Adds or replaces a row. Returns the topic's shared name if the broker did not have the topic.
+    /// Adds or replaces a broker's queues of a topic. Returns the topic's shared name if the broker did not have it.
     pub(super) fn put(
         &self,
         topic: &str,
@@ -151,15 +151,15 @@ impl RouteView {
         added
     }
 
-    /// Changes a topic's rows and removes a topic without rows. `change` returns false if nothing changed.
+    /// Changes a topic's queues and removes a topic that has none left. `change` returns false if nothing changed.
     pub(super) fn change(&self, topic: &str, change: impl FnOnce(&mut Vec<TopicQueues>) -> bool) {
         let Some(topic_entry) = self.topic_entry(topic) else {
             return;
         };
-        let mut queue_rows = topic_entry.queue_rows();
-        let changed = change(&mut queue_rows);
-        let empty = queue_rows.is_empty();
-        drop(queue_rows);
+        let mut queues_by_broker = topic_entry.queues_by_broker();
+        let changed = change(&mut queues_by_broker);
+        let empty = queues_by_broker.is_empty();
+        drop(queues_by_broker);
         if changed {
             topic_entry.changed();
         }
@@ -320,8 +320,8 @@ impl RouteView {
         topic_entry: &TopicEntry,
         set: Option<&str>,
     ) -> Option<(TopicRouteData, BrokerEntries)> {
-        let queue_rows = topic_entry.queue_rows().clone();
-        let broker_entries: BrokerEntries = queue_rows
+        let queues_by_broker = topic_entry.queues_by_broker().clone();
+        let broker_entries: BrokerEntries = queues_by_broker
             .iter()
             .map(|topic_queues| {
                 (
@@ -331,12 +331,12 @@ impl RouteView {
             })
             .collect();
         let mut route = TopicRouteData {
-            broker_datas: Vec::with_capacity(queue_rows.len()),
-            queue_datas: Vec::with_capacity(queue_rows.len()),
+            broker_datas: Vec::with_capacity(queues_by_broker.len()),
+            queue_datas: Vec::with_capacity(queues_by_broker.len()),
             topic_queue_mapping_by_broker: read(&self.mappings).get(topic).map(|mapping| (**mapping).clone()),
             ..TopicRouteData::default()
         };
-        for topic_queues in &queue_rows {
+        for topic_queues in &queues_by_broker {
             if let Some(route_data) = topic_queues.broker_entry.route_data() {
                 route.queue_datas.push(topic_queues.queue_data());
                 let addresses = Addresses::new(&route_data.advertised, set);

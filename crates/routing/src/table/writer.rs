@@ -226,7 +226,7 @@ impl Writer {
         }
     }
 
-    /// Applies the topics. False: the version was known, so rows that others have changed stay unchanged.
+    /// Applies the topics. False: the version was known, so queues that others have changed stay unchanged.
     fn apply_topics(
         &mut self,
         broker_entry: &Arc<BrokerEntry>,
@@ -381,9 +381,9 @@ impl Writer {
 
     /// Removes one broker's queues of a topic, and a topic without queues.
     pub(super) fn drop_queues(&mut self, topic: &str, name: &str) {
-        self.view.change(topic, |queue_rows| {
-            let before = queue_rows.len();
-            queue_rows.retain(|topic_queues| {
+        self.view.change(topic, |queues_by_broker| {
+            let before = queues_by_broker.len();
+            queues_by_broker.retain(|topic_queues| {
                 let stays = *topic_queues.broker_entry.name != *name;
                 if !stays {
                     topic_queues
@@ -393,7 +393,7 @@ impl Writer {
                 }
                 stays
             });
-            queue_rows.len() != before
+            queues_by_broker.len() != before
         });
         if let Some(topics) = self.topics.get_mut(name) {
             topics.remove(topic);
@@ -418,7 +418,7 @@ fn topic_queues(broker_entry: &Arc<BrokerEntry>, topic: AnnouncedTopic<'_>, read
     }
 }
 
-/// Builds a row from the data of request 217.
+/// Builds the queues of a broker from the data of request 217.
 pub(super) fn announced(broker_entry: &Arc<BrokerEntry>, data: &QueueData) -> TopicQueues {
     TopicQueues {
         broker_entry: broker_entry.clone(),
