@@ -71,7 +71,7 @@ async fn halves_of_many_peers_take_no_more_than_allowed_and_the_late_ones_are_cl
     assert!(
         reasons
             .iter()
-            .all(|reason| matches!(reason, CloseReason::HalfFrame)),
+            .all(|reason| matches!(reason, CloseReason::PartialFrame)),
         "{reasons:?}"
     );
     // Others are served, with small frames and large ones.

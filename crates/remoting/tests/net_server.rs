@@ -289,7 +289,7 @@ async fn silence_and_half_a_frame_are_closed_after_the_idle_time() {
     assert!(
         reasons
             .iter()
-            .any(|reason| matches!(reason, CloseReason::HalfFrame)),
+            .any(|reason| matches!(reason, CloseReason::PartialFrame)),
         "{reasons:?}"
     );
 }

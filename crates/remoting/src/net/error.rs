@@ -32,7 +32,7 @@ pub enum CloseReason {
     },
     /// The peer began a frame and did not continue.
     #[error("the peer sent part of a frame and stopped")]
-    HalfFrame,
+    PartialFrame,
     /// The peer sent invalid bytes.
     #[error(transparent)]
     Wire(#[from] WireError),

@@ -21,7 +21,7 @@ use crate::net::connection::outgoing::Batch;
 use crate::net::limits::ClientUse;
 use crate::net::limits::large_frames::{LargeFramePermits, PermitState};
 use crate::net::limits::memory_budget::{BudgetShare, MemoryBudget};
-use crate::net::limits::partial_frames::{Half, Halves};
+use crate::net::limits::partial_frames::{PartialFrame, PartialFrames};
 use crate::net::link::pending::Waiter;
 use crate::net::link::send_queue::SendQueue;
 use crate::net::link::{Link, Park, Phase};
@@ -59,7 +59,7 @@ pub(super) struct Setting {
     pub(super) stats: Arc<Stats>,
     pub(super) large: Option<LargeFramePermits>,
     /// `None` for a client.
-    pub(super) partial_frames: Option<Halves>,
+    pub(super) partial_frames: Option<PartialFrames>,
     pub(super) waiting: Arc<MemoryBudget>,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Connection {
     pub(super) requests: Option<Box<dyn RequestBatch>>,
     pub(super) permit_state: PermitState,
     /// Its part of a frame, among the unfinished frames of all connections.
-    partial: Option<Half>,
+    partial: Option<PartialFrame>,
     share: BudgetShare,
     ready: SendQueue,
     batch: Batch,
@@ -145,7 +145,7 @@ impl Connection {
         let now = Instant::now();
         let armed = now + setting.options.idle;
         let share = BudgetShare::of(&setting.waiting);
-        let partial = setting.partial_frames.as_ref().map(Half::new);
+        let partial = setting.partial_frames.as_ref().map(PartialFrame::new);
         Self {
             stream,
             link,
@@ -425,7 +425,7 @@ impl Connection {
     ) -> Result<bool, CloseReason> {
         let after_share = self.look_at_half()?;
         let is_in_line =
-            self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(Half::is_waiting);
+            self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(PartialFrame::is_waiting);
         let held = self.held.as_ref().map(|held| held.until);
         let partial = !self.input.is_empty() && held.is_none() && self.takes_more() && !is_in_line;
         let options = &self.setting.options;
@@ -439,7 +439,7 @@ impl Connection {
             return Err(CloseReason::Stalled);
         }
         if partial.is_some_and(|due| self.now >= due) {
-            return Err(CloseReason::HalfFrame);
+            return Err(CloseReason::PartialFrame);
         }
         if deadline.is_some_and(|due| self.now >= due) {
             self.link.expire(self.now, &mut self.ready);
@@ -481,7 +481,7 @@ impl Connection {
                 "closed a connection: the rest of a frame did not come, while unfinished frames take all memory that they may"
             );
             self.tally.unfinished += 1;
-            return Err(CloseReason::HalfFrame);
+            return Err(CloseReason::PartialFrame);
         }
         Ok(partial.due(self.now))
     }
@@ -507,7 +507,7 @@ impl Connection {
             | CloseReason::PlainRefused
             | CloseReason::TooManyConnections
             | CloseReason::Handshake(_) => self.tally.refused += 1,
-            CloseReason::Wire(_) | CloseReason::HalfFrame => self.tally.malformed += 1,
+            CloseReason::Wire(_) | CloseReason::PartialFrame => self.tally.malformed += 1,
             CloseReason::Stalled | CloseReason::Overflow { .. } => self.tally.stalled += 1,
             CloseReason::ByPeer
             | CloseReason::Here

@@ -23,14 +23,14 @@ const PROGRESS: usize = 256 << 10;
 
 /// State shared by a server's connections.
 #[derive(Debug)]
-pub(crate) struct Halves {
+pub(crate) struct PartialFrames {
     pub(crate) room: Arc<MemoryBudget>,
     past: Arc<Semaphore>,
     /// Time in which a connection over its share must send the rest of its frame, or [`PROGRESS`] bytes of it.
     time: Duration,
 }
 
-impl Halves {
+impl PartialFrames {
     pub(crate) fn new(total: usize, time: Duration) -> Self {
         Self {
             room: MemoryBudget::new(total),
@@ -58,7 +58,7 @@ impl UnfinishedFrames {
 
 /// One connection's unfinished frame.
 #[derive(Debug)]
-pub(crate) struct Half {
+pub(crate) struct PartialFrame {
     share: BudgetShare,
     past: PermitState,
     /// Deadline for more of a frame that exceeds the share.
@@ -68,8 +68,8 @@ pub(crate) struct Half {
     bytes_before: usize,
 }
 
-impl Half {
-    pub(crate) fn new(partial_frames: &Halves) -> Self {
+impl PartialFrame {
+    pub(crate) fn new(partial_frames: &PartialFrames) -> Self {
         Self {
             share: BudgetShare::of(&partial_frames.room),
             past: PermitState::None,
@@ -94,7 +94,7 @@ impl Half {
     /// Puts a connection whose frame does not fit in line. True: it may continue to read.
     pub(crate) fn may_go_past(
         &mut self,
-        partial_frames: &Halves,
+        partial_frames: &PartialFrames,
         now: Instant,
         cx: &mut Context<'_>,
     ) -> bool {
@@ -113,7 +113,7 @@ impl Half {
     }
 
     /// Restarts its time: something other than the peer keeps it from reading.
-    pub(crate) fn excuse(&mut self, partial_frames: &Halves, now: Instant) {
+    pub(crate) fn excuse(&mut self, partial_frames: &PartialFrames, now: Instant) {
         if let Some(until) = &mut self.until {
             *until = now + partial_frames.time;
         }

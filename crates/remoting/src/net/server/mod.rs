@@ -9,7 +9,7 @@ use crate::net::connection::{Connection, Setting};
 use crate::net::limits::descriptors::{descriptor_limit, is_reserved};
 use crate::net::limits::large_frames::LargeFramePermits;
 use crate::net::limits::memory_budget::MemoryBudget;
-use crate::net::limits::partial_frames::{Halves, UnfinishedFrames};
+use crate::net::limits::partial_frames::{PartialFrames, UnfinishedFrames};
 use crate::net::limits::refusal_log::RefusalLog;
 use crate::net::link::peer::next_peer_id;
 use crate::net::link::send_queue::SendQueue;
@@ -76,7 +76,7 @@ impl Server {
             source: Arc::new(source),
         })?;
         let local = listener.local_addr().unwrap_or(address);
-        let partial_frames = Halves::new(options.unfinished_total_bytes, options.unfinished_time);
+        let partial_frames = PartialFrames::new(options.unfinished_total_bytes, options.unfinished_time);
         let unfinished = UnfinishedFrames(partial_frames.room.clone());
         Ok(Self {
             listener,
