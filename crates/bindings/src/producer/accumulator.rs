@@ -56,14 +56,14 @@ impl PyAccumulator {
     fn plan<'a, 'py>(
         &self,
         topic: &'a str,
-        extras: &'a MessageProperties<'py>,
+        properties: &'a MessageProperties<'py>,
         (queue, timeout_ms): &'a QueueAndTime,
         batch_bytes: usize,
         inner: bool,
     ) -> Plan<'a, 'py> {
         Plan {
             topic,
-            extras,
+            properties,
             queue: queue.as_ref(),
             batch_bytes,
             timeout: self.native.get().timeout(*timeout_ms),

@@ -225,7 +225,7 @@ fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py,
 
 impl MessageProperties<'_> {
     /// A new unique id, and the encoded properties with it and with `system`, RocketMQ's own ones.
-    pub(crate) fn with_id(
+    pub(crate) fn encode(
         &self,
         py: Python<'_>,
         topic: &str,
@@ -243,7 +243,7 @@ impl MessageProperties<'_> {
     }
 
     /// The encoded properties without a unique id. Empty, without an allocation, for a message without options.
-    pub(crate) fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
+    pub(crate) fn encode_bare(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
         let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
         if plain && self.sharding_key.is_none() && !self.is_delayed() {
             return Ok(Ok(String::new()));

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// How a call's messages are sent.
 pub(crate) struct Plan<'a, 'py> {
     pub(crate) topic: &'a str,
-    pub(crate) extras: &'a MessageProperties<'py>,
+    pub(crate) properties: &'a MessageProperties<'py>,
     pub(crate) queue: Option<&'a (String, i32)>,
     pub(crate) batch_bytes: usize,
     pub(crate) timeout: Duration,
@@ -160,61 +160,61 @@ impl<'py> Call<'_, 'py> {
 
     fn add(&mut self, message: &Bound<'py, PyAny>, member: u32) -> PyResult<()> {
         if message.is_instance_of::<PyBytes>() || message.is_instance_of::<PyString>() {
-            return self.add_body(message, self.plan.extras, member);
+            return self.add_body(message, self.plan.properties, member);
         }
         if let Ok(body) = message.getattr("body") {
             let own = MessageProperties::of_message(message)?;
             check_same_topic(message, self.plan.topic)?;
             return self.add_body(&body, &own, member);
         }
-        self.add_body(message, self.plan.extras, member)
+        self.add_body(message, self.plan.properties, member)
     }
 
     fn add_body(
         &mut self,
         body: &Bound<'py, PyAny>,
-        extras: &MessageProperties<'py>,
+        properties: &MessageProperties<'py>,
         member: u32,
     ) -> PyResult<()> {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
         let checked = self.way.producer.check_size(&self.frames.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
-        match (self.plan.queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => self.push(body, extras, TargetRef::Queue(broker, *id), member),
-            (None, Some(hash)) => self.push(body, extras, TargetRef::Hash(hash), member),
-            (None, None) if extras.is_delayed() => self.send_alone(body, extras, member),
-            (None, None) => self.gather(body, extras, member),
+        match (self.plan.queue, properties.sharding_hash()?) {
+            (Some((broker, id)), _) => self.push(body, properties, TargetRef::Queue(broker, *id), member),
+            (None, Some(hash)) => self.push(body, properties, TargetRef::Hash(hash), member),
+            (None, None) if properties.is_delayed() => self.send_alone(body, properties, member),
+            (None, None) => self.gather(body, properties, member),
         }
     }
 
     fn push(
         &mut self,
         body: &[u8],
-        extras: &MessageProperties<'py>,
+        properties: &MessageProperties<'py>,
         target: TargetRef<'_>,
         number: u32,
     ) -> PyResult<()> {
-        let properties = extras.text(&self.frames.topic)?;
-        let properties = properties.map_err(|error| self.raise(error))?;
-        let member = (number, body, properties.as_str(), extras.flag.0);
-        let pushed = self.frames.push(member, target, extras.is_delayed())?;
+        let text = properties.encode_bare(&self.frames.topic)?;
+        let text = text.map_err(|error| self.raise(error))?;
+        let member = (number, body, text.as_str(), properties.flag.0);
+        let pushed = self.frames.push(member, target, properties.is_delayed())?;
         pushed.map_err(|error| self.raise(error))
     }
 
-    fn send_alone(&mut self, body: &[u8], extras: &MessageProperties<'py>, number: u32) -> PyResult<()> {
-        let (producer, topic, flag) = (self.way.producer, &self.frames.topic, extras.flag.0);
-        let (id, properties) = extras.with_id(self.py, topic, producer, &[])?;
+    fn send_alone(&mut self, body: &[u8], properties: &MessageProperties<'py>, number: u32) -> PyResult<()> {
+        let (producer, topic, flag) = (self.way.producer, &self.frames.topic, properties.flag.0);
+        let (id, text) = properties.encode(self.py, topic, producer, &[])?;
         let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
-            producer.prepare(topic, body, properties, id, flag, Target::Any)
+            producer.prepare(topic, body, text, id, flag, Target::Any)
         })?;
         self.frames.launch(outgoing, vec![number])
     }
 
-    fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, number: u32) -> PyResult<()> {
-        let (id, properties) = extras.with_id(self.py, &self.frames.topic, self.way.producer, &[])?;
-        let member = (number, body, properties.as_str(), extras.flag.0);
+    fn gather(&mut self, body: &[u8], properties: &MessageProperties<'py>, number: u32) -> PyResult<()> {
+        let (id, text) = properties.encode(self.py, &self.frames.topic, self.way.producer, &[])?;
+        let member = (number, body, text.as_str(), properties.flag.0);
         let gathered = self.frames.gather(member, &id)?;
         gathered.map_err(|error| Error::Wire(error).into_py(self.py))
     }

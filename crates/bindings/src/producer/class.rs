@@ -65,12 +65,12 @@ impl PyProducer {
         queue: Option<(String, i32)>,
     ) -> PyResult<OutgoingMessage> {
         self.check(py)?;
-        let extras = SendArgs::read(Kind::Oneway, options)?.properties;
+        let properties = SendArgs::read(Kind::Oneway, options)?.properties;
         let topic = self.producer.topic(topic);
         let body = body_of(body)?;
-        let target = target_of(queue, extras.sharding_hash()?);
-        let flag = extras.flag.0;
-        let (id, text) = extras.with_id(py, &topic, &self.producer, &[])?;
+        let target = target_of(queue, properties.sharding_hash()?);
+        let flag = properties.flag.0;
+        let (id, text) = properties.encode(py, &topic, &self.producer, &[])?;
         // Preparing may compress the body, so other threads run meanwhile.
         enter::compute(py, || self.producer.prepare(&topic, body, text, id, flag, target))
     }

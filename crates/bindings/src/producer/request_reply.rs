@@ -94,16 +94,16 @@ impl PyRequestReply {
     ) -> PyResult<OutgoingMessage> {
         self.producer.get().check(py)?;
         let kind = Kind::of(kind)?;
-        let extras = SendArgs::read(kind, options)?.properties;
+        let properties = SendArgs::read(kind, options)?.properties;
         // A reply's topic belongs to the cluster, not to a namespace.
         let topic = match kind {
             Kind::Reply => topic.into(),
             _ => self.core.topic(topic),
         };
         let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
-        let (id, text) = extras.with_id(py, &topic, &self.core, &system)?;
-        let target = target_of(queue, extras.sharding_hash()?);
-        let (core, flag) = (&self.core, extras.flag.0);
+        let (id, text) = properties.encode(py, &topic, &self.core, &system)?;
+        let target = target_of(queue, properties.sharding_hash()?);
+        let (core, flag) = (&self.core, properties.flag.0);
         // Preparing may compress the body, so other threads run meanwhile.
         let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
         match kind {

@@ -25,7 +25,7 @@ impl PyAccumulator {
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        extras: &MessageProperties<'py>,
+        properties: &MessageProperties<'py>,
         queue: Option<&(String, i32)>,
         mut mode: SendMode,
     ) -> PyResult<bool> {
@@ -33,13 +33,13 @@ impl PyAccumulator {
         let raise = |error: ClientError| Error::from(error).into_py(py);
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
-        let extra = extras.text(topic)?.map_err(raise)?;
-        let target = match (queue, extras.sharding_hash()?) {
+        let text = properties.encode_bare(topic)?.map_err(raise)?;
+        let target = match (queue, properties.sharding_hash()?) {
             (Some((broker, id)), _) => TargetRef::Queue(broker, *id),
             (None, Some(hash)) => TargetRef::Hash(hash),
             (None, None) => TargetRef::Any,
         };
-        let charged_bytes = body.len() + extra.len();
+        let charged_bytes = body.len() + text.len();
         let back_pressure = self.producer.back_pressure();
         let brokers = self.producer.candidates(topic, target);
         let permit = match back_pressure.try_acquire_at(1, charged_bytes, &brokers) {
@@ -55,11 +55,11 @@ impl PyAccumulator {
             topic,
             body,
             encoded,
-            properties: &extra,
-            flag: extras.flag.0,
+            properties: &text,
+            flag: properties.flag.0,
             target,
             eager: mode.eager,
-            alone: extras.is_delayed(),
+            alone: properties.is_delayed(),
             timeout: mode.timeout,
             batch: None,
             completion: mode.completion,
