@@ -70,8 +70,8 @@ pub(crate) fn run<T: Send + 'static, E: Into<Error> + Send + 'static>(
 ) -> PyResult<T> {
     let runtime = runtime::current().map_err(|error| error.into_py(py))?;
     let mut future = Box::pin(future);
-    let quick = py.detach(|| runtime.block_on(async { timeout(SLICE, future.as_mut()).await.ok() }));
-    if let Some(outcome) = quick {
+    let finished = py.detach(|| runtime.block_on(async { timeout(SLICE, future.as_mut()).await.ok() }));
+    if let Some(outcome) = finished {
         return outcome.map_err(|error| error.into().into_py(py));
     }
     let mut task = Awaited(runtime.spawn(future));

@@ -33,7 +33,7 @@ impl Notifier {
             id = notice.id,
             address = notice.address,
             offline = notice.offline,
-            "the lowest broker id changed, {} brokers are told",
+            "the lowest broker id changed, {} brokers are notified",
             notice.tell.len()
         );
         let mut sent = 0;

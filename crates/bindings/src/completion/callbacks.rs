@@ -101,11 +101,11 @@ impl Callbacks {
         if ends(&error) {
             return Err(error);
         }
-        let told = match self.on_error.get() {
+        let reported = match self.on_error.get() {
             Some(on_error) => on_error.call1(py, (error.into_value(py),)).map(drop),
             None => Err(error),
         };
-        match told {
+        match reported {
             Err(raised) if ends(&raised) => Err(raised),
             Err(raised) => {
                 raised.write_unraisable(py, None);

@@ -12,13 +12,13 @@ const LOG_INTERVAL_MS: i64 = 60_000;
 /// Answers a broker that asks a plain producer for the state of a transaction, which another producer of its group
 /// began.
 pub(crate) fn refuse(group: String) -> Arc<dyn Processor> {
-    let told = AtomicI64::new(0);
+    let logged_at = AtomicI64::new(0);
     Arc::new(move |_: Command, peer: &Peer, reply: Reply| {
         let now = clock::now_ms();
-        let last = told.load(Ordering::Relaxed);
+        let last = logged_at.load(Ordering::Relaxed);
         let is_due = now - last >= LOG_INTERVAL_MS;
         if is_due
-            && told
+            && logged_at
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {

@@ -326,7 +326,7 @@ impl Heartbeat {
             consumer_group: self.membership.consumer.is_some().then_some(group),
         };
         let connected = self.client.connected();
-        let mut told = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (address, _) in self.routes.brokers() {
             if !connected.contains(&address) {
                 continue;
@@ -334,12 +334,12 @@ impl Heartbeat {
             let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
             let wait = Duration::from_millis(500).min(self.timeout);
             let client = self.client.clone();
-            told.spawn(async move {
+            requests.spawn(async move {
                 if let Err(error) = client.request(&address, command, wait).await {
-                    tracing::debug!(address, %error, "broker not told of the end");
+                    tracing::debug!(address, %error, "cannot unregister from a broker");
                 }
             });
         }
-        while told.join_next().await.is_some() {}
+        while requests.join_next().await.is_some() {}
     }
 }

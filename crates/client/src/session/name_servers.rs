@@ -193,10 +193,10 @@ impl NameServers {
 
     /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.
     async fn refresh(&self) -> bool {
-        let (told, missing) = self.resolve_list().await;
-        let mut addresses = Vec::with_capacity(told.len());
-        let mut found = HashMap::with_capacity(told.len());
-        for name in told.iter() {
+        let (names, missing) = self.resolve_list().await;
+        let mut addresses = Vec::with_capacity(names.len());
+        let mut found = HashMap::with_capacity(names.len());
+        for name in names.iter() {
             let looked_up = tokio::time::timeout(self.timeout, self.client.resolve(name)).await;
             let now = match looked_up {
                 Ok(Ok(mut all)) => {
@@ -228,7 +228,7 @@ impl NameServers {
             return (self.given.clone(), None);
         };
         match server.ask(self.timeout).await {
-            Ok(told) => (told.into(), None),
+            Ok(names) => (names.into(), None),
             Err(error) => {
                 tracing::warn!(%server, error, "address server gave no name servers");
                 let old = self.addresses();

@@ -22,11 +22,11 @@ pub(crate) fn heartbeat(state: &State, request: &Command) -> Result<Command, Ref
 /// 322. It counts as a heartbeat.
 pub(crate) fn data_version(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = QueryDataVersionRequestHeader::decode(&request.fields)?;
-    let queued = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;
+    let announced = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;
     let (cluster, address) = (header.cluster_name, header.broker_addr);
     let known = state.table.version(cluster, address);
     state.table.heartbeat(cluster, address, state.now_ms());
-    let changed = known.as_ref() != Some(&queued);
+    let changed = known.as_ref() != Some(&announced);
     let answer =
         Command::response(response::SUCCESS).with_header(&QueryDataVersionResponseHeader { changed });
     Ok(match known {

@@ -73,11 +73,11 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         return Ok(registered);
     }
     let advertised = advertised(sets)?;
-    let (quick, lenient);
+    let (borrowed, lenient);
     let (topics, filter_servers, content_fingerprint): (&dyn Announced, Option<&[String]>, _) =
         if let Some(read) = plain.then(|| fast_path::read(bytes)).flatten() {
-            quick = read;
-            (&quick, Some(&quick.filter_servers), content_fingerprint)
+            borrowed = read;
+            (&borrowed, Some(&borrowed.filter_servers), content_fingerprint)
         } else {
             // A body with duplicate members or static topics always goes through the lenient reader.
             lenient = decode(bytes, compressed, request.version)?;
@@ -197,8 +197,8 @@ fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, out
     }
 }
 
-fn check_sum(bytes: &[u8], told: i32) -> Result<(), Refusal> {
-    let expected = told.cast_unsigned();
+fn check_sum(bytes: &[u8], announced: i32) -> Result<(), Refusal> {
+    let expected = announced.cast_unsigned();
     if expected == 0 {
         return Ok(());
     }

@@ -346,10 +346,10 @@ fn refused(what: &'static str, handle: &str, address: &str, answer: Command) -> 
         return ClientError::answer(what, address, answer.code, answer.remark);
     }
     let remark = answer.remark.unwrap_or_default();
-    let told = if remark.is_empty() { EXPIRED } else { &remark };
+    let reason = if remark.is_empty() { EXPIRED } else { &remark };
     ClientError::Receipt {
         handle: handle.to_owned(),
-        reason: format!("{address} does not know it: {told}"),
+        reason: format!("{address} does not know it: {reason}"),
     }
 }
 

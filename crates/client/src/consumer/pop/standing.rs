@@ -56,8 +56,8 @@ pub(crate) struct Standing {
     is_stuck: bool,
     counted_from: Option<Instant>,
     /// Messages of this second and of the one before whose calls were quick: as many may wait for the next ones.
-    quick: usize,
-    quick_before: usize,
+    fast: usize,
+    fast_before: usize,
 }
 
 impl Standing {
@@ -72,8 +72,8 @@ impl Standing {
             asked: 1,
             is_stuck: false,
             counted_from: None,
-            quick: 0,
-            quick_before: 0,
+            fast: 0,
+            fast_before: 0,
         }
     }
 
@@ -87,17 +87,17 @@ impl Standing {
             return 0;
         }
         self.count_until(now);
-        let quick = self.quick.max(self.quick_before) / READY_PART;
+        let fast = self.fast.max(self.fast_before) / READY_PART;
         let free = self.listeners.saturating_sub(self.works.len());
-        quick.max(free * self.asked).min(MOST_READY)
+        fast.max(free * self.asked).min(MOST_READY)
     }
 
     fn count_until(&mut self, now: Instant) {
         let from = *self.counted_from.get_or_insert(now);
         let passed = now.saturating_duration_since(from);
         if passed >= READY_TIME {
-            self.quick_before = if passed < READY_TIME * 2 { self.quick } else { 0 };
-            self.quick = 0;
+            self.fast_before = if passed < READY_TIME * 2 { self.fast } else { 0 };
+            self.fast = 0;
             self.counted_from = Some(now);
         }
     }
@@ -141,7 +141,7 @@ impl Standing {
         }
         if now.saturating_duration_since(finished.since) < READY_TIME {
             self.count_until(now);
-            self.quick += 1;
+            self.fast += 1;
         }
         true
     }

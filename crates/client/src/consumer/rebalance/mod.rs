@@ -1,4 +1,4 @@
-//! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`). Those of a
+//! Which queues a puller has: its share of a group's, or those that it was given (Apache `RebalanceImpl`). Those of a
 //! topic that the group pops go to `pop::listening`.
 
 mod allocation;
@@ -201,12 +201,12 @@ impl Shared {
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
         let mut pause = self.options.rebalance_interval;
         loop {
-            let told = async {
+            let notified = async {
                 self.rebalance.notified().await;
                 false
             };
             let stopped = tokio::select! {
-                told = told => told,
+                notified = notified => notified,
                 stopped = self.shutdown.sleep_or_stop(pause) => stopped,
             };
             if stopped || self.shutdown.is_stopped() {

@@ -173,8 +173,8 @@ impl<T> PartitionQueue<T> {
         if let Some(open) = &mut self.open {
             open.completions
                 .push((open.batch.len().saturating_sub(1), completion));
-        } else if let Some(load) = self.sealed.back_mut() {
-            load.completions.push((0, completion));
+        } else if let Some(ready) = self.sealed.back_mut() {
+            ready.completions.push((0, completion));
         }
     }
 }

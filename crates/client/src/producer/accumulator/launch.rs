@@ -37,39 +37,39 @@ impl<T: Send + 'static> Accumulator<T> {
                 break;
             }
             let next = partition.next(key.is_ordered(), Instant::now(), self.limits.linger);
-            let Some(load) = next else {
+            let Some(ready) = next else {
                 state.forget_if_idle(key);
                 break;
             };
             (partition.draining, worked) = (true, true);
             drop(guard);
-            self.launch(key.clone(), load);
+            self.launch(key.clone(), ready);
         }
         self.finish_reroute(rerouted);
     }
 
-    pub(super) fn launch(self: &Arc<Self>, key: PartitionKey, load: ReadyBatch<T>) {
-        let outgoing = load.outgoing;
+    pub(super) fn launch(self: &Arc<Self>, key: PartitionKey, ready: ReadyBatch<T>) {
+        let outgoing = ready.outgoing;
         let body = if outgoing.items > 1 {
             outgoing.body.clone()
         } else {
             Bytes::new()
         };
         let in_flight_batch = InFlightBatch {
-            completions: load.completions,
-            hashes: load.hashes,
+            completions: ready.completions,
+            hashes: ready.hashes,
             items: outgoing.items,
             body,
             bytes: outgoing.body.len(),
-            since: load.since,
-            timeout: load.timeout,
-            settings: load.settings,
-            parts: load.parts,
+            since: ready.since,
+            timeout: ready.timeout,
+            settings: ready.settings,
+            parts: ready.parts,
         };
         let this = self.clone();
         let done = Box::new(move |outcome, permit| this.on_outcome(&key, (in_flight_batch, permit), outcome));
         self.producer
-            .launch(outgoing, load.permit, (load.since, load.timeout), done);
+            .launch(outgoing, ready.permit, (ready.since, ready.timeout), done);
     }
 
     pub(super) fn on_outcome(

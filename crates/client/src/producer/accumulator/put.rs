@@ -77,8 +77,8 @@ impl<T: Send + 'static> Accumulator<T> {
             return Err(error);
         }
         let place = partition.open.as_ref().map_or(0, |open| open.batch.len());
-        let looked = place.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
-        let due = partition.is_due(key.is_ordered(), looked, self.limits.linger);
+        let age_check = place.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
+        let due = partition.is_due(key.is_ordered(), age_check, self.limits.linger);
         let held = corked && due && partition.sealed.is_empty();
         let first = held && state.corked.is_empty();
         if held && !partition.corked {

@@ -58,13 +58,13 @@ impl<T: Send + 'static> Accumulator<T> {
             partition.seal();
             let (hashed, chosen) = std::mem::take(&mut partition.sealed)
                 .into_iter()
-                .partition(|load| !load.hashes.is_empty());
+                .partition(|ready| !ready.hashes.is_empty());
             partition.sealed = chosen;
             moved.push(hashed);
         }
         into.topic = Some(topic.clone());
-        for load in moved.into_iter().flatten() {
-            self.requeue(state, topic, route, load, into);
+        for ready in moved.into_iter().flatten() {
+            self.requeue(state, topic, route, ready, into);
         }
     }
 
@@ -74,23 +74,23 @@ impl<T: Send + 'static> Accumulator<T> {
         state: &mut State<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
-        mut load: ReadyBatch<T>,
+        mut ready: ReadyBatch<T>,
         into: &mut Rerouted<T>,
     ) {
-        if load.outgoing.items == 0 {
-            return Self::requeue_single(state, topic, route, load, into);
+        if ready.outgoing.items == 0 {
+            return Self::requeue_single(state, topic, route, ready, into);
         }
-        let settings = load.settings;
-        let body = load.outgoing.body.clone();
+        let settings = ready.settings;
+        let body = ready.outgoing.body.clone();
         let items = batch::items(&body).filter_map(Result::ok);
-        let mut ids = load.outgoing.message_id.split(',');
-        let mut completions = std::mem::take(&mut load.completions).into_iter().peekable();
-        for ((place, item), hash) in (0..).zip(items).zip(load.hashes) {
+        let mut ids = ready.outgoing.message_id.split(',');
+        let mut completions = std::mem::take(&mut ready.completions).into_iter().peekable();
+        for ((place, item), hash) in (0..).zip(items).zip(ready.hashes) {
             let completion = completions
                 .next_if(|(at, _)| *at == place)
                 .map(|(_, completion)| completion);
             let id = ids.next().unwrap_or_default();
-            let mut permit = load.permit.split(1, charged_bytes(&item));
+            let mut permit = ready.permit.split(1, charged_bytes(&item));
             let key = match await_route::partition_of_hash(topic, route, hash) {
                 Ok(key) => key,
                 Err(error) => {
@@ -106,7 +106,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 size,
                 true,
                 settings,
-                &mut LazyNow::at(load.since),
+                &mut LazyNow::at(ready.since),
             );
             let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Accumulator<T> {
             open.hashes.push(hash);
             // It has waited long enough.
             open.eager = true;
-            open.since = open.since.min(load.since);
+            open.since = open.since.min(ready.since);
             open.completions
                 .extend(completion.map(|completion| (place, completion)));
             into.note(key);
@@ -129,25 +129,25 @@ impl<T: Send + 'static> Accumulator<T> {
         state: &mut State<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
-        mut load: ReadyBatch<T>,
+        mut ready: ReadyBatch<T>,
         into: &mut Rerouted<T>,
     ) {
-        let hash = load.hashes.first().copied().unwrap_or_default();
+        let hash = ready.hashes.first().copied().unwrap_or_default();
         match await_route::partition_of_hash(topic, route, hash) {
             Ok(key) => {
                 let partition = state.partitions.entry(key.clone()).or_default();
                 partition.seal();
-                load.outgoing.target = key.target();
-                partition.sealed.push_back(load);
+                ready.outgoing.target = key.target();
+                partition.sealed.push_back(ready);
                 into.note(key);
             }
             Err(error) => {
-                let completion = load
+                let completion = ready
                     .completions
                     .into_iter()
                     .next()
                     .map(|(_, completion)| completion);
-                into.failed.push((load.permit, completion, error));
+                into.failed.push((ready.permit, completion, error));
             }
         }
     }

@@ -69,8 +69,8 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut state = self.state();
         let partition = state.partitions.entry(key.clone()).or_default();
         partition.in_flight = partition.in_flight.saturating_sub(1);
-        for load in ready_batches.into_iter().rev() {
-            partition.sealed.push_front(load);
+        for ready in ready_batches.into_iter().rev() {
+            partition.sealed.push_front(ready);
         }
         let more = !partition.draining
             && partition.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);

@@ -16,8 +16,8 @@ impl<T: Send + 'static> Accumulator<T> {
         let (mut due, mut again) = (Vec::new(), None);
         let mut late = Vec::new();
         for (key, partition) in &mut state.partitions {
-            while let Some(load) = partition.take_expired(now) {
-                late.push((key.clone(), load));
+            while let Some(ready) = partition.take_expired(now) {
+                late.push((key.clone(), ready));
             }
             let next = partition.sealed.iter().map(ReadyBatch::expires_at).min();
             again = again
@@ -36,9 +36,9 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         state.ticking = again.is_some();
         drop(guard);
-        for (key, load) in late {
+        for (key, ready) in late {
             // Its time is over: it fails without being dispatched.
-            self.launch(key, load);
+            self.launch(key, ready);
         }
         for key in due {
             self.drain(&key);

@@ -27,7 +27,7 @@ pub struct SetAddress {
     pub set: String,
     /// Host name, IPv4 address, or IPv6 address without brackets.
     pub host: String,
-    /// Port; 0 only where `read` was told to take it.
+    /// Port; 0 only where `read` may take it.
     pub port: u16,
 }
 
@@ -144,8 +144,8 @@ mod tests {
             ("a=h,g:1", "is not host:port"),
             ("a=h:1;a=h:2", "set `a` is named twice"),
         ] {
-            let told = error(text).err().unwrap_or_default();
-            assert!(told.contains(part), "{text}: {told}");
+            let refusal = error(text).err().unwrap_or_default();
+            assert!(refusal.contains(part), "{text}: {refusal}");
         }
         let nine: Vec<String> = (0..9).map(|number| format!("s{number}=h:1")).collect();
         assert_eq!(

@@ -184,7 +184,7 @@ async fn accept(
     max: usize,
 ) {
     let mut failing = false;
-    let mut told: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
@@ -204,8 +204,8 @@ async fn accept(
                         starved: 1,
                         ..Snapshot::default()
                     });
-                    if told.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
-                        told = Some(Instant::now());
+                    if logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                        logged_at = Some(Instant::now());
                         tracing::error!(
                             peer = %remote, limit, reserved,
                             "refused a connection: the remaining descriptors are needed for files; raise the limit of open files \

@@ -126,10 +126,10 @@ fn client(header: &[u8]) -> Result<Option<SocketAddr>, &'static str> {
         check_tlvs(header)?;
     }
     match parsed.proxied_address() {
-        Some(told) if told.protocol == Protocol::Datagram => Err("it tells of UDP"),
-        Some(told) => Ok(Some(SocketAddr::new(
-            told.source.ip().to_canonical(),
-            told.source.port(),
+        Some(announced) if announced.protocol == Protocol::Datagram => Err("it tells of UDP"),
+        Some(announced) => Ok(Some(SocketAddr::new(
+            announced.source.ip().to_canonical(),
+            announced.source.port(),
         ))),
         None => Ok(None),
     }
@@ -157,10 +157,10 @@ fn check_tlvs(header: &[u8]) -> Result<(), &'static str> {
         if *kind != CHECKSUM {
             continue;
         }
-        let told = <[u8; 4]>::try_from(value).map_err(|_| "its checksum does not have 4 bytes")?;
+        let expected = <[u8; 4]>::try_from(value).map_err(|_| "its checksum does not have 4 bytes")?;
         let without = (header.iter().enumerate())
             .map(|(index, byte)| if (start..at).contains(&index) { 0 } else { *byte });
-        if crc32c(without) != u32::from_be_bytes(told) {
+        if crc32c(without) != u32::from_be_bytes(expected) {
             return Err("its checksum does not match");
         }
     }
