@@ -395,7 +395,7 @@ class Accumulator:
         topic: str,
         body: Buffer | str,
         options: MessageOptions,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
     ) -> None: ...
     def offer(
         self,
@@ -404,17 +404,17 @@ class Accumulator:
         topic: str,
         body: Buffer | str,
         options: MessageOptions,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
     ) -> asyncio.Future[SendResult]: ...
     def send_and_wait(
-        self, topic: str, body: Buffer | str, options: MessageOptions, placed: _QueueAndTime
+        self, topic: str, body: Buffer | str, options: MessageOptions, queue_and_time: _QueueAndTime
     ) -> SendResult: ...
     def send_batch(
         self,
         topic: str,
         messages: Iterable[object],
         options: BatchOptions,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
         batch_bytes: int,
         inner: bool,
     ) -> tuple[list[Any], Exception | None]: ...
@@ -423,7 +423,7 @@ class Accumulator:
         topic: str,
         messages: Iterable[object],
         options: BatchOptions,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
         batch_bytes: int,
         inner: bool,
         to: _ReplyTo,
@@ -479,7 +479,7 @@ class RequestReply:
         options: ReplyOptions,
         system: list[tuple[str, str]],
         kind: str,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
     ) -> SendResult: ...
     def send_to(
         self,
@@ -488,7 +488,7 @@ class RequestReply:
         options: ReplyOptions,
         system: list[tuple[str, str]],
         kind: str,
-        placed: _QueueAndTime,
+        queue_and_time: _QueueAndTime,
         to: _ReplyTo,
     ) -> None: ...
     def heartbeat(self, topic: str, timeout_ms: int, to: _ReplyTo | None = None) -> None: ...

@@ -26,7 +26,7 @@ from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
 from pyrmq._client.values import (
     all_sent,
     milliseconds,
-    placed,
+    queue_and_time_left,
     queue_of,
     whole,
     with_properties,
@@ -205,8 +205,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         sending = self._hooks.before("send", topic, body, options) if self._hooks else None
 
         def send_now() -> SendResult:
-            place = self._placed("send", topic, options, wait)
-            return self._batcher.send_and_wait(topic, body, options, place)
+            queue_and_time = self._queue_and_time("send", topic, options, wait)
+            return self._batcher.send_and_wait(topic, body, options, queue_and_time)
 
         return send_now() if sending is None else self._hooks.whole(sending, send_now)
 
@@ -268,7 +268,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         callback = self._hooks.callback(sending, on_delivery)
         self._hooks.attempt(sending, self._batcher.produce, topic, body, callback, wait, options)
 
-    def _placed(
+    def _queue_and_time(
         self, kind: SendingKind, topic: str, options: BatchOptions, wait: int | None
     ) -> tuple[tuple[str, int] | None, int | None]:
         """The queue that the options name, and the milliseconds that the send has left."""
@@ -277,7 +277,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             return None, wait
         # Before a selector runs and a route is asked for; the native call checks all others.
         _core.check_options(kind, options)
-        return placed(self._core, topic, queue, wait, self._options.send_timeout)
+        return queue_and_time_left(self._core, topic, queue, wait, self._options.send_timeout)
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run the callbacks of messages whose outcome is known.
@@ -330,8 +330,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         if self._futures is None:
             self._start_futures()
         try:
-            place = self._placed("send", topic, options, wait)
-            self._batcher.send(future, topic, body, options, place)
+            queue_and_time = self._queue_and_time("send", topic, options, wait)
+            self._batcher.send(future, topic, body, options, queue_and_time)
         except BaseException as error:
             if sending is not None:
                 self._hooks.after(sending, error, None)
@@ -391,9 +391,10 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         def send_all() -> list[SendResult]:
             if self._closed:
                 raise ClosedError("the producer is closed")
-            place = self._placed("batch", topic, options, wait)
+            queue_and_time = self._queue_and_time("batch", topic, options, wait)
             send = self._batcher.send_batch
-            return all_sent(topic, send(topic, messages, options, place, batch_bytes, inner))
+            results = send(topic, messages, options, queue_and_time, batch_bytes, inner)
+            return all_sent(topic, results)
 
         return send_all() if sending is None else self._hooks.whole(sending, send_all)
 

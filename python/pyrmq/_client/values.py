@@ -18,9 +18,9 @@ __all__ = [
     "handle_of",
     "milliseconds",
     "name_servers",
-    "placed",
-    "places_of",
+    "queue_and_time_left",
     "queue_of",
+    "queue_offsets_of",
     "selected",
     "start_of",
     "time_left",
@@ -129,7 +129,7 @@ def _queue_number(number: int) -> int:
     )
 
 
-def placed(
+def queue_and_time_left(
     core: Routed,
     topic: str,
     queue: int | QueueId | Selector | None,
@@ -140,8 +140,8 @@ def placed(
     if queue is None:
         return None, wait
     began = time.monotonic()
-    place = queue_of(core, topic, queue, wait)
-    return place, time_left(began, time.monotonic(), wait, send_timeout)
+    found = queue_of(core, topic, queue, wait)
+    return found, time_left(began, time.monotonic(), wait, send_timeout)
 
 
 def time_left(began: float, now: float, wait: int | None, send_timeout: float) -> int | None:
@@ -217,7 +217,7 @@ def topics_of(topic: str | Iterable[str]) -> list[str]:
     return [topic] if isinstance(topic, str) else [*dict.fromkeys(topic)]
 
 
-def places_of(
+def queue_offsets_of(
     queues: Iterable[QueueId] | Mapping[QueueId, int | None],
 ) -> list[tuple[QueueId, int | None]]:
     """Read queues, each with an offset or None."""

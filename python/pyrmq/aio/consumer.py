@@ -8,7 +8,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Literal, Self, TypeVar
 
-from pyrmq._client.values import committable, places_of, start_of, topics_of, whole
+from pyrmq._client.values import committable, queue_offsets_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
 from pyrmq.consumer.membership import filter_of
@@ -109,7 +109,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> await consumer.assign(await consumer.queues("orders"))  # doctest: +SKIP
         """
-        await self._outcomes.call(self._core.assign, places_of(queues), tags)
+        await self._outcomes.call(self._core.assign, queue_offsets_of(queues), tags)
 
     async def queues(self, topic: str) -> list[QueueId]:
         """Ask which queues of a topic can be read.

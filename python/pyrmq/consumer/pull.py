@@ -22,7 +22,7 @@ from typing import Literal, Self, TypeVar
 from pyrmq._client.values import (
     committable,
     milliseconds,
-    places_of,
+    queue_offsets_of,
     start_of,
     topics_of,
     whole,
@@ -213,7 +213,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> consumer.assign({consumer.queues("orders")[0]: 0})  # doctest: +SKIP
         """
-        self._core.assign(places_of(queues), tags)
+        self._core.assign(queue_offsets_of(queues), tags)
 
     def queues(self, topic: str) -> list[QueueId]:
         """Ask which queues of a topic can be read.

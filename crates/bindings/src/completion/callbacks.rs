@@ -66,9 +66,9 @@ impl Callbacks {
             drop(permit);
             let mut completions = completions.into_iter();
             let mut failed = None;
-            for (place, completion) in completions.by_ref() {
+            for (index, completion) in completions.by_ref() {
                 served += 1;
-                let handed = deliver(py, completion, batch.then_some(place), &outcome);
+                let handed = deliver(py, completion, batch.then_some(index), &outcome);
                 failed = handed.err().and_then(|error| self.tell(py, error, thread).err());
                 if failed.is_some() {
                     break;
@@ -125,11 +125,11 @@ impl Callbacks {
     ) -> PyResult<Option<BorrowedPermit<'a>>> {
         let wake_registration = self.completion_queue.register_thread();
         let wakeup = wake_registration.wakeup();
-        let mut place = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), notifying(wakeup));
+        let mut queued = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), notifying(wakeup));
         loop {
             self.serve(py, back_pressure)?;
             // Tried once more after the deadline: capacity that is free now is not refused.
-            if let Some(permit) = place.try_acquire() {
+            if let Some(permit) = queued.try_acquire() {
                 return Ok(Some(permit));
             }
             if Instant::now() >= deadline {
@@ -138,7 +138,7 @@ impl Callbacks {
             let acquired = enter::wait(py, |slice| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let is_set = wakeup.notified_within(slice.min(left));
-                let permit = place.try_acquire();
+                let permit = queued.try_acquire();
                 (is_set || permit.is_some() || left <= slice).then_some(permit)
             })?;
             if acquired.is_some() {

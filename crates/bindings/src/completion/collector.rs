@@ -103,8 +103,8 @@ impl BatchCollector {
             let Some((collector, ..)) = of_one.first() else {
                 continue;
             };
-            let places = of_one.iter().map(|(_, place, member)| (*place, *member));
-            collector.record((places.collect(), outcome.clone()));
+            let indexes = of_one.iter().map(|(_, index, member)| (*index, *member));
+            collector.record((indexes.collect(), outcome.clone()));
         }
     }
 
@@ -147,11 +147,11 @@ pub(crate) fn batch_list(
     let mut results: Vec<Option<Py<PyAny>>> = Vec::new();
     results.resize_with(unsent.count as usize, || None);
     for (members, outcome) in parts {
-        for (place, member) in members {
+        for (index, member) in members {
             let value = match &outcome {
-                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(place)))?.into_any(),
+                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(index)))?.into_any(),
                 Err(error) => {
-                    let error = error.clone().of_item(Some(place));
+                    let error = error.clone().of_item(Some(index));
                     Error::from(error).into_py(py).into_value(py).into_any()
                 }
             };

@@ -216,7 +216,7 @@ impl Value {
             Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
             Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
             Self::Offsets(offsets) => offsets.into_pyobject(py)?.into_any().unbind(),
-            Self::QueueRefs(places) => places.into_pyobject(py)?.into_any().unbind(),
+            Self::QueueRefs(queues) => queues.into_pyobject(py)?.into_any().unbind(),
             Self::Acknowledged(outcomes) => errors_of(py, outcomes)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
         })

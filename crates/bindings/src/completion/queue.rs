@@ -146,7 +146,7 @@ impl CompletionQueue {
 pub(crate) fn deliver(
     py: Python<'_>,
     completion: Completion,
-    place: Option<u32>,
+    index: Option<u32>,
     outcome: &Result<Arc<SendResult>, ClientError>,
 ) -> PyResult<()> {
     if let Completion::SendFuture(future) = &completion
@@ -156,8 +156,8 @@ pub(crate) fn deliver(
         return Ok(());
     }
     let value = match outcome {
-        Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
-        Err(error) => Err(Error::from(error.clone().of_item(place))
+        Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), index))?),
+        Err(error) => Err(Error::from(error.clone().of_item(index))
             .into_py(py)
             .into_value(py)),
     };
@@ -205,17 +205,17 @@ pub(crate) fn share(
     } = batch_outcome;
     let (mut to_call, mut to_complete, mut to_wake) = (Vec::new(), Vec::new(), Vec::new());
     let mut to_gather = Vec::new();
-    for (place, completion) in completions {
+    for (index, completion) in completions {
         match completion {
-            Completion::Call(_) => to_call.push((place, completion)),
-            Completion::Future(_) | Completion::SendFuture(_) => to_complete.push((place, completion)),
-            Completion::Member(collector, member) => to_gather.push((collector, place, member)),
+            Completion::Call(_) => to_call.push((index, completion)),
+            Completion::Future(_) | Completion::SendFuture(_) => to_complete.push((index, completion)),
+            Completion::Member(collector, member) => to_gather.push((collector, index, member)),
             Completion::Thread(waiter) => {
-                let place = batch.then_some(place);
+                let index = batch.then_some(index);
                 let share = outcome
                     .clone()
-                    .map(|frame| (frame, place))
-                    .map_err(|error| error.of_item(place));
+                    .map(|frame| (frame, index))
+                    .map_err(|error| error.of_item(index));
                 to_wake.push((waiter, share));
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::completion::{self, ArrivalSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::batch::PyMessageBatch;
-use crate::consumer::control::{PyControl, key_of, place_of};
+use crate::consumer::control::{PyControl, key_of, queue_ref_of};
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
@@ -111,7 +111,7 @@ impl PyConsumer {
         self.puller.check_in(py)?;
         let positions = self.puller.positions().into_iter();
         Ok(positions
-            .map(|(key, position)| (place_of(&self.puller, &key), position))
+            .map(|(key, position)| (queue_ref_of(&self.puller, &key), position))
             .collect())
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
 }
 
 /// A queue by the name that the caller knows.
-pub(crate) fn place_of(puller: &Puller, key: &QueueKey) -> QueueRef {
+pub(crate) fn queue_ref_of(puller: &Puller, key: &QueueKey) -> QueueRef {
     let topic = puller.options().client.inside(&key.topic).to_owned();
     (topic, key.broker.to_string(), key.queue_id)
 }
@@ -72,7 +72,7 @@ impl PyControl {
         self.puller.check_in(py)?;
         let rates = self.puller.rates();
         let queues = self.puller.queue_states().into_iter().map(|queue| {
-            let place = place_of(&self.puller, &queue.key);
+            let place = queue_ref_of(&self.puller, &queue.key);
             let (position, lag) = (queue.position, queue.lag);
             (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
         });
@@ -144,7 +144,7 @@ impl PyControl {
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
         self.puller.check_in(py)?;
         let keys = self.puller.paused();
-        Ok(keys.iter().map(|key| place_of(&self.puller, key)).collect())
+        Ok(keys.iter().map(|key| queue_ref_of(&self.puller, key)).collect())
     }
 
     /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
@@ -256,7 +256,7 @@ impl PyControl {
         };
         Ok(Some(match callback {
             Callback::Allocate { queues, members } => {
-                let places = queues.iter().map(|key| place_of(&self.puller, key)).collect();
+                let places = queues.iter().map(|key| queue_ref_of(&self.puller, key)).collect();
                 (number, "allocate", places, members, None)
             }
             Callback::Stacks => (number, "stacks", Vec::new(), Vec::new(), None),

@@ -1,7 +1,7 @@
 //! The consumer with listeners: Python threads take messages here and say what became of them.
 
 use crate::completion::{self, ArrivalSignal, QueueRef, ReplyTo, Value};
-use crate::consumer::control::{PyControl, place_of};
+use crate::consumer::control::{PyControl, queue_ref_of};
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
@@ -78,7 +78,7 @@ impl PyListeningConsumer {
         self.puller.check_in(py)?;
         let queues = self.puller.progress().into_iter();
         Ok(queues
-            .map(|(key, done, in_flight)| (place_of(&self.puller, &key), done, in_flight))
+            .map(|(key, done, in_flight)| (queue_ref_of(&self.puller, &key), done, in_flight))
             .collect())
     }
 

@@ -1,7 +1,7 @@
 //! What a polled consumer hears of its queues: Python takes each event, calls the application, and ends it.
 
 use crate::completion::{self, QueueRef, ReplyTo};
-use crate::consumer::control::{keys_of, place_of};
+use crate::consumer::control::{keys_of, queue_ref_of};
 use crate::runtime::Owned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -48,7 +48,7 @@ impl PyRebalanceEvents {
         self.puller.check_in(py)?;
         let event = self.puller.next_rebalance_event(all_done);
         Ok(event.map(|event| {
-            let places = event.queues.iter().map(|key| place_of(&self.puller, key));
+            let places = event.queues.iter().map(|key| queue_ref_of(&self.puller, key));
             (name_of(event.kind), places.collect())
         }))
     }

@@ -155,10 +155,10 @@ impl PyAccumulator {
         topic: &str,
         body: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
     ) -> PyResult<()> {
         let args = SendArgs::read(Kind::Send, options)?;
-        let (queue, timeout_ms) = placed;
+        let (queue, timeout_ms) = queue_and_time;
         let mode = SendMode {
             completion: Some(Completion::Future(future)),
             eager: true,
@@ -178,11 +178,11 @@ impl PyAccumulator {
         topic: &str,
         body: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
     ) -> PyResult<Py<SendFuture>> {
         let (this, py) = (slf.get(), slf.py());
         let args = SendArgs::read(Kind::Send, options)?;
-        let (queue, timeout_ms) = placed;
+        let (queue, timeout_ms) = queue_and_time;
         let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
         let mode = SendMode {
             completion: Some(Completion::SendFuture(future.clone_ref(py))),
@@ -204,10 +204,10 @@ impl PyAccumulator {
         topic: &str,
         body: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
     ) -> PyResult<PySendResult> {
         let args = SendArgs::read(Kind::Send, options)?;
-        let (queue, timeout_ms) = placed;
+        let (queue, timeout_ms) = queue_and_time;
         let waiter: Arc<Waiter> = Arc::default();
         let mode = SendMode {
             completion: Some(Completion::Thread(waiter.clone())),
@@ -231,13 +231,13 @@ impl PyAccumulator {
         topic: &str,
         messages: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
         batch_bytes: usize,
         inner: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check(py)?;
         let args = SendArgs::read(Kind::Batch, options)?;
-        let plan = self.plan(topic, &args.properties, &placed, batch_bytes, inner);
+        let plan = self.plan(topic, &args.properties, &queue_and_time, batch_bytes, inner);
         batch::send(&self.way(), py, messages, &plan)
     }
 
@@ -249,14 +249,14 @@ impl PyAccumulator {
         topic: &str,
         messages: &Bound<'py, PyAny>,
         options: &Bound<'py, PyDict>,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
         batch_bytes: usize,
         inner: bool,
         to: ReplyTo,
     ) -> PyResult<()> {
         self.check(py)?;
         let args = SendArgs::read(Kind::Batch, options)?;
-        let plan = self.plan(topic, &args.properties, &placed, batch_bytes, inner);
+        let plan = self.plan(topic, &args.properties, &queue_and_time, batch_bytes, inner);
         let reply = completion::reply(to);
         let then = move |parts, unsent| reply(Ok(Value::Batch(parts, unsent)));
         batch::send_then(&self.way(), py, messages, &plan, then)

@@ -119,7 +119,7 @@ impl PyProducer {
         let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));
         self.producer.send(outgoing, permit, timeout, done);
         match enter::wait(py, |slice| waiter.wait(slice))? {
-            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Ok((frame, index)) => Ok(PySendResult::of(frame, index)),
             Err(error) => Err(Error::from(error).into_py(py)),
         }
     }
@@ -194,12 +194,12 @@ impl PyProducer {
         if to.is_none()
             && let Some(route) = self.producer.routes().cached(&topic)
         {
-            return Value::QueueRefs(places(&given, &route)).into_py(py);
+            return Value::QueueRefs(queue_refs(&given, &route)).into_py(py);
         }
         let producer = self.producer.clone();
         completion::run(py, to, async move {
             let route = producer.routes().get_within(&topic, time).await?;
-            Ok(Value::QueueRefs(places(&given, &route)))
+            Ok(Value::QueueRefs(queue_refs(&given, &route)))
         })
     }
 
@@ -276,7 +276,7 @@ impl PyProducer {
     }
 }
 
-fn places(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {
+fn queue_refs(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {
     let queues = route.published.queues.iter();
     queues
         .map(|queue| (topic.to_owned(), queue.broker.to_string(), queue.queue_id))

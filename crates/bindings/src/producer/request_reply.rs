@@ -136,9 +136,9 @@ impl PyRequestReply {
         options: &Bound<'_, PyDict>,
         system: Vec<(String, String)>,
         kind: &str,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
     ) -> PyResult<PySendResult> {
-        let (queue, timeout_ms) = placed;
+        let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         self.producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
@@ -153,10 +153,10 @@ impl PyRequestReply {
         options: &Bound<'_, PyDict>,
         system: Vec<(String, String)>,
         kind: &str,
-        placed: QueueAndTime,
+        queue_and_time: QueueAndTime,
         to: ReplyTo,
     ) -> PyResult<()> {
-        let (queue, timeout_ms) = placed;
+        let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
         // An event loop must not wait, and few of these are in flight at once, so they always get their permit.

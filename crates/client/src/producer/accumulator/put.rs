@@ -40,19 +40,19 @@ impl<T: Send + 'static> Accumulator<T> {
         } else {
             self.add_topic(&mut state.topics, state.partitions.len(), message.topic)?
         };
-        let placed;
+        let own_key;
         let mut rerouted = Rerouted::default();
         let key = match message.target {
             TargetRef::Any => any,
             TargetRef::Queue(broker, id) => {
-                placed = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
-                &placed
+                own_key = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
+                &own_key
             }
             TargetRef::Hash(hash) => {
                 let topic = any.topic().clone();
                 if let Some(found) = self.queue_of(state, &topic, hash, &mut rerouted)? {
-                    placed = found;
-                    &placed
+                    own_key = found;
+                    &own_key
                 } else {
                     self.await_route(guard, &topic, hash, (message, permit), now.get());
                     return Ok(false);
@@ -76,8 +76,8 @@ impl<T: Send + 'static> Accumulator<T> {
             state.forget_if_idle(&key);
             return Err(error);
         }
-        let place = partition.open.as_ref().map_or(0, |open| open.batch.len());
-        let age_check = place.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
+        let index = partition.open.as_ref().map_or(0, |open| open.batch.len());
+        let age_check = index.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
         let due = partition.is_due(key.is_ordered(), age_check, self.limits.linger);
         let held = corked && due && partition.sealed.is_empty();
         let first = held && state.corked.is_empty();
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Accumulator<T> {
         let hash = message.hash();
         let size = (message.body.len(), properties);
         let open = self.open(partition, key, size, hash.is_some(), message.batch, now);
-        let place = open.batch.len();
+        let index = open.batch.len();
         let id = self.ids.next_at(self.producer.ids(), open.since_ms);
         open.batch
             .push_with_id(message.body, message.properties, &id, message.flag)
@@ -182,7 +182,7 @@ impl<T: Send + 'static> Accumulator<T> {
         open.hashes.extend(hash);
         open.eager |= message.eager;
         if let Some(completion) = message.completion.take() {
-            open.completions.push((place, completion));
+            open.completions.push((index, completion));
         }
         Ok(())
     }

@@ -85,9 +85,9 @@ impl<T: Send + 'static> Accumulator<T> {
         let items = batch::items(&body).filter_map(Result::ok);
         let mut ids = ready.outgoing.message_id.split(',');
         let mut completions = std::mem::take(&mut ready.completions).into_iter().peekable();
-        for ((place, item), hash) in (0..).zip(items).zip(ready.hashes) {
+        for ((index, item), hash) in (0..).zip(items).zip(ready.hashes) {
             let completion = completions
-                .next_if(|(at, _)| *at == place)
+                .next_if(|(at, _)| *at == index)
                 .map(|(_, completion)| completion);
             let id = ids.next().unwrap_or_default();
             let mut permit = ready.permit.split(1, charged_bytes(&item));
@@ -108,7 +108,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 settings,
                 &mut LazyNow::at(ready.since),
             );
-            let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
+            let (index, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
                 into.failed.push((permit, completion, unencodable(source)));
                 continue;
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Accumulator<T> {
             open.eager = true;
             open.since = open.since.min(ready.since);
             open.completions
-                .extend(completion.map(|completion| (place, completion)));
+                .extend(completion.map(|completion| (index, completion)));
             into.note(key);
         }
     }

@@ -30,7 +30,7 @@ impl<T: Send + 'static> Accumulator<T> {
         (middle, outgoings): Halves,
     ) {
         permit.on_response();
-        let place = u32::try_from(middle).unwrap_or(u32::MAX);
+        let index = u32::try_from(middle).unwrap_or(u32::MAX);
         let parts = in_flight_batch.parts.unwrap_or_else(|| {
             Arc::new(Parts {
                 whole: in_flight_batch.bytes,
@@ -43,10 +43,10 @@ impl<T: Send + 'static> Accumulator<T> {
         let (early, late): (Vec<_>, Vec<_>) = in_flight_batch
             .completions
             .into_iter()
-            .partition(|(at, _)| *at < place);
+            .partition(|(at, _)| *at < index);
         let late = late
             .into_iter()
-            .map(|(at, completion)| (at - place, completion))
+            .map(|(at, completion)| (at - index, completion))
             .collect();
         let mut hashes = in_flight_batch.hashes;
         let late_hashes = hashes.split_off(middle.min(hashes.len()));
