@@ -25,7 +25,7 @@ use crate::producer::args::{Kind, MessageProperties, QueueAndTime, SendArgs};
 use crate::producer::batch::{self, Plan};
 use crate::producer::class::PyProducer;
 use crate::producer::submit::SendMode;
-use crate::producer::way::Way;
+use crate::producer::batch_target::BatchTarget;
 use crate::runtime::Owned;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -43,14 +43,14 @@ use std::time::{Duration, Instant};
 pub(crate) struct PyAccumulator {
     pub(super) native: Py<PyProducer>,
     pub(super) producer: Arc<Producer>,
-    pub(super) core: Owned<Accumulator<Completion>>,
+    pub(super) accumulator: Owned<Accumulator<Completion>>,
     pub(super) calls: Arc<Callbacks>,
     pub(super) futures: Arc<CompletionQueue>,
 }
 
 impl PyAccumulator {
     pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.check_in(py)
+        self.accumulator.check_in(py)
     }
 
     fn plan<'a, 'py>(
@@ -71,18 +71,18 @@ impl PyAccumulator {
         }
     }
 
-    pub(super) fn way(&self) -> Way<'_> {
-        Way {
+    pub(super) fn batch_target(&self) -> BatchTarget<'_> {
+        BatchTarget {
             native: &self.native,
             producer: &self.producer,
-            core: &self.core,
+            accumulator: &self.accumulator,
         }
     }
 
     /// Where the rows of a table go. An error in a forked child.
-    pub(crate) fn way_of_table(&self, py: Python<'_>) -> PyResult<Way<'_>> {
+    pub(crate) fn checked_batch_target(&self, py: Python<'_>) -> PyResult<BatchTarget<'_>> {
         self.check(py)?;
-        Ok(self.way())
+        Ok(self.batch_target())
     }
 
     fn completed_for_loop(&self) -> usize {
@@ -125,7 +125,7 @@ impl PyAccumulator {
         let sink = Box::new(move |outcome| share(&to_calls.completion_queue, &to_futures, outcome));
         Ok(Self {
             native,
-            core: Owned::new("this producer", Accumulator::new(producer.clone(), limits, sink)),
+            accumulator: Owned::new("this producer", Accumulator::new(producer.clone(), limits, sink)),
             producer,
             calls,
             futures,
@@ -238,7 +238,7 @@ impl PyAccumulator {
         self.check(py)?;
         let args = SendArgs::read(Kind::Batch, options)?;
         let plan = self.plan(topic, &args.properties, &queue_and_time, batch_bytes, inner);
-        batch::send(&self.way(), py, messages, &plan)
+        batch::send(&self.batch_target(), py, messages, &plan)
     }
 
     /// Like `send_batch`, but without waiting: the outcomes come as one value.
@@ -259,12 +259,12 @@ impl PyAccumulator {
         let plan = self.plan(topic, &args.properties, &queue_and_time, batch_bytes, inner);
         let reply = completion::reply(to);
         let then = move |parts, unsent| reply(Ok(Value::Batch(parts, unsent)));
-        batch::send_then(&self.way(), py, messages, &plan, then)
+        batch::send_then(&self.batch_target(), py, messages, &plan, then)
     }
 
     /// The number of topics and queues with waiting or in-flight messages.
     fn partitions(&self) -> usize {
-        self.core.partitions()
+        self.accumulator.partitions()
     }
 
     /// Waits up to `timeout_ms` for the first due callback, runs those that are due, and returns how many ran.
@@ -277,7 +277,7 @@ impl PyAccumulator {
     /// Sends the accumulated messages and runs callbacks until nothing is in flight. False: the time passed first.
     fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
-        self.core.flush();
+        self.accumulator.flush();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         // Outcomes that an event loop has yet to fetch do not count: this thread may be the loop's own, so a producer
         // that is being dropped must not wait for them.
@@ -289,14 +289,14 @@ impl PyAccumulator {
     /// Sends the accumulated messages, without waiting.
     fn launch(&self, py: Python<'_>) -> PyResult<()> {
         self.check(py)?;
-        self.core.flush();
+        self.accumulator.flush();
         Ok(())
     }
 
     /// Sends the messages that an event loop's tasks produced since the loop last waited.
     fn uncork(&self) {
-        if self.core.is_here() {
-            self.core.uncork();
+        if self.accumulator.is_here() {
+            self.accumulator.uncork();
         }
     }
 
@@ -385,8 +385,8 @@ impl PyAccumulator {
 
     /// Accepts no more messages and sends the accumulated ones.
     fn close(&self) {
-        if self.core.is_here() {
-            self.core.close();
+        if self.accumulator.is_here() {
+            self.accumulator.close();
         }
     }
 

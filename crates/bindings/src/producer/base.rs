@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Default)]
 pub(crate) struct ProducerBase {
     // The accumulator that accepts the messages. `Some(None)`: `_produce_hooked` accepts them, because hooks run first.
-    way: OnceLock<Option<Py<PyAccumulator>>>,
+    accumulator: OnceLock<Option<Py<PyAccumulator>>>,
 }
 
 #[pymethods]
@@ -30,7 +30,7 @@ impl ProducerBase {
     /// does.
     fn _produce_by(&self, accumulator: Option<Py<PyAccumulator>>) {
         // A second call changes nothing.
-        drop(self.way.set(accumulator));
+        drop(self.accumulator.set(accumulator));
     }
 
     /// Add a message to the batch of its topic or queue; the batch leaves soon.
@@ -82,7 +82,7 @@ impl ProducerBase {
         deliver_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
-        match slf.get().way.get() {
+        match slf.get().accumulator.get() {
             Some(Some(accumulator)) => {
                 let properties = MessageProperties {
                     keys,

@@ -11,7 +11,7 @@ use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::MessageProperties;
 use crate::producer::class::BodyRef;
-use crate::producer::way::{Frames, Way};
+use crate::producer::batch_target::{Frames, BatchTarget};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -47,7 +47,7 @@ impl Plan<'_, '_> {
 
 /// One call in progress.
 struct Call<'a, 'py> {
-    way: &'a Way<'a>,
+    batch_target: &'a BatchTarget<'a>,
     py: Python<'py>,
     plan: &'a Plan<'a, 'py>,
     frames: Frames<'a, 'py>,
@@ -58,12 +58,12 @@ struct Call<'a, 'py> {
 /// Sends all messages and waits for their outcomes. Returns a result or an exception for each message that was read,
 /// and the exception that ended the call early, if one did.
 pub(crate) fn send<'py>(
-    way: &Way<'_>,
+    batch_target: &BatchTarget<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let (collector, sent, unsent) = launch_all(way, py, messages, plan, true)?;
+    let (collector, sent, unsent) = launch_all(batch_target, py, messages, plan, true)?;
     collector.expect(sent, None);
     let parts = enter::wait(py, |slice| collector.wait(slice))?;
     batch_list(py, parts, unsent)
@@ -71,17 +71,17 @@ pub(crate) fn send<'py>(
 
 /// Sends all messages; `then` gets the outcomes when all have arrived.
 pub(crate) fn send_then<'py>(
-    way: &Way<'_>,
+    batch_target: &BatchTarget<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
     then: impl FnOnce(Vec<BatchPart>, Unsent) + Send + 'static,
 ) -> PyResult<()> {
-    let (back_pressure, brokers) = (way.producer.back_pressure(), plan.candidates(way.producer));
+    let (back_pressure, brokers) = (batch_target.producer.back_pressure(), plan.candidates(batch_target.producer));
     if back_pressure.is_full(&brokers) {
         return Err(Error::from(back_pressure.full(Duration::ZERO, &brokers)).into_py(py));
     }
-    let (collector, sent, unsent) = launch_all(way, py, messages, plan, false)?;
+    let (collector, sent, unsent) = launch_all(batch_target, py, messages, plan, false)?;
     collector.expect(sent, Some(Box::new(move |parts| then(parts, unsent))));
     Ok(())
 }
@@ -89,7 +89,7 @@ pub(crate) fn send_then<'py>(
 /// Hands over the messages. Returns the collector of their outcomes, how many were sent, and what was not. Fails only
 /// when nothing was sent or the call was interrupted (Ctrl-C); other errors come with the unsent messages.
 fn launch_all<'py>(
-    way: &Way<'_>,
+    batch_target: &BatchTarget<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
@@ -102,16 +102,16 @@ fn launch_all<'py>(
         timeout: plan.timeout,
     };
     let mut call = Call {
-        way,
+        batch_target,
         py,
         plan,
-        frames: Frames::new(*way, py, plan.topic, settings, waits),
+        frames: Frames::new(*batch_target, py, plan.topic, settings, waits),
         count: 0,
     };
     let mut failed = None;
     let read = call.read(messages, &mut failed);
     let ended = read.and_then(|()| call.frames.launch_open());
-    way.core.uncork();
+    batch_target.accumulator.uncork();
     match ended {
         Err(error) if call.frames.sent == 0 || !error.is_instance_of::<PyException>(py) => Err(error),
         ended => {
@@ -178,7 +178,7 @@ impl<'py> Call<'_, 'py> {
     ) -> PyResult<()> {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
-        let checked = self.way.producer.check_size(&self.frames.topic, body.len());
+        let checked = self.batch_target.producer.check_size(&self.frames.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
         match (self.plan.queue, properties.sharding_hash()?) {
             (Some((broker, id)), _) => self.push(body, properties, TargetRef::Queue(broker, *id), member),
@@ -203,7 +203,7 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn send_alone(&mut self, body: &[u8], properties: &MessageProperties<'py>, number: u32) -> PyResult<()> {
-        let (producer, topic, flag) = (self.way.producer, &self.frames.topic, properties.flag.0);
+        let (producer, topic, flag) = (self.batch_target.producer, &self.frames.topic, properties.flag.0);
         let (id, text) = properties.encode(self.py, topic, producer, &[])?;
         let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
@@ -213,7 +213,7 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn gather(&mut self, body: &[u8], properties: &MessageProperties<'py>, number: u32) -> PyResult<()> {
-        let (id, text) = properties.encode(self.py, &self.frames.topic, self.way.producer, &[])?;
+        let (id, text) = properties.encode(self.py, &self.frames.topic, self.batch_target.producer, &[])?;
         let member = (number, body, text.as_str(), properties.flag.0);
         let gathered = self.frames.gather(member, &id)?;
         gathered.map_err(|error| Error::Wire(error).into_py(self.py))

@@ -47,7 +47,7 @@ impl PyAccumulator {
             None => self.acquire_capacity(py, topic, (charged_bytes, brokers), &mut mode)?,
         };
         let encoded = if self.producer.is_compressible(body.len()) {
-            self.way().encode_body(py, body)?
+            self.batch_target().encode_body(py, body)?
         } else {
             None
         };
@@ -67,9 +67,9 @@ impl PyAccumulator {
         // A message that is awaited in an event loop waits for the loop's other tasks; the caller does not block.
         let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
-            self.core.push_corked(message, permit)
+            self.accumulator.push_corked(message, permit)
         } else {
-            self.core.push(message, permit).map(|()| false)
+            self.accumulator.push(message, permit).map(|()| false)
         };
         pushed.map_err(raise)
     }

@@ -12,7 +12,7 @@ use crate::completion::BatchCollector;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
-use crate::producer::way::{Frames, Way};
+use crate::producer::batch_target::{Frames, BatchTarget};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -173,7 +173,7 @@ impl Table<'_> {
 
 /// One call in progress.
 struct Call<'a, 'py> {
-    way: Way<'a>,
+    batch_target: BatchTarget<'a>,
     table: &'a Table<'py>,
     frames: Frames<'a, 'py>,
 }
@@ -187,7 +187,7 @@ impl Call<'_, '_> {
             Ok(body) => body,
             Err(bad) => return Ok(Err(bad)),
         };
-        if let Err(error) = self.way.producer.check_size(&self.frames.topic, body.len()) {
+        if let Err(error) = self.batch_target.producer.check_size(&self.frames.topic, body.len()) {
             return Ok(Err(error.into()));
         }
         let hash = match table.sharding_hash(row) {
@@ -225,7 +225,7 @@ impl Call<'_, '_> {
 
     /// Adds a message for any queue to the frame that is being filled.
     fn gather(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
-        let mut text = Properties::new(&self.frames.topic, self.way.producer.ids());
+        let mut text = Properties::new(&self.frames.topic, self.batch_target.producer.ids());
         let id = text.message_id().to_owned();
         let written = self.table.write(row, &mut text);
         let properties = match written.and_then(|()| text.finish().map_err(BadRow::from)) {
@@ -288,7 +288,7 @@ fn send_table<'py>(
     batch_bytes: usize,
     timeout_ms: u64,
 ) -> PyResult<TableSend> {
-    let way = accumulator.way_of_table(py)?;
+    let batch_target = accumulator.checked_batch_target(py)?;
     check_topic(&topic).map_err(|error| Error::from(error).into_py(py))?;
     let table = Table {
         topic,
@@ -304,9 +304,9 @@ fn send_table<'py>(
         timeout: Duration::from_millis(timeout_ms),
     };
     let mut call = Call {
-        way,
+        batch_target,
         table: &table,
-        frames: Frames::new(way, py, &table.topic, settings, true),
+        frames: Frames::new(batch_target, py, &table.topic, settings, true),
     };
     let mut bad = Vec::new();
     let mut ended = Ok(());
@@ -326,7 +326,7 @@ fn send_table<'py>(
         }
     }
     let ended = ended.and_then(|()| call.frames.launch_open());
-    way.core.uncork();
+    batch_target.accumulator.uncork();
     call.frames.collector.expect(call.frames.sent, None);
     ended.map(|()| TableSend {
         collector: call.frames.collector,

@@ -18,13 +18,13 @@ use std::time::Instant;
 
 /// The parts of an accumulator that a batch call needs.
 #[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct BatchTarget<'a> {
     pub(crate) native: &'a Py<PyProducer>,
     pub(crate) producer: &'a Arc<Producer>,
-    pub(crate) core: &'a Arc<Accumulator<Completion>>,
+    pub(crate) accumulator: &'a Arc<Accumulator<Completion>>,
 }
 
-impl Way<'_> {
+impl BatchTarget<'_> {
     /// Compresses a body that is large enough, detached from the interpreter.
     pub(crate) fn encode_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<EncodedBody>> {
         // A body that is too large will be refused, so it is not compressed.
@@ -40,7 +40,7 @@ pub(super) type Member<'a> = (u32, &'a [u8], &'a str, i32);
 
 /// What one batch call has sent, and the frame that it fills.
 pub(super) struct Frames<'a, 'py> {
-    way: Way<'a>,
+    batch_target: BatchTarget<'a>,
     py: Python<'py>,
     /// The topic as the caller names it.
     given: &'a str,
@@ -58,19 +58,19 @@ pub(super) struct Frames<'a, 'py> {
 
 impl<'a, 'py> Frames<'a, 'py> {
     pub(super) fn new(
-        way: Way<'a>,
+        batch_target: BatchTarget<'a>,
         py: Python<'py>,
         topic: &'a str,
         settings: BatchSettings,
         waits: bool,
     ) -> Self {
         Self {
-            way,
+            batch_target,
             py,
             given: topic,
-            topic: way.producer.topic(topic),
+            topic: batch_target.producer.topic(topic),
             settings: BatchSettings {
-                bytes: settings.bytes.min(way.producer.options().max_message_bytes),
+                bytes: settings.bytes.min(batch_target.producer.options().max_message_bytes),
                 ..settings
             },
             waits,
@@ -91,7 +91,7 @@ impl<'a, 'py> Frames<'a, 'py> {
             topic: self.given,
             body,
             encoded: if alone {
-                self.way.encode_body(self.py, body)?
+                self.batch_target.encode_body(self.py, body)?
             } else {
                 None
             },
@@ -105,7 +105,7 @@ impl<'a, 'py> Frames<'a, 'py> {
             completion: Some(Completion::Member(self.collector.clone(), number)),
         };
         let permit = self.acquire(1, message.charged_bytes(), target)?;
-        let pushed = self.way.core.push_corked(message, permit);
+        let pushed = self.batch_target.accumulator.push_corked(message, permit);
         self.sent += usize::from(pushed.is_ok());
         Ok(pushed.map(drop))
     }
@@ -120,7 +120,7 @@ impl<'a, 'py> Frames<'a, 'py> {
         if !self.open.as_ref().is_none_or(fits) {
             self.launch_open()?;
         }
-        let (topic, settings, ids) = (&self.topic, self.settings, self.way.producer.ids());
+        let (topic, settings, ids) = (&self.topic, self.settings, self.batch_target.producer.ids());
         let (open, members) = self.open.get_or_insert_with(|| {
             let open = Batch::new(topic.clone(), Target::Any, settings.bytes);
             let open = if settings.inner {
@@ -154,14 +154,14 @@ impl<'a, 'py> Frames<'a, 'py> {
             collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
         });
         let timeout = self.settings.timeout;
-        self.way.producer.send(outgoing, permit, timeout, done);
+        self.batch_target.producer.send(outgoing, permit, timeout, done);
         self.sent += sent;
         Ok(())
     }
 
     fn acquire(&self, messages: usize, bytes: usize, target: TargetRef<'_>) -> PyResult<BorrowedPermit<'_>> {
-        let back_pressure = self.way.producer.back_pressure();
-        let brokers = self.way.producer.candidates(self.given, target);
+        let back_pressure = self.batch_target.producer.back_pressure();
+        let brokers = self.batch_target.producer.candidates(self.given, target);
         if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
             return Ok(permit);
         }
@@ -170,9 +170,9 @@ impl<'a, 'py> Frames<'a, 'py> {
             return Ok(back_pressure.force_acquire(messages, bytes));
         }
         // The messages that this call has not sent yet may hold the capacity that it waits for.
-        self.way.core.uncork();
+        self.batch_target.accumulator.uncork();
         let deadline = Instant::now() + self.settings.timeout;
-        let native = self.way.native.get();
+        let native = self.batch_target.native.get();
         native.acquire(self.py, (messages, bytes, &brokers), deadline)
     }
 }
