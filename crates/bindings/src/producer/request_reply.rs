@@ -30,8 +30,8 @@ use std::time::Duration;
 #[pyclass(frozen, name = "RequestReply", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyRequestReply {
-    producer: Py<PyProducer>,
-    core: Arc<Producer>,
+    native: Py<PyProducer>,
+    producer: Arc<Producer>,
     asked: Arc<Requests>,
 }
 
@@ -92,20 +92,20 @@ impl PyRequestReply {
         kind: &str,
         queue: Option<(String, i32)>,
     ) -> PyResult<OutgoingMessage> {
-        self.producer.get().check(py)?;
+        self.native.get().check(py)?;
         let kind = Kind::of(kind)?;
         let properties = SendArgs::read(kind, options)?.properties;
         // A reply's topic belongs to the cluster, not to a namespace.
         let topic = match kind {
             Kind::Reply => topic.into(),
-            _ => self.core.topic(topic),
+            _ => self.producer.topic(topic),
         };
         let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
-        let (id, text) = properties.encode(py, &topic, &self.core, &system)?;
+        let (id, text) = properties.encode(py, &topic, &self.producer, &system)?;
         let target = target_of(queue, properties.sharding_hash()?);
-        let (core, flag) = (&self.core, properties.flag.0);
+        let (producer, flag) = (&self.producer, properties.flag.0);
         // Preparing may compress the body, so other threads run meanwhile.
-        let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
+        let mut outgoing = enter::compute(py, || producer.prepare(&topic, body, text, id, flag, target))?;
         match kind {
             Kind::Half => outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED,
             Kind::Reply => outgoing.reply = true,
@@ -118,11 +118,11 @@ impl PyRequestReply {
 #[pymethods]
 impl PyRequestReply {
     #[new]
-    fn new(producer: Bound<'_, PyProducer>) -> Self {
+    fn new(native: Bound<'_, PyProducer>) -> Self {
         Self {
-            core: producer.get().producer.clone(),
-            asked: producer.get().asked.clone(),
-            producer: producer.unbind(),
+            producer: native.get().producer.clone(),
+            asked: native.get().asked.clone(),
+            native: native.unbind(),
         }
     }
 
@@ -140,7 +140,7 @@ impl PyRequestReply {
     ) -> PyResult<PySendResult> {
         let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
-        self.producer.get().send_and_wait(py, outgoing, timeout_ms)
+        self.native.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
     /// Sends a message with RocketMQ's own properties without waiting.
@@ -158,12 +158,12 @@ impl PyRequestReply {
     ) -> PyResult<()> {
         let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
-        let timeout = self.producer.get().timeout(timeout_ms);
+        let timeout = self.native.get().timeout(timeout_ms);
         // An event loop must not wait, and few of these are in flight at once, so they always get their permit.
-        let permit = self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
+        let permit = self.producer.back_pressure().force_acquire(1, outgoing.charged_bytes);
         let reply = completion::reply(to);
         let done = Box::new(move |outcome: Outcome| reply(outcome.map(Value::Sent)));
-        self.core.send(outgoing, permit, timeout, done);
+        self.producer.send(outgoing, permit, timeout, done);
         Ok(())
     }
 
@@ -178,20 +178,20 @@ impl PyRequestReply {
         timeout_ms: u64,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.producer.get().check(py)?;
+        self.native.get().check(py)?;
         let time = Duration::from_millis(timeout_ms);
-        let (core, topic) = (self.core.clone(), self.core.topic(topic));
-        completion::run(py, to, async move { core.heartbeat_to(&topic, time).await })
+        let (producer, topic) = (self.producer.clone(), self.producer.topic(topic));
+        completion::run(py, to, async move { producer.heartbeat_to(&topic, time).await })
     }
 
     /// Ends a transaction at its broker: commit, roll back, or leave it open.
     #[pyo3(signature = (end, timeout_ms, to=None))]
     fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        self.producer.get().check(py)?;
+        self.native.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
         let time = Duration::from_millis(timeout_ms);
-        let core = self.core.clone();
-        completion::run(py, to, async move { core.end_transaction(&end, time).await })
+        let producer = self.producer.clone();
+        completion::run(py, to, async move { producer.end_transaction(&end, time).await })
     }
 
     /// Recalls a timer message by the `broker` and `id` of its handle. Returns the id of the recalling message.
@@ -205,10 +205,10 @@ impl PyRequestReply {
         handle: String,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.producer.get().check(py)?;
-        let (core, topic) = (self.core.clone(), self.core.topic(topic));
+        self.native.get().check(py)?;
+        let (producer, topic) = (self.producer.clone(), self.producer.topic(topic));
         completion::run(py, to, async move {
-            let id = core.recall(&topic, &broker, &id, &handle).await?;
+            let id = producer.recall(&topic, &broker, &id, &handle).await?;
             Ok(Value::Text(id))
         })
     }
@@ -216,7 +216,7 @@ impl PyRequestReply {
     /// The client id by which brokers know this producer.
     #[getter]
     fn client_id(&self) -> &str {
-        self.core.client_id()
+        self.producer.client_id()
     }
 
     /// The queue of requests from brokers.
@@ -228,7 +228,7 @@ impl PyRequestReply {
     /// Accepts no more requests from brokers.
     fn close(&self) {
         // In a forked child its lock may be held forever.
-        if self.producer.get().is_here() {
+        if self.native.get().is_here() {
             self.asked.close();
         }
     }
@@ -241,7 +241,7 @@ impl PyRequestReply {
 
     /// Decodes a record into a message, with its topic as this producer knows it.
     fn asked_about(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
-        let options = &self.core.options().client;
+        let options = &self.producer.options().client;
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, Some(options))
     }
 
@@ -286,7 +286,7 @@ impl PyRequestReply {
         record
             .encode(&mut bytes)
             .map_err(|error| Error::Wire(error).into_py(py))?;
-        PyReceived::of_record(py, bytes.into(), "", Some(&self.core.options().client))
+        PyReceived::of_record(py, bytes.into(), "", Some(&self.producer.options().client))
     }
 }
 
