@@ -3,7 +3,7 @@
 use crate::consumer::options::OutOfRange;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
 use crate::consumer::requests::is_transient;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
 const HELD_AT_LEAST: Duration = Duration::from_millis(5);
 
-impl Shared {
+impl ConsumerShared {
     /// Sends the queue's next pull if it wants one.
     pub(crate) fn pull(self: &Arc<Self>, key: &Arc<QueueKey>) {
         let mut state = self.state();

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-pub(crate) struct Shared {
+pub(crate) struct ConsumerShared {
     pub(crate) options: PullerOptions,
     pub(crate) start: Start,
     pub(crate) routes: Routes,
@@ -91,9 +91,9 @@ pub(crate) struct State {
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ConsumerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("ConsumerShared")
             .field("start", &self.start)
             .finish_non_exhaustive()
     }
@@ -187,7 +187,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -27,8 +27,8 @@ use crate::producer::options::ProducerOptions;
 use crate::producer::outgoing::{EncodedBody, OutgoingMessage, Target, TargetRef, check_topic};
 use crate::producer::pending_send::{BatchCallback, Done, PendingSend};
 pub use crate::producer::result::{SendCallback, SendResult, SendStatus};
+use crate::producer::shared::ProducerShared;
 pub use crate::producer::shared::ProducerStats;
-use crate::producer::shared::Shared;
 use crate::producer::trace::Traces;
 use crate::session::connections::Role;
 use crate::session::heartbeat::{Heartbeat, Membership};
@@ -53,7 +53,7 @@ const LAST_TRACES: Duration = Duration::from_millis(500);
 /// Sends messages. Shared by any number of threads.
 #[derive(Debug)]
 pub struct Producer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProducerShared>,
 }
 
 impl Producer {
@@ -87,7 +87,7 @@ impl Producer {
             membership,
             options.client.request_timeout,
         );
-        let shared = Shared {
+        let shared = ProducerShared {
             back_pressure: BackPressure::new(options.max_in_flight, options.max_in_flight_bytes),
             ids: identity::unique_ids(),
             faults,
@@ -364,7 +364,7 @@ impl Drop for Producer {
 }
 
 /// Starts a producer's periodic tasks: routes, heartbeats, and probes and traces where they are on.
-fn spawn_tasks(shared: &Arc<Shared>) {
+fn spawn_tasks(shared: &Arc<ProducerShared>) {
     let (tracker, client) = (&shared.tracker, &shared.options.client);
     let routes = shared.routes.clone();
     tracker.spawn(routes.keep_fresh(client.route_interval, client.route_idle, shared.shutdown.clone()));

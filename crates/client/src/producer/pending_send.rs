@@ -16,7 +16,7 @@ use crate::error::{Attempt, ClientError, SendFailure};
 use crate::producer::back_pressure::Permit;
 use crate::producer::outgoing::{OutgoingMessage, Target};
 use crate::producer::result::{SendCallback, SendResult};
-use crate::producer::shared::Shared;
+use crate::producer::shared::ProducerShared;
 use crate::producer::trace::SentMessage;
 use crate::producer::verdict::{Verdict, is_illegal, is_missing_queue};
 use crate::session::routes::{RouteResult, TopicRoute};
@@ -58,7 +58,7 @@ pub(crate) enum Done {
 
 /// A send under way. Always boxed: it travels through callbacks.
 pub(crate) struct PendingSend {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProducerShared>,
     pub(super) outgoing: OutgoingMessage,
     permit: Permit,
     done: Done,
@@ -92,7 +92,7 @@ impl Completion<Result<Command, NetError>> for PendingSend {
 impl PendingSend {
     /// A send whose time began at `started`.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ProducerShared>,
         outgoing: OutgoingMessage,
         permit: Permit,
         (started, timeout): (Instant, Duration),

@@ -3,14 +3,14 @@
 //! Leaving a broker out is advice with an end, so nobody is avoided for ever without this; but a broker that does not
 //! answer a probe comes after those that do, also when its time is over. Any answer counts, also an error.
 
-use crate::producer::shared::Shared;
+use crate::producer::shared::ProducerShared;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::offset::GetMaxOffsetRequestHeader;
 use std::sync::Weak;
 
 /// Probes until the producer ends.
-pub(crate) async fn run(shared: Weak<Shared>) {
+pub(crate) async fn run(shared: Weak<ProducerShared>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let (shutdown, interval) = (strong.shutdown.clone(), strong.options.detect_interval);

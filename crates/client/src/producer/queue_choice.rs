@@ -2,7 +2,7 @@
 
 use crate::error::ClientError;
 use crate::producer::outgoing::{OutgoingMessage, Target};
-use crate::producer::shared::Shared;
+use crate::producer::shared::ProducerShared;
 use crate::session::routes::TopicRoute;
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
@@ -18,7 +18,7 @@ fn fast_port(address: &Arc<str>) -> Arc<str> {
     fast.unwrap_or_else(|| address.clone())
 }
 
-impl Shared {
+impl ProducerShared {
     /// The queue that a message goes to.
     pub(crate) fn queue_for(
         &self,

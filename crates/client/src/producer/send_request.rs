@@ -2,7 +2,7 @@
 
 use crate::producer::outgoing::OutgoingMessage;
 use crate::producer::pending_send::PendingSend;
-use crate::producer::shared::Shared;
+use crate::producer::shared::ProducerShared;
 use bytes::Bytes;
 use pyrmq_auth::SignedFields;
 use pyrmq_remoting::codes::request;
@@ -76,7 +76,7 @@ fn code_of(outgoing: &OutgoingMessage) -> i32 {
     }
 }
 
-impl Shared {
+impl ProducerShared {
     /// The properties as they travel.
     fn properties<'a>(&self, outgoing: &'a OutgoingMessage) -> Cow<'a, str> {
         match self.options.durability {

@@ -30,7 +30,7 @@ pub struct ProducerStats {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ProducerShared {
     pub(crate) options: ProducerOptions,
     pub(crate) client: Client,
     pub(crate) routes: Routes,

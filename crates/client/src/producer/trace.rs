@@ -16,7 +16,7 @@ use crate::error::ClientError;
 use crate::producer::end_transaction::EndTransaction;
 use crate::producer::outgoing::{OutgoingMessage, Properties, Target};
 use crate::producer::result::{SendResult, SendStatus};
-use crate::producer::shared::Shared;
+use crate::producer::shared::ProducerShared;
 use crate::session::options::ClientOptions;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
@@ -269,7 +269,7 @@ impl SentMessage<'_> {
 }
 
 /// Sends traces until the producer ends.
-pub(crate) async fn run(shared: Weak<Shared>) {
+pub(crate) async fn run(shared: Weak<ProducerShared>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let (shutdown, traces) = (strong.shutdown.clone(), strong.traces.clone());
@@ -284,7 +284,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     }
 }
 
-impl Shared {
+impl ProducerShared {
     /// Sends what waits. What fails is dropped.
     pub(crate) async fn send_traces(&self) {
         let Some(traces) = &self.traces else { return };

@@ -1,7 +1,7 @@
 //! Asking the name servers for a route, once for all who wait for it.
 
 use crate::error::ClientError;
-use crate::session::routes::{RouteResult, Shared};
+use crate::session::routes::{RouteResult, RouteShared};
 use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
@@ -23,7 +23,7 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The log lines keep the name of the routes.
 const LOG: &str = "pyrmq_client::session::routes";
 
-impl Shared {
+impl RouteShared {
     pub(super) async fn look_up(&self, topic: &Arc<str>) {
         let mut asked = pin!(self.ask(topic));
         let found = loop {

@@ -56,10 +56,10 @@ pub(super) struct Lookup {
 /// The routes of one client.
 #[derive(Clone)]
 pub struct Routes {
-    shared: Arc<Shared>,
+    shared: Arc<RouteShared>,
 }
 
-pub(super) struct Shared {
+pub(super) struct RouteShared {
     pub(super) name_servers: NameServers,
     pub(super) create: Option<AutoCreate>,
     tracker: Tracker,
@@ -95,7 +95,7 @@ impl Routes {
         tracker: Tracker,
         faults: Arc<LatencyFaultTolerance>,
     ) -> Self {
-        let shared = Shared {
+        let shared = RouteShared {
             name_servers,
             create,
             tracker,
@@ -336,7 +336,7 @@ impl Routes {
     }
 }
 
-impl Shared {
+impl RouteShared {
     pub(super) fn cached(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
         read(&self.known)
     }

@@ -1,13 +1,13 @@
 //! Queues that are on their way back: a close waits for their last commits, and reports those that failed.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{Shared, State};
+use crate::consumer::shared::{ConsumerShared, State};
 use crate::error::ClientError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-impl Shared {
+impl ConsumerShared {
     /// Takes a queue out of those that this member has. From now on, until [`Self::end_queues`] has ended it, a close
     /// waits for it.
     pub(crate) fn remove_queue(&self, state: &mut State, key: &QueueKey) -> Option<ProcessQueue> {

@@ -2,12 +2,12 @@
 //! application would take what it has handled for done, and the messages come again.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::{ClientError, Uncommitted};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl Shared {
+impl ConsumerShared {
     /// Notes messages that were returned of a queue that has gone to another member: no commit of this one holds for
     /// them. An application that has given the queue up by itself, or hears of it in a callback, knows.
     pub(crate) fn note_uncommitted(&self, queue: &ProcessQueue, is_done_committed: bool) {

@@ -1,12 +1,12 @@
 //! Commits that a broker has lost: one that is killed begins with what it had written.
 
 use crate::consumer::commits::Position;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-impl Shared {
+impl ConsumerShared {
     /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
     /// since: one that was killed begins with what it had written. Returns those that must be committed again. Those of
     /// a member that has gone on with the queue meanwhile are higher, and stay.

@@ -9,7 +9,7 @@ mod lost;
 use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::requests::offsets::WhichOffset;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::{ClientError, Uncommitted};
 use pyrmq_remoting::names::RETRY_PREFIX;
 use pyrmq_remoting::sync::lock;
@@ -81,7 +81,7 @@ struct DueCommit {
     is_untouched: bool,
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Commits the last positions of queues that were given back, then gives their locks back.
     pub(crate) async fn end_queues(self: &Arc<Self>, lost: Vec<ProcessQueue>) -> Result<(), ClientError> {
         if self.options.is_broadcasting {

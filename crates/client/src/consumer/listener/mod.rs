@@ -19,7 +19,7 @@ use crate::consumer::pop::listening::PopListener;
 use crate::consumer::pop::standing::HandedOut;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
-use crate::consumer::shared::{Shared, State};
+use crate::consumer::shared::{ConsumerShared, State};
 use crate::error::ClientError;
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
@@ -232,7 +232,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     fn finish(self: &Arc<Self>, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
         let order = self.options.order;
         let failed: BTreeMap<usize, Failure> = failed.iter().copied().collect();

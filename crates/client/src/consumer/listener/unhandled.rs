@@ -5,7 +5,7 @@ use crate::consumer::listener::{Failure, Work};
 use crate::consumer::options::Order;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::requests::send_back::DEAD_LETTER;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
@@ -40,7 +40,7 @@ fn send_back_pause(refusals: u32) -> Duration {
     pause.min(LONGEST_SEND_BACK_PAUSE)
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Decides what becomes of a message that was not handled. False: it cannot be read, so that nobody can handle it
     /// and no broker takes it back; it is passed over.
     pub(crate) fn sort(&self, left: &mut Unhandled, message: Messages, failure: Failure) -> bool {

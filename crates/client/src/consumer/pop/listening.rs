@@ -13,7 +13,7 @@ use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::options::{MAX_INVISIBLE, SimpleOptions};
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::simple::{Parts, Shared};
+use crate::consumer::pop::simple::{Parts, PopShared};
 use crate::consumer::pop::standing::{HandedOut, Standing};
 use crate::consumer::process_queue::QueueKey;
 use crate::error::ClientError;
@@ -36,7 +36,7 @@ const FIRST_LEVEL: usize = 2;
 /// Gets messages by pops for listeners.
 #[derive(Debug)]
 pub(crate) struct PopListener {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<PopShared>,
     counts: Arc<Counts>,
     // Guards the topics that the group pops.
     topics: Mutex<BTreeSet<Arc<str>>>,
@@ -66,7 +66,7 @@ impl PopListener {
         let client = own
             .client
             .connect(handle, ProcessorTable::new(), Role::Consumer)?;
-        let shared = Arc::new(Shared::new(
+        let shared = Arc::new(PopShared::new(
             own,
             Parts {
                 client,

@@ -3,7 +3,7 @@
 use crate::consumer::pop::answer::{self, Asked, Found};
 use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::simple::Shared;
+use crate::consumer::pop::simple::PopShared;
 use crate::consumer::pop::state::{Pop, Probe, Target};
 use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pops: ask it less often.
 const HELD_AT_LEAST: Duration = Duration::from_millis(5);
 
-impl Shared {
+impl PopShared {
     /// Sends the pops that calls wait for.
     pub(crate) fn send_pops(self: &Arc<Self>) {
         let topics = self.heartbeat.membership.topics();

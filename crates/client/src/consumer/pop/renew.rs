@@ -1,7 +1,7 @@
 //! Renewal of messages while they are handled (Apache's proxy: `DefaultReceiptHandleManager`).
 
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::simple::Shared;
+use crate::consumer::pop::simple::PopShared;
 use crate::consumer::pop::standing::Standing;
 use crate::consumer::process_queue::QueueKey;
 use pyrmq_remoting::net::Shutdown;
@@ -31,7 +31,7 @@ impl Drop for Renewal {
     }
 }
 
-impl Shared {
+impl PopShared {
     /// Renews these messages, each time for `invisible`, for `limit` at the most.
     pub(crate) fn renew(
         self: &Arc<Self>,

@@ -8,7 +8,7 @@
 use crate::consumer::options::check_invisible;
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::receipt::{EXPIRED, GIVEN_BACK, GONE_ON, Held, NOT_KNOWN, Receipt};
-use crate::consumer::pop::simple::Shared;
+use crate::consumer::pop::simple::PopShared;
 use crate::consumer::process_queue::Messages;
 use crate::consumer::requests::send_back::DEAD_LETTER;
 use crate::error::ClientError;
@@ -44,7 +44,7 @@ const UNKNOWN_HANDLE: [i32; 3] = [
 /// What is done of one pop of a queue.
 type PopKey = (&'static str, Arc<str>, i32, i64, i64, i64, i32);
 
-impl Shared {
+impl PopShared {
     /// Acknowledges messages, with one request to each broker; the outcomes are in their order.
     pub(crate) async fn acknowledge(
         self: &Arc<Self>,

@@ -33,7 +33,7 @@ const MAX_TRIES: i32 = 16;
 /// How often messages that nobody asks for are looked at.
 const IDLE_CHECK: Duration = Duration::from_secs(1);
 
-pub(crate) struct Shared {
+pub(crate) struct PopShared {
     pub(crate) options: SimpleOptions,
     pub(crate) client: Client,
     pub(crate) routes: Routes,
@@ -60,9 +60,9 @@ pub(crate) struct Parts {
     pub(crate) tracker: Tracker,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for PopShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("PopShared")
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for Shared {
 /// Takes messages for a time. Shared by any number of threads.
 #[derive(Debug)]
 pub struct SimpleConsumer {
-    shared: Arc<Shared>,
+    shared: Arc<PopShared>,
 }
 
 impl SimpleConsumer {
@@ -105,7 +105,7 @@ impl SimpleConsumer {
             heartbeat,
             tracker,
         };
-        let shared = Arc::new(Shared::new(options, parts));
+        let shared = Arc::new(PopShared::new(options, parts));
         let every = &shared.options.client;
         let (interval, idle, beat) = (every.route_interval, every.route_idle, every.heartbeat_interval);
         let stop = || shared.shutdown.clone();
@@ -249,7 +249,7 @@ impl Drop for SimpleConsumer {
 /// A call that waits for messages; dropped, it waits no longer. What comes for it then is for the next call.
 #[derive(Debug)]
 pub struct Receiving {
-    shared: Arc<Shared>,
+    shared: Arc<PopShared>,
     id: u64,
     invisible: Duration,
 }
@@ -295,7 +295,7 @@ impl Drop for Receiving {
     }
 }
 
-impl Shared {
+impl PopShared {
     pub(crate) fn new(options: SimpleOptions, parts: Parts) -> Self {
         let Parts {
             client,

@@ -16,7 +16,7 @@ use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::requests::subscription_check::check_filter;
-use crate::consumer::shared::{Shared, State};
+use crate::consumer::shared::{ConsumerShared, State};
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
 use crate::session::heartbeat::Subscription;
@@ -35,7 +35,7 @@ const END_MARGIN: Duration = Duration::from_millis(500);
 /// Pulls messages. Shared by any number of threads.
 #[derive(Debug)]
 pub struct Puller {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ConsumerShared>,
 }
 
 impl Puller {

@@ -9,7 +9,7 @@ use crate::consumer::questions::Questions;
 use crate::consumer::requests::offsets::Offsets;
 use crate::consumer::requests::queue_lock::QueueLocks;
 use crate::consumer::requests::send_back::SendBack;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use crate::session::connections::Role;
 use crate::session::heartbeat::{ConsumerKind, Heartbeat, Membership};
@@ -43,7 +43,7 @@ impl Puller {
             .may_pop()
             .then(|| PopListener::new(handle, &options, start, (&routes, &heartbeat), counts.clone()))
             .transpose()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ConsumerShared {
             heartbeat,
             pops,
             is_pop_turn: AtomicBool::new(false),
@@ -96,7 +96,7 @@ fn kind_of(options: &PullerOptions, start: Start) -> ConsumerKind {
 }
 
 /// Starts the periodic work of a consumer. It ends with the consumer's shutdown.
-fn start_tasks(shared: &Arc<Shared>) {
+fn start_tasks(shared: &Arc<ConsumerShared>) {
     let tracker = &shared.tracker;
     let client = &shared.options.client;
     let stop = || shared.shutdown.clone();

@@ -4,7 +4,7 @@
 mod running_info;
 
 use crate::consumer::process_queue::QueueKey;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, GetConsumerStatusBody, MessageQueue, ResetOffsetBody};
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Answers brokers. The consumer is known once it is made: its connections come first.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
-    consumer: OnceLock<Weak<Shared>>,
+    consumer: OnceLock<Weak<ConsumerShared>>,
 }
 
 impl Questions {
@@ -37,7 +37,7 @@ impl Questions {
     }
 
     /// Names the consumer that the questions are for.
-    pub(crate) fn are_for(&self, consumer: &Arc<Shared>) {
+    pub(crate) fn are_for(&self, consumer: &Arc<ConsumerShared>) {
         self.consumer.get_or_init(|| Arc::downgrade(consumer));
     }
 }
@@ -63,7 +63,7 @@ impl Processor for Questions {
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Goes on at the offsets that an administrator has chosen, and commits them. What was fetched is forgotten, and
     /// outcomes of messages that listeners have are ignored.
     fn reset(self: &Arc<Self>, body: &Bytes) {

@@ -5,7 +5,7 @@ use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::options::Order;
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{
@@ -26,7 +26,7 @@ use std::time::Instant;
 /// The version that is given: 5.5.0 in Apache's list of versions.
 const CLIENT_VERSION: &str = "V5_5_0";
 
-impl Shared {
+impl ConsumerShared {
     /// Answers 307.
     pub(crate) fn tell_state(self: &Arc<Self>, command: Command, reply: Reply) {
         let shared = self.clone();

@@ -4,14 +4,14 @@
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::options::Allocation;
 use crate::consumer::process_queue::QueueKey;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use pyrmq_routing::allocate::{self, AllocateError};
 use pyrmq_routing::route::PublishedQueue;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-impl Shared {
+impl ConsumerShared {
     /// The places of this member's queues among these. All of them when every member gets all messages.
     pub(crate) async fn allocated(
         &self,

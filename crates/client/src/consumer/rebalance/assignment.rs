@@ -4,7 +4,7 @@ use crate::consumer::options::{Order, Start};
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::rebalance::events::Departure;
-use crate::consumer::shared::{Shared, State};
+use crate::consumer::shared::{ConsumerShared, State};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Fresh {
     pub(crate) is_contended: bool,
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Takes the wanted queues and gives back those of `scope` that are not wanted.
     pub(crate) async fn take(
         self: &Arc<Self>,

@@ -11,7 +11,7 @@
 
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{Shared, State};
+use crate::consumer::shared::{ConsumerShared, State};
 use crate::error::ClientError;
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     /// How the queues of the group go: polled consumers may want to hear of it.
     pub(crate) fn departure<'a>(&self, exists: &'a (dyn Fn(&QueueKey) -> bool + Sync)) -> Departure<'a> {
         if self.options.announces_rebalances {

@@ -12,7 +12,7 @@ use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::rebalance::request_mode::RequestMode;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -33,7 +33,7 @@ const NEW_GROUP_INTERVALS: [Duration; 6] = [
     Duration::from_secs(8),
 ];
 
-impl Shared {
+impl ConsumerShared {
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
         topic: Arc<str>,

@@ -7,7 +7,7 @@
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Fresh;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use pyrmq_remoting::clock;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const RENEWAL: Duration = Duration::from_secs(20);
 /// Time until the next try for queues that another client has locked.
 const RETRY: Duration = Duration::from_millis(500);
 
-impl Shared {
+impl ConsumerShared {
     /// Renews the locks of all queues, and asks again and again for those that are missing.
     pub(crate) async fn keep_locked(self: Arc<Self>) {
         let mut renewed = Instant::now();

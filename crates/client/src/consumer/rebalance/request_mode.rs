@@ -7,7 +7,7 @@
 
 use crate::consumer::options::Allocation;
 use crate::consumer::pop::state::ANY_QUEUE;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub(crate) enum RequestMode {
     Unknown,
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Asks a broker of the topic.
     pub(crate) async fn request_mode(&self, topic: &Arc<str>) -> Result<RequestMode, ClientError> {
         if self.pops.is_none() || names::is_retry(topic) {

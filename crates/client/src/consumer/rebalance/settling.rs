@@ -2,7 +2,7 @@
 //! last commit may come after this member has asked where the group is. Until that is settled nothing is handed out.
 
 use crate::consumer::process_queue::QueueKey;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const PAUSES: [Duration; 7] = [
     Duration::from_millis(150),
 ];
 
-impl Shared {
+impl ConsumerShared {
     /// Looks at the committed offset of a queue until the member before has committed, then lets listeners and polls have
     /// its messages. `number` tells this look from that of a later assignment.
     pub(super) async fn settle_queue(self: &Arc<Self>, key: &Arc<QueueKey>, number: u64, begin: i64) {
