@@ -48,7 +48,7 @@ pub(crate) struct ConsumerShared {
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) generation: AtomicU64,
     // Guards the assigned queues and what was fetched for them.
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<ConsumerState>,
     pub(crate) arrived: Condvar,
     // Told when a queue has gone back.
     pub(crate) gave_back: Notify,
@@ -59,7 +59,7 @@ pub(crate) struct ConsumerShared {
     clippy::struct_excessive_bools,
     reason = "each is a state of its own: any of them may hold together"
 )]
-pub(crate) struct State {
+pub(crate) struct ConsumerState {
     pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
     /// Queues with something to hand out, each once: polls go round.
     pub(crate) ready: VecDeque<Arc<QueueKey>>,
@@ -99,7 +99,7 @@ impl fmt::Debug for ConsumerShared {
     }
 }
 
-impl State {
+impl ConsumerState {
     pub(crate) fn is_ready(&self) -> bool {
         self.closed || self.is_draining || self.has_events || self.failure.is_some() || !self.ready.is_empty()
     }
@@ -188,7 +188,7 @@ impl State {
 }
 
 impl ConsumerShared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ConsumerState> {
         lock(&self.state)
     }
 
@@ -230,7 +230,7 @@ impl ConsumerShared {
         queues
     }
 
-    pub(crate) fn wake(&self, state: &State) {
+    pub(crate) fn wake(&self, state: &ConsumerState) {
         // Of listeners one is enough: each wakes the next.
         if self.options.is_listening && !state.closed {
             self.arrived.notify_one();

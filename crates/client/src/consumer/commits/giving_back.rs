@@ -1,7 +1,7 @@
 //! Queues that are on their way back: a close waits for their last commits, and reports those that failed.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{ConsumerShared, State};
+use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 impl ConsumerShared {
     /// Takes a queue out of those that this member has. From now on, until [`Self::end_queues`] has ended it, a close
     /// waits for it.
-    pub(crate) fn remove_queue(&self, state: &mut State, key: &QueueKey) -> Option<ProcessQueue> {
+    pub(crate) fn remove_queue(&self, state: &mut ConsumerState, key: &QueueKey) -> Option<ProcessQueue> {
         let queue = state.queues.remove(key)?;
         let last = self.is_last_due(&queue).then_some(queue.done);
         let has_lock = self.needs_locks() && queue.listeners.is_locked();

@@ -19,7 +19,7 @@ use crate::consumer::pop::listening::PopListener;
 use crate::consumer::pop::standing::HandedOut;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
-use crate::consumer::shared::{ConsumerShared, State};
+use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ impl Puller {
     }
 }
 
-impl State {
+impl ConsumerState {
     fn take_work(&mut self, max: usize, order: Order) -> Option<Work> {
         if self.is_draining {
             return self.take_gap(max, order);
@@ -313,7 +313,7 @@ impl ConsumerShared {
 
     /// A listener has finished something of a queue: wakes another if there is more, fetches more, or gives the queue
     /// back if the group has waited for it.
-    fn after_finish(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: &Arc<QueueKey>) {
+    fn after_finish(self: &Arc<Self>, mut state: MutexGuard<'_, ConsumerState>, key: &Arc<QueueKey>) {
         let order = self.options.order;
         let queue = state.queues.get(key);
         let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.is_at_work(order));

@@ -6,7 +6,7 @@ use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::options::SimpleOptions;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
-use crate::consumer::pop::state::{State, Taken};
+use crate::consumer::pop::state::{PopState, Taken};
 use crate::consumer::requests::send_back::SendBack;
 use crate::consumer::requests::subscription_check::check_filter;
 use crate::error::ClientError;
@@ -42,7 +42,7 @@ pub(crate) struct PopShared {
     pub(crate) tracker: Tracker,
     pub(crate) shutdown: Shutdown,
     // Guards what came and who waits.
-    state: Mutex<State>,
+    state: Mutex<PopState>,
     changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
     pub(crate) has_ready: AtomicBool,
@@ -308,7 +308,7 @@ impl PopShared {
             max_tries: AtomicI32::new(options.max_tries.unwrap_or(MAX_TRIES)),
             attempts: AtomicU64::new(0),
             shutdown: Shutdown::new(),
-            state: Mutex::new(State::new(options.is_ordered)),
+            state: Mutex::new(PopState::new(options.is_ordered)),
             changed: Condvar::new(),
             has_ready: AtomicBool::new(false),
             has_few_asked: AtomicBool::new(false),
@@ -320,19 +320,19 @@ impl PopShared {
         }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, PopState> {
         lock(&self.state)
     }
 
     /// Wakes another listener if there is more.
-    pub(crate) fn wake_next(&self, state: &State) {
+    pub(crate) fn wake_next(&self, state: &PopState) {
         self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
         if !state.ready.is_empty() {
             self.wake(state);
         }
     }
 
-    pub(crate) fn wake(&self, state: &State) {
+    pub(crate) fn wake(&self, state: &PopState) {
         self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
         self.changed.notify_all();
         if let Some(waker) = &state.waker {

@@ -10,7 +10,7 @@
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::state::{MAX_MESSAGES, Pop, State};
+use crate::consumer::pop::state::{MAX_MESSAGES, Pop, PopState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ impl Standing {
     }
 }
 
-impl State {
+impl PopState {
     /// The pops to send for listeners.
     pub(crate) fn plan_standing(&mut self, now: Instant) -> Vec<Pop> {
         let mut pops = Vec::new();

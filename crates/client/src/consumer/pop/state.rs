@@ -96,7 +96,7 @@ pub(crate) enum Taken {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct PopState {
     pub(crate) targets: BTreeMap<Arc<Target>, TargetState>,
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
@@ -113,7 +113,7 @@ pub(crate) struct State {
     pub(crate) standing: Option<Standing>,
 }
 
-impl State {
+impl PopState {
     pub(crate) fn new(is_ordered: bool) -> Self {
         Self {
             is_ordered,

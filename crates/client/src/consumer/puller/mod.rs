@@ -16,7 +16,7 @@ use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::requests::subscription_check::check_filter;
-use crate::consumer::shared::{ConsumerShared, State};
+use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use crate::producer::outgoing::check_name;
 use crate::session::heartbeat::Subscription;
@@ -236,7 +236,7 @@ impl Puller {
     /// Waits up to `slice` until something is there, or failed. True: look.
     pub fn wait(&self, slice: Duration) -> bool {
         let state = self.shared.state();
-        let is_ready = |state: &State| state.is_ready() || self.shared.has_popped();
+        let is_ready = |state: &ConsumerState| state.is_ready() || self.shared.has_popped();
         let state = wait_while(&self.shared.arrived, state, slice, |state| !is_ready(state));
         is_ready(&state)
     }

@@ -4,7 +4,7 @@ use crate::consumer::options::{Order, Start};
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::rebalance::events::Departure;
-use crate::consumer::shared::{ConsumerShared, State};
+use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl ConsumerShared {
 
     fn remove_unwanted(
         &self,
-        state: &mut State,
+        state: &mut ConsumerState,
         wanted: &[Assignment],
         scope: impl Fn(&QueueKey) -> bool,
         departure: Departure<'_>,
@@ -162,7 +162,7 @@ impl ConsumerShared {
     /// Returns the queues that are new, and those that stay and are to be pulled anew.
     fn insert_wanted(
         &self,
-        state: &mut State,
+        state: &mut ConsumerState,
         wanted: Vec<Assignment>,
         departure: Departure<'_>,
     ) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {

@@ -11,7 +11,7 @@
 
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::shared::{ConsumerShared, State};
+use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) enum Departure<'a> {
     Announced(&'a (dyn Fn(&QueueKey) -> bool + Sync)),
 }
 
-impl State {
+impl ConsumerState {
     /// True when an event waits for a poll.
     pub(crate) fn has_events(&self) -> bool {
         self.has_events
@@ -112,7 +112,7 @@ impl State {
     }
 }
 
-impl State {
+impl ConsumerState {
     pub(crate) fn retire(&mut self, scope: impl Fn(&QueueKey) -> bool) {
         let keys: Vec<_> = self.queues.keys().filter(|key| scope(key)).cloned().collect();
         for key in keys {

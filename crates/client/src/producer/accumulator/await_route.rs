@@ -4,7 +4,7 @@ use crate::ClientError;
 use crate::error::SendFailure;
 use crate::producer::accumulator::message::{BatchOutcome, Message};
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
-use crate::producer::accumulator::shared::{Accumulator, AwaitingRoute, Rerouted, State};
+use crate::producer::accumulator::shared::{Accumulator, AccumulatorState, AwaitingRoute, Rerouted};
 use crate::producer::back_pressure::{BorrowedPermit, Permit};
 use crate::producer::outgoing::TargetRef;
 use crate::session::routes::TopicRoute;
@@ -18,7 +18,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// Keeps a message until its topic's route says which queue its hash means.
     pub(super) fn await_route(
         self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<T>>,
+        mut state: MutexGuard<'_, AccumulatorState<T>>,
         topic: &Arc<str>,
         hash: i32,
         (message, permit): (Message<'_, T>, BorrowedPermit<'_>),

@@ -35,7 +35,7 @@ use bytes::BytesMut;
 pub use message::{BatchOutcome, BatchSettings, Limits, Message, Sink};
 use pyrmq_remoting::hash::NameMap;
 pub use shared::Accumulator;
-use shared::State;
+use shared::AccumulatorState;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use timer::tick;
@@ -53,7 +53,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 ..limits
             },
             sink,
-            state: Mutex::new(State {
+            state: Mutex::new(AccumulatorState {
                 partitions: NameMap::default(),
                 topics: NameMap::default(),
                 awaiting_route: HashMap::new(),

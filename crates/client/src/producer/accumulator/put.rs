@@ -3,7 +3,7 @@
 use super::await_route;
 use super::message::{BatchSettings, Message, copied, unencodable};
 use super::partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
-use super::shared::{Accumulator, IDLE_KEPT, Rerouted, State};
+use super::shared::{Accumulator, AccumulatorState, IDLE_KEPT, Rerouted};
 use crate::ClientError;
 use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Permit};
 use crate::producer::batch::{self, Batch, COMMON_PROPERTIES};
@@ -138,7 +138,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// The partition of a hash; `None` while the topic's messages await its route, or must.
     pub(super) fn queue_of(
         &self,
-        state: &mut State<T>,
+        state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         hash: i32,
         rerouted: &mut Rerouted<T>,

@@ -7,7 +7,7 @@
 use crate::producer::accumulator::await_route;
 use crate::producer::accumulator::message::unencodable;
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, ReadyBatch};
-use crate::producer::accumulator::shared::{Accumulator, Rerouted, State};
+use crate::producer::accumulator::shared::{Accumulator, AccumulatorState, Rerouted};
 use crate::producer::batch::charged_bytes;
 use crate::session::routes::TopicRoute;
 use pyrmq_remoting::message::batch;
@@ -17,7 +17,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// Looks whether a topic's queues have changed since it was last looked; costs a pointer's comparison when not.
     pub(super) fn reroute(
         &self,
-        state: &mut State<T>,
+        state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
         into: &mut Rerouted<T>,
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// Puts each message of a batch into the partition of its hash, behind what is there.
     fn requeue(
         &self,
-        state: &mut State<T>,
+        state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
         mut ready: ReadyBatch<T>,
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Accumulator<T> {
 
     /// Puts a message that is no batch, as it is, into the partition of its hash.
     fn requeue_single(
-        state: &mut State<T>,
+        state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
         mut ready: ReadyBatch<T>,

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 pub(super) const IDLE_KEPT: usize = 1024;
 
 /// Everything that has not left yet.
-pub(super) struct State<T> {
+pub(super) struct AccumulatorState<T> {
     pub(super) partitions: NameMap<PartitionKey, PartitionQueue<T>>,
     /// The names of the topics that were used; a partition's key is made of them.
     pub(super) topics: NameMap<Arc<str>, PartitionKey>,
@@ -39,7 +39,7 @@ pub(super) struct State<T> {
     pub(super) closed: bool,
 }
 
-impl<T> State<T> {
+impl<T> AccumulatorState<T> {
     /// Forgets the queues of topics that have no partition any more, now and then.
     pub(super) fn forget_idle_routes(&mut self) {
         if self.routes.len() > IDLE_KEPT + 2 * self.partitions.len() {
@@ -80,7 +80,7 @@ pub struct Accumulator<T> {
     /// Bytes that a batch may have.
     pub(super) batch_limit: BatchLimit,
     // Guards everything that has not left yet.
-    pub(super) state: Mutex<State<T>>,
+    pub(super) state: Mutex<AccumulatorState<T>>,
     pub(super) opened: Arc<Notify>,
 }
 
@@ -93,7 +93,7 @@ impl<T> std::fmt::Debug for Accumulator<T> {
 }
 
 impl<T> Accumulator<T> {
-    pub(super) fn state(&self) -> MutexGuard<'_, State<T>> {
+    pub(super) fn state(&self) -> MutexGuard<'_, AccumulatorState<T>> {
         lock(&self.state)
     }
 }

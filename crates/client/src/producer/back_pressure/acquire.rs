@@ -4,7 +4,7 @@ use super::candidates::Candidates;
 use super::permit::BorrowedPermit;
 use super::waiting::{Condition, Listener};
 use super::window::Usage;
-use super::{BackPressure, State};
+use super::{BackPressure, BackPressureState};
 use pyrmq_remoting::sync::wakeup::Wakeup;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl<'a> QueuedAcquire<'a> {
         Some(permit)
     }
 
-    fn permit(&self, state: &State) -> BorrowedPermit<'a> {
+    fn permit(&self, state: &BackPressureState) -> BorrowedPermit<'a> {
         let broker = state.brokers.only(&self.brokers);
         BorrowedPermit::new(self.back_pressure, self.wanted, broker)
     }

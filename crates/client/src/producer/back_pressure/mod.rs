@@ -24,7 +24,7 @@ pub use acquire::{QueuedAcquire, Watch};
 pub use candidates::Candidates;
 pub use permit::{BorrowedPermit, Permit};
 use pyrmq_remoting::sync::lock;
-use state::State;
+use state::BackPressureState;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct BackPressure {
     // There are several brokers.
     is_shared: AtomicBool,
     // Guards the counts, and who waits for them to fall.
-    state: Mutex<State>,
+    state: Mutex<BackPressureState>,
 }
 
 impl BackPressure {
@@ -56,7 +56,7 @@ impl BackPressure {
             narrow: AtomicUsize::new(0),
             full: AtomicUsize::new(0),
             is_shared: AtomicBool::new(false),
-            state: Mutex::new(State::new(limit)),
+            state: Mutex::new(BackPressureState::new(limit)),
         })
     }
 
@@ -260,7 +260,7 @@ impl BackPressure {
 
     /// Ends a change: calls those whose condition holds now, without the lock. `had_spare`: a quarter of the capacity
     /// was free before it; `opened`: a broker's window opened.
-    fn finish(&self, mut state: MutexGuard<'_, State>, had_spare: bool, opened: bool) {
+    fn finish(&self, mut state: MutexGuard<'_, BackPressureState>, had_spare: bool, opened: bool) {
         let satisfied = state.take_satisfied(had_spare, opened);
         self.publish(&state);
         drop(state);
@@ -270,7 +270,7 @@ impl BackPressure {
     }
 
     /// Copies what is looked at without the lock.
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &BackPressureState) {
         let copies = [
             (&self.window, state.window),
             (&self.narrow, state.narrow),
@@ -283,7 +283,7 @@ impl BackPressure {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BackPressureState> {
         lock(&self.state)
     }
 }

@@ -5,7 +5,7 @@ use super::waiting::{Condition, Listener, Waiter, Waiters};
 use super::window::{BrokerId, Usage, Windows};
 use std::sync::Arc;
 
-pub(super) struct State {
+pub(super) struct BackPressureState {
     pub(super) limit: Usage,
     pub(super) used: Usage,
     // The sum of the brokers' windows, at most the limit of messages.
@@ -16,15 +16,15 @@ pub(super) struct State {
     pub(super) waiters: Waiters,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for BackPressureState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("BackPressureState")
             .field("used", &self.used)
             .finish_non_exhaustive()
     }
 }
 
-impl State {
+impl BackPressureState {
     pub(super) fn new(limit: Usage) -> Self {
         Self {
             limit,
