@@ -7,7 +7,7 @@ use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::{
-    Accumulator, BatchOutcome, BatchSettings, Limits, Message, TargetRef,
+    AccumulatedMessage, Accumulator, BatchOutcome, BatchSettings, Limits, TargetRef,
 };
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
@@ -49,7 +49,7 @@ impl Bench {
         let body = completion.to_be_bytes();
         // It cannot wait for capacity, which refusals reduce: this thread itself takes the outcomes.
         let permit = self.producer.back_pressure().force_acquire(1, body.len());
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: "orders",
             body: &body,
             encoded: None,
@@ -203,7 +203,7 @@ fn corked_messages_are_sent_together_when_full_or_uncorked() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     let push = |number: u32, target| {
         let permit = bench.producer.back_pressure().force_acquire(1, 4);
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: "orders",
             body: &number.to_be_bytes(),
             encoded: None,
@@ -266,7 +266,7 @@ fn closing_sends_lingering_messages_and_accepts_no_more() {
     bench.push(0, TargetRef::Any, false);
     bench.accumulator.close();
     assert_eq!(bench.next(), (vec![0], true));
-    let message = Message {
+    let message = AccumulatedMessage {
         topic: "orders",
         body: b"x",
         encoded: None,
@@ -389,7 +389,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
     for (completion, body) in (0..).zip(&bodies) {
         for target in [TargetRef::Any, QUEUE] {
             let permit = back_pressure.force_acquire(1, body.len());
-            let message = Message {
+            let message = AccumulatedMessage {
                 topic: "orders",
                 body,
                 encoded: None,
@@ -542,7 +542,7 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
     for number in 0_u32..1000 {
         let of_call = (300..800).contains(&number);
         let body = number.to_be_bytes();
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: "orders",
             body: &body,
             encoded: None,
@@ -600,7 +600,7 @@ fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
         let Some(permit) = back_pressure.acquire_at(1, 1, &brokers, Duration::from_millis(20)) else {
             return false;
         };
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: "orders",
             body: b"x",
             encoded: None,
@@ -644,7 +644,7 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
     bench.world.script(0, &[refused, refused]);
     for number in 0_u32..4 {
         let body = number.to_be_bytes();
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: "orders",
             body: &body,
             encoded: None,

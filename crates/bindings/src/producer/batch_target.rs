@@ -7,7 +7,7 @@ use crate::errors::Error;
 use crate::producer::class::PyProducer;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{Accumulator, BatchSettings, Message, TargetRef};
+use pyrmq_client::producer::accumulator::{AccumulatedMessage, Accumulator, BatchSettings, TargetRef};
 use pyrmq_client::producer::back_pressure::BorrowedPermit;
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{EncodedBody, OutgoingMessage, Target};
@@ -87,7 +87,7 @@ impl<'a, 'py> Frames<'a, 'py> {
         target: TargetRef<'_>,
         alone: bool,
     ) -> PyResult<Result<(), ClientError>> {
-        let message = Message {
+        let message = AccumulatedMessage {
             topic: self.given,
             body,
             encoded: if alone {

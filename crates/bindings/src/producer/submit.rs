@@ -7,7 +7,7 @@ use crate::producer::args::{self, MessageProperties, SendArgs};
 use crate::producer::class::BodyRef;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::accumulator::{Message, TargetRef};
+use pyrmq_client::producer::accumulator::{AccumulatedMessage, TargetRef};
 use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ impl PyAccumulator {
         } else {
             None
         };
-        let message = Message {
+        let message = AccumulatedMessage {
             topic,
             body,
             encoded,

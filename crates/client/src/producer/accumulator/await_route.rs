@@ -2,7 +2,7 @@
 
 use crate::ClientError;
 use crate::error::SendFailure;
-use crate::producer::accumulator::message::{BatchOutcome, Message};
+use crate::producer::accumulator::message::{AccumulatedMessage, BatchOutcome};
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
 use crate::producer::accumulator::shared::{Accumulator, AccumulatorState, AwaitingRoute, Rerouted};
 use crate::producer::back_pressure::{BorrowedPermit, Permit};
@@ -21,7 +21,7 @@ impl<T: Send + 'static> Accumulator<T> {
         mut state: MutexGuard<'_, AccumulatorState<T>>,
         topic: &Arc<str>,
         hash: i32,
-        (message, permit): (Message<'_, T>, BorrowedPermit<'_>),
+        (message, permit): (AccumulatedMessage<'_, T>, BorrowedPermit<'_>),
         since: Instant,
     ) {
         state.last_awaiting += 1;
@@ -89,7 +89,7 @@ impl<T: Send + 'static> Accumulator<T> {
         for awaiting_route in state.awaiting_route.remove(topic).unwrap_or_default() {
             let mut permit = awaiting_route.permit;
             let put = partition_of_hash(topic, route, awaiting_route.hash).and_then(|key| {
-                let mut message = Message {
+                let mut message = AccumulatedMessage {
                     topic,
                     body: &awaiting_route.body,
                     encoded: awaiting_route.encoded,

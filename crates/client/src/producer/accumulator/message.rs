@@ -36,7 +36,7 @@ pub struct BatchSettings {
 
 /// A message to be sent.
 #[derive(Debug)]
-pub struct Message<'a, T> {
+pub struct AccumulatedMessage<'a, T> {
     /// Topic.
     pub topic: &'a str,
     /// Body.
@@ -61,7 +61,7 @@ pub struct Message<'a, T> {
     pub completion: Option<T>,
 }
 
-impl<T> Message<'_, T> {
+impl<T> AccumulatedMessage<'_, T> {
     /// Bytes that it takes of the in-flight limit.
     pub fn charged_bytes(&self) -> usize {
         self.body.len() + self.properties.len()

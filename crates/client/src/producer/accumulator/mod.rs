@@ -32,7 +32,7 @@ use crate::producer::batch::IdText;
 pub use crate::producer::outgoing::TargetRef;
 use batch_limit::BatchLimit;
 use bytes::BytesMut;
-pub use message::{BatchOutcome, BatchSettings, Limits, Message, Sink};
+pub use message::{AccumulatedMessage, BatchOutcome, BatchSettings, Limits, Sink};
 use pyrmq_remoting::hash::NameMap;
 pub use shared::Accumulator;
 use shared::AccumulatorState;
@@ -73,10 +73,10 @@ impl<T: Send + 'static> Accumulator<T> {
         made
     }
 
-    /// Takes a message. `permit` is for one message of [`Message::charged_bytes`] bytes.
+    /// Takes a message. `permit` is for one message of [`AccumulatedMessage::charged_bytes`] bytes.
     pub fn push(
         self: &Arc<Self>,
-        message: Message<'_, T>,
+        message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<(), ClientError> {
         self.take(message, permit, false).map(drop)
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// that.
     pub fn push_corked(
         self: &Arc<Self>,
-        message: Message<'_, T>,
+        message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<bool, ClientError> {
         self.take(message, permit, true)

@@ -1,7 +1,7 @@
 //! The way of a message into a batch of its partition queue.
 
 use super::await_route;
-use super::message::{BatchSettings, Message, copied, unencodable};
+use super::message::{AccumulatedMessage, BatchSettings, copied, unencodable};
 use super::partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
 use super::shared::{Accumulator, AccumulatorState, IDLE_KEPT, Rerouted};
 use crate::ClientError;
@@ -24,7 +24,7 @@ impl<T: Send + 'static> Accumulator<T> {
     /// throughout, and partition and topic are looked up once.
     pub(super) fn take(
         self: &Arc<Self>,
-        mut message: Message<'_, T>,
+        mut message: AccumulatedMessage<'_, T>,
         mut permit: BorrowedPermit<'_>,
         corked: bool,
     ) -> Result<bool, ClientError> {
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// Checks the size of a message, and compresses a large body, before the lock is taken: that takes long.
-    fn prepare(&self, message: &mut Message<'_, T>) -> Result<(), ClientError> {
+    fn prepare(&self, message: &mut AccumulatedMessage<'_, T>) -> Result<(), ClientError> {
         self.producer.check_size(message.topic, message.body.len())?;
         if COMMON_PROPERTIES + message.properties.len() > MAX_BYTES {
             return Err(ClientError::Properties {
@@ -161,7 +161,7 @@ impl<T: Send + 'static> Accumulator<T> {
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (message, permit): (&mut Message<'_, T>, &mut Permit<B>),
+        (message, permit): (&mut AccumulatedMessage<'_, T>, &mut Permit<B>),
         now: &mut LazyNow,
     ) -> Result<(), ClientError> {
         let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
@@ -236,7 +236,7 @@ impl<T: Send + 'static> Accumulator<T> {
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (message, permit): (&mut Message<'_, T>, &mut Permit<B>),
+        (message, permit): (&mut AccumulatedMessage<'_, T>, &mut Permit<B>),
         now: Instant,
     ) {
         let id = self.ids.next(self.producer.ids());
