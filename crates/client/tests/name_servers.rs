@@ -9,7 +9,7 @@ use pyrmq_client::ClientError;
 use pyrmq_client::producer::outgoing::{Properties, Target};
 use pyrmq_client::producer::{Producer, SendResult};
 use pyrmq_client::session::address_server::AddressServer;
-use pyrmq_remoting::net::{Found, Resolve};
+use pyrmq_remoting::net::{Resolve, ResolveFuture};
 use std::io::{Error, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
@@ -39,7 +39,7 @@ impl Zone {
 }
 
 impl Resolve for Zone {
-    fn resolve<'a>(&'a self, address: &'a str) -> Found<'a> {
+    fn resolve<'a>(&'a self, address: &'a str) -> ResolveFuture<'a> {
         Box::pin(async move {
             if let Ok(digits) = address.parse() {
                 return Ok(vec![digits]);
@@ -196,7 +196,7 @@ struct SilentZone {
 }
 
 impl Resolve for SilentZone {
-    fn resolve<'a>(&'a self, _: &'a str) -> Found<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolveFuture<'a> {
         *self.asked.lock().unwrap() += 1;
         Box::pin(std::future::pending())
     }

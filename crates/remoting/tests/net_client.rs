@@ -8,8 +8,8 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, FaultyLink, Found, NetError, Peer, Processor, ProcessorTable, Reply, Requests,
-    Resolve, Retry, ServerOptions,
+    Client, ClientOptions, FaultyLink, NetError, Peer, Processor, ProcessorTable, Reply, Requests, Resolve,
+    ResolveFuture, Retry, ServerOptions,
 };
 use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, soon};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -345,7 +345,7 @@ async fn a_retired_connection_ends_after_the_awaited_answers() {
 struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve<'a>(&'a self, _: &'a str) -> Found<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolveFuture<'a> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

@@ -53,7 +53,7 @@ pub use server::{Drained, Server};
 pub use shutdown::{Shutdown, Tracker};
 pub use socket::network::Network;
 pub use socket::proxy_protocol::ProxySources;
-pub use socket::resolve::{Found, Resolve, SystemResolver};
+pub use socket::resolve::{Resolve, ResolveFuture, SystemResolver};
 #[cfg(feature = "tls")]
 pub use socket::tls::{
     ClientAuth, ClientTls, ClientTlsSettings, Identity, Pem, ServerTls, ServerTlsSettings, TlsError,

@@ -6,13 +6,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-/// The result of a look-up.
-pub type Found<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+/// The future of a look-up.
+pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
 /// Finds the addresses of `host:port`.
 pub trait Resolve: fmt::Debug + Send + Sync {
     /// Returns all known addresses, in the order in which to try them.
-    fn resolve<'a>(&'a self, address: &'a str) -> Found<'a>;
+    fn resolve<'a>(&'a self, address: &'a str) -> ResolveFuture<'a>;
 }
 
 /// The system's resolver (`getaddrinfo`), on a thread that may block. A numeric address needs no look-up.
@@ -20,7 +20,7 @@ pub trait Resolve: fmt::Debug + Send + Sync {
 pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
-    fn resolve<'a>(&'a self, address: &'a str) -> Found<'a> {
+    fn resolve<'a>(&'a self, address: &'a str) -> ResolveFuture<'a> {
         Box::pin(async move { Ok(tokio::net::lookup_host(address).await?.collect()) })
     }
 }
