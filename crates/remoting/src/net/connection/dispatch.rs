@@ -5,7 +5,7 @@ use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
 use crate::net::connection::{Connection, Hang, HeldAnswer};
-use crate::net::limits::large_frames::Permit;
+use crate::net::limits::large_frames::LargeFramePermit;
 use crate::net::link::Phase;
 use crate::net::table::{busy, enqueue, unsupported};
 use crate::net::{CloseReason, Refused, Reply, Row};
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    fn request(&mut self, request: Command, permit: Option<Permit>) {
+    fn request(&mut self, request: Command, permit: Option<LargeFramePermit>) {
         self.tally.requests += 1;
         let reply = Reply::new(self.peer.clone(), &request).holding(permit);
         if !reply.is_oneway() && self.link.begin_request() > self.setting.options.in_flight {

@@ -35,7 +35,7 @@ impl LargeFramePermits {
 }
 
 /// The right to read a large frame.
-pub(crate) type Permit = OwnedSemaphorePermit;
+pub(crate) type LargeFramePermit = OwnedSemaphorePermit;
 
 /// State of one connection's permit.
 #[derive(Default)]
@@ -44,9 +44,9 @@ pub(crate) enum PermitState {
     #[default]
     None,
     /// It waits in line.
-    Waiting(Pin<Box<dyn Future<Output = Option<Permit>> + Send>>),
+    Waiting(Pin<Box<dyn Future<Output = Option<LargeFramePermit>> + Send>>),
     /// Its frame is being read.
-    Held(Permit),
+    Held(LargeFramePermit),
 }
 
 impl std::fmt::Debug for PermitState {
@@ -82,7 +82,7 @@ impl PermitState {
     }
 
     /// Takes the permit, to hold it for the request that was read or to release it.
-    pub(crate) fn take(&mut self) -> Option<Permit> {
+    pub(crate) fn take(&mut self) -> Option<LargeFramePermit> {
         match std::mem::take(self) {
             Self::Held(permit) => Some(permit),
             Self::None | Self::Waiting(_) => None,

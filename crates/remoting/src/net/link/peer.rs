@@ -5,7 +5,7 @@ use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use crate::frame;
 use crate::header::{Head, HeadWriter};
 use crate::net::audit::Change;
-use crate::net::limits::large_frames::Permit;
+use crate::net::limits::large_frames::LargeFramePermit;
 use crate::net::link::pending::Callback;
 use crate::net::link::send_queue::HEAD_ROOM;
 use crate::net::{CloseReason, NetError};
@@ -173,7 +173,7 @@ pub struct Reply {
     oneway: bool,
     open: bool,
     // Released when the request is answered.
-    permit: Option<Permit>,
+    permit: Option<LargeFramePermit>,
     // Written down with the answer.
     change: Option<Box<Change>>,
 }
@@ -211,7 +211,7 @@ impl Reply {
     }
 
     /// Holds the permit with which the request was read until it is answered.
-    pub(crate) fn holding(mut self, permit: Option<Permit>) -> Self {
+    pub(crate) fn holding(mut self, permit: Option<LargeFramePermit>) -> Self {
         self.permit = permit;
         self
     }
