@@ -17,7 +17,7 @@ mod outgoing;
 use crate::codes::response;
 use crate::command::Command;
 use crate::frame;
-use crate::net::connection::outgoing::Batch;
+use crate::net::connection::outgoing::WriteBatch;
 use crate::net::limits::ClientUse;
 use crate::net::limits::large_frames::{LargeFramePermits, PermitState};
 use crate::net::limits::memory_budget::{BudgetShare, MemoryBudget};
@@ -124,7 +124,7 @@ pub(super) struct Connection {
     partial: Option<PartialFrame>,
     share: BudgetShare,
     ready: SendQueue,
-    batch: Batch,
+    batch: WriteBatch,
     blocked: bool,
     timer: Pin<Box<Sleep>>,
     armed: Instant,
@@ -164,7 +164,7 @@ impl Connection {
             partial,
             share,
             ready: SendQueue::default(),
-            batch: Batch::default(),
+            batch: WriteBatch::default(),
             blocked: false,
             timer: Box::pin(sleep_until(armed)),
             armed,

@@ -36,7 +36,7 @@ enum Segment {
 pub(super) type Refused = (Command, WireError);
 
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     heads: Vec<u8>,
     segments: VecDeque<Segment>,
     /// Position of the first unwritten byte of `heads`.
@@ -46,7 +46,7 @@ pub(super) struct Batch {
     cost: usize,
 }
 
-impl Batch {
+impl WriteBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
