@@ -22,7 +22,7 @@ use crate::net::limits::ClientUse;
 use crate::net::limits::large_frames::{LargeFramePermits, PermitState};
 use crate::net::limits::memory_budget::{BudgetShare, MemoryBudget};
 use crate::net::limits::partial_frames::{PartialFrame, PartialFrames};
-use crate::net::link::pending::Waiter;
+use crate::net::link::pending::PendingRequest;
 use crate::net::link::send_queue::SendQueue;
 use crate::net::link::{Link, Park, Phase};
 use crate::net::socket::stream::Stream;
@@ -132,7 +132,7 @@ pub(super) struct Connection {
     write_hang: Hang,
     pub(super) read_hang: Hang,
     pub(super) responses: Vec<Command>,
-    pub(super) answered: Vec<(Waiter, Command)>,
+    pub(super) answered: Vec<(PendingRequest, Command)>,
     pub(super) tally: Snapshot,
     /// What its client uses; `None` without limits.
     pub(super) used: Option<ClientUse>,

@@ -3,7 +3,7 @@
 use crate::codes::response;
 use crate::command::{Command, FLAG_ONEWAY};
 use crate::error::WireError;
-use crate::net::link::pending::{Callback, MemberId, OutboundRequest, Waiter};
+use crate::net::link::pending::{Callback, MemberId, OutboundRequest, PendingRequest};
 use crate::net::link::send_queue::{Entry, SendQueue, cost_of};
 use crate::net::link::{Link, Phase, State};
 use crate::net::{CloseReason, NetError};
@@ -127,13 +127,13 @@ impl Link {
             }
         }
         self.queued.fetch_add(cost_of(request.body()), Ordering::Relaxed);
-        let waiter = Waiter {
+        let pending_request = PendingRequest {
             deadline,
             timeout,
             member,
             callback: request.queue(opaque, &mut state.queue),
         };
-        state.pending.insert(opaque, waiter);
+        state.pending.insert(opaque, pending_request);
         let waker = state.parked.take();
         drop(state);
         if let Some(waker) = waker {
@@ -188,19 +188,19 @@ impl Link {
     pub(crate) fn complete(
         &self,
         responses: &mut Vec<Command>,
-        completed: &mut Vec<(Waiter, Command)>,
+        completed: &mut Vec<(PendingRequest, Command)>,
     ) -> u64 {
         let mut late = 0;
         let mut state = self.lock();
         for response in responses.drain(..) {
             match state.pending.take(response.opaque) {
-                Some(waiter) => completed.push((waiter, response)),
+                Some(pending_request) => completed.push((pending_request, response)),
                 None => late += 1,
             }
         }
         drop(state);
-        for (waiter, response) in completed.drain(..) {
-            call(waiter.callback, self.refuse_go_away(response));
+        for (pending_request, response) in completed.drain(..) {
+            call(pending_request.callback, self.refuse_go_away(response));
         }
         late
     }
@@ -226,13 +226,13 @@ impl Link {
         let expired = pending.expire(now);
         let unsent = self.take_unsent(&expired, [Some(ready), Some(queue)]);
         drop(state);
-        for (opaque, waiter) in expired {
+        for (opaque, pending_request) in expired {
             let error = NetError::Timeout {
                 address: self.address.clone(),
-                timeout: waiter.timeout,
+                timeout: pending_request.timeout,
                 sent: !unsent.contains(&opaque),
             };
-            call(waiter.callback, Err(error));
+            call(pending_request.callback, Err(error));
         }
     }
 
@@ -243,14 +243,18 @@ impl Link {
         let left = pending.take_of(member);
         let unsent = self.take_unsent(&left, [None, Some(queue)]);
         drop(state);
-        for (opaque, waiter) in left {
+        for (opaque, pending_request) in left {
             let error = self.ended(unsent.contains(&opaque), &CloseReason::Here);
-            call(waiter.callback, Err(error));
+            call(pending_request.callback, Err(error));
         }
     }
 
     /// Removes requests from the queues; returns the numbers of those that were there.
-    fn take_unsent(&self, requests: &[(i32, Waiter)], queues: [Option<&mut SendQueue>; 2]) -> HashSet<i32> {
+    fn take_unsent(
+        &self,
+        requests: &[(i32, PendingRequest)],
+        queues: [Option<&mut SendQueue>; 2],
+    ) -> HashSet<i32> {
         let mut unsent = HashSet::new();
         if requests.is_empty() {
             return unsent;
@@ -281,9 +285,9 @@ impl Link {
 
     /// Ends one wait because its request cannot be encoded.
     pub(crate) fn refuse(&self, opaque: i32, error: WireError) {
-        let waiter = self.lock().pending.take(opaque);
-        if let Some(waiter) = waiter {
-            call(waiter.callback, Err(NetError::Frame(error)));
+        let pending_request = self.lock().pending.take(opaque);
+        if let Some(pending_request) = pending_request {
+            call(pending_request.callback, Err(NetError::Frame(error)));
         }
     }
 
@@ -302,12 +306,12 @@ impl Link {
         drop(state);
         self.queued.store(0, Ordering::Relaxed);
         let unsent: HashSet<i32> = ready.requests().chain(queued.requests()).collect();
-        for (opaque, waiter) in pending {
+        for (opaque, pending_request) in pending {
             let error = match connect {
                 Some(error) => error.clone(),
                 None => self.ended(unsent.contains(&opaque), reason),
             };
-            call(waiter.callback, Err(error));
+            call(pending_request.callback, Err(error));
         }
         for callback in opened {
             callback(Err(connect.cloned().unwrap_or(NetError::Closed)));

@@ -44,16 +44,16 @@ impl MemberId {
 }
 
 /// One waiting request.
-pub(crate) struct Waiter {
+pub(crate) struct PendingRequest {
     pub(crate) deadline: Instant,
     pub(crate) timeout: Duration,
     pub(crate) member: MemberId,
     pub(crate) callback: Callback,
 }
 
-impl fmt::Debug for Waiter {
+impl fmt::Debug for PendingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiter")
+        f.debug_struct("PendingRequest")
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
@@ -61,29 +61,29 @@ impl fmt::Debug for Waiter {
 
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    waiters: NameMap<i32, Waiter>,
+    requests: NameMap<i32, PendingRequest>,
     earliest: Option<Instant>,
 }
 
 impl Pending {
     pub(crate) fn len(&self) -> usize {
-        self.waiters.len()
+        self.requests.len()
     }
 
     pub(crate) fn contains(&self, opaque: i32) -> bool {
-        self.waiters.contains_key(&opaque)
+        self.requests.contains_key(&opaque)
     }
 
-    pub(crate) fn insert(&mut self, opaque: i32, waiter: Waiter) {
+    pub(crate) fn insert(&mut self, opaque: i32, request: PendingRequest) {
         self.earliest = Some(
             self.earliest
-                .map_or(waiter.deadline, |earliest| earliest.min(waiter.deadline)),
+                .map_or(request.deadline, |earliest| earliest.min(request.deadline)),
         );
-        self.waiters.insert(opaque, waiter);
+        self.requests.insert(opaque, request);
     }
 
-    pub(crate) fn take(&mut self, opaque: i32) -> Option<Waiter> {
-        self.waiters.remove(&opaque)
+    pub(crate) fn take(&mut self, opaque: i32) -> Option<PendingRequest> {
+        self.requests.remove(&opaque)
     }
 
     /// Returns when [`Pending::expire`] should run next: never later than the first deadline.
@@ -92,24 +92,24 @@ impl Pending {
     }
 
     /// Removes every request whose deadline has passed.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(i32, Waiter)> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(i32, PendingRequest)> {
         let expired = self
-            .waiters
-            .extract_if(|_, waiter| waiter.deadline <= now)
+            .requests
+            .extract_if(|_, request| request.deadline <= now)
             .collect();
-        self.earliest = self.waiters.values().map(|waiter| waiter.deadline).min();
+        self.earliest = self.requests.values().map(|request| request.deadline).min();
         expired
     }
 
     /// Removes every request of one of the clients that share the connection.
-    pub(crate) fn take_of(&mut self, member: MemberId) -> Vec<(i32, Waiter)> {
-        let of_member = self.waiters.extract_if(|_, waiter| waiter.member == member);
+    pub(crate) fn take_of(&mut self, member: MemberId) -> Vec<(i32, PendingRequest)> {
+        let of_member = self.requests.extract_if(|_, request| request.member == member);
         of_member.collect()
     }
 
     /// Removes all requests.
-    pub(crate) fn drain(&mut self) -> Vec<(i32, Waiter)> {
+    pub(crate) fn drain(&mut self) -> Vec<(i32, PendingRequest)> {
         self.earliest = None;
-        std::mem::take(&mut self.waiters).into_iter().collect()
+        std::mem::take(&mut self.requests).into_iter().collect()
     }
 }
