@@ -10,7 +10,7 @@
 use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
-use crate::net::link::send_queue::{Entry, INLINE_BODY, SendQueue};
+use crate::net::link::send_queue::{INLINE_BODY, QueuedFrame, SendQueue};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -58,13 +58,13 @@ impl WriteBatch {
         self.heads.clear();
         let mut bodies = 0;
         while self.heads.len() + bodies < BATCH_BYTES {
-            let Some(entry) = ready.pop() else {
+            let Some(queued) = ready.pop() else {
                 break;
             };
-            self.cost += entry.cost();
-            let mut command = match entry {
-                Entry::Command(command) => command,
-                Entry::Written(written) => {
+            self.cost += queued.cost();
+            let mut command = match queued {
+                QueuedFrame::Command(command) => command,
+                QueuedFrame::Written(written) => {
                     self.heads.extend_from_slice(ready.head(&written));
                     bodies += self.follow(written.body);
                     continue;

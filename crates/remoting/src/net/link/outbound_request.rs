@@ -4,7 +4,7 @@ use crate::codes::response;
 use crate::command::{Command, FLAG_ONEWAY};
 use crate::error::WireError;
 use crate::net::link::pending::{Callback, MemberId, OutboundRequest, PendingRequest};
-use crate::net::link::send_queue::{Entry, SendQueue, cost_of};
+use crate::net::link::send_queue::{QueuedFrame, SendQueue, cost_of};
 use crate::net::link::{Link, Phase, State};
 use crate::net::{CloseReason, NetError};
 use bytes::Bytes;
@@ -261,10 +261,10 @@ impl Link {
         }
         let opaques: HashSet<i32> = requests.iter().map(|(opaque, _)| *opaque).collect();
         for queue in queues.into_iter().flatten() {
-            queue.retain(|entry: &Entry| {
-                let gone = entry.request().filter(|opaque| opaques.contains(opaque));
+            queue.retain(|frame: &QueuedFrame| {
+                let gone = frame.request().filter(|opaque| opaques.contains(opaque));
                 if let Some(opaque) = gone {
-                    self.queued.fetch_sub(entry.cost(), Ordering::Relaxed);
+                    self.queued.fetch_sub(frame.cost(), Ordering::Relaxed);
                     unsent.insert(opaque);
                 }
                 gone.is_none()

@@ -1,7 +1,7 @@
 //! Frames that wait for a connection's task, in order.
 //!
 //! ```text
-//! entries  [command][head 0..301][head 301..608][command]...
+//! frames  [command][head 0..301][head 301..608][command]...
 //! heads    the written ones' heads, each followed by its body if that is small
 //! ```
 //! A frame is either a command, whose head the task writes, or a head that its sender has written. The latter costs no
@@ -19,8 +19,8 @@ pub(crate) const HEAD_ROOM: usize = 512;
 /// Bodies up to this size are copied after their head: a separate slice costs the kernel more than copying these few
 /// bytes.
 pub(crate) const INLINE_BODY: usize = 512;
-/// Capacity, in entries and in bytes of heads, that an empty queue may keep.
-const KEEP_ENTRIES: usize = 1024;
+/// Capacity, in frames and in bytes of heads, that an empty queue may keep.
+const KEEP_FRAMES: usize = 1024;
 const KEEP_BYTES: usize = 64 * 1024;
 
 /// Returns the bytes that a waiting frame with a body of this length counts for its connection.
@@ -41,12 +41,12 @@ pub(crate) struct Written {
 }
 
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum QueuedFrame {
     Command(Command),
     Written(Written),
 }
 
-impl Entry {
+impl QueuedFrame {
     /// Returns the bytes that it counts for its connection.
     pub(crate) fn cost(&self) -> usize {
         match self {
@@ -66,17 +66,17 @@ impl Entry {
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    entries: VecDeque<Entry>,
+    frames: VecDeque<QueuedFrame>,
     heads: Vec<u8>,
 }
 
 impl SendQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.frames.is_empty()
     }
 
     pub(crate) fn push(&mut self, command: Command) {
-        self.entries.push_back(Entry::Command(command));
+        self.frames.push_back(QueuedFrame::Command(command));
     }
 
     /// Adds a frame whose head is already written.
@@ -89,7 +89,7 @@ impl SendQueue {
             Some(body) if size <= INLINE_BODY => self.heads.extend_from_slice(body),
             body => large = body.cloned(),
         }
-        self.entries.push_back(Entry::Written(Written {
+        self.frames.push_back(QueuedFrame::Written(Written {
             request,
             cost: cost_of(size),
             at: start..self.heads.len(),
@@ -97,8 +97,8 @@ impl SendQueue {
         }));
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Entry> {
-        self.entries.pop_front()
+    pub(crate) fn pop(&mut self) -> Option<QueuedFrame> {
+        self.frames.pop_front()
     }
 
     /// Returns the bytes of a written head. They stay until the queue is cleared.
@@ -106,14 +106,14 @@ impl SendQueue {
         self.heads.get(written.at.clone()).unwrap_or_default()
     }
 
-    /// Keeps the entries for which `keep` returns true.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
-        self.entries.retain(keep);
+    /// Keeps the frames for which `keep` returns true.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&QueuedFrame) -> bool) {
+        self.frames.retain(keep);
     }
 
     /// Returns the opaque numbers of its requests.
     pub(crate) fn requests(&self) -> impl Iterator<Item = i32> {
-        self.entries.iter().filter_map(Entry::request)
+        self.frames.iter().filter_map(QueuedFrame::request)
     }
 
     /// Discards the heads of written frames. The queue must be empty.
@@ -123,10 +123,10 @@ impl SendQueue {
 
     /// Releases memory after a busy period. The queue is empty, or waits for a slow peer.
     pub(crate) fn shrink(&mut self) {
-        if self.entries.capacity() > KEEP_ENTRIES {
-            self.entries.shrink_to(64);
+        if self.frames.capacity() > KEEP_FRAMES {
+            self.frames.shrink_to(64);
         }
-        if self.entries.is_empty() && self.heads.capacity() > KEEP_BYTES {
+        if self.frames.is_empty() && self.heads.capacity() > KEEP_BYTES {
             self.heads = Vec::new();
         }
     }
