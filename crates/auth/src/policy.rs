@@ -62,7 +62,7 @@ impl PolicyType {
 
 /// One rule: these actions on this resource, from these addresses, are allowed or denied.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct PolicyEntry {
     /// The resources.
     pub resource: Resource,
     /// The actions.
@@ -81,7 +81,7 @@ fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
     }
 }
 
-impl Entry {
+impl PolicyEntry {
     fn read(info: &PolicyEntryInfo) -> Result<Self, AuthError> {
         let text = info.resource.as_deref().unwrap_or_default();
         let resource = Resource::parse(text).ok_or_else(|| {
@@ -171,8 +171,8 @@ impl Entry {
 /// All policies of one subject.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Acl {
-    custom: Vec<Entry>,
-    default: Vec<Entry>,
+    custom: Vec<PolicyEntry>,
+    default: Vec<PolicyEntry>,
 }
 
 impl Acl {
@@ -186,7 +186,7 @@ impl Acl {
                 return Err(wrong("entries", "", "give each policy at least one entry"));
             }
             for entry in entries {
-                acl.entries(kind).push(Entry::read(entry)?);
+                acl.entries(kind).push(PolicyEntry::read(entry)?);
             }
         }
         if acl.is_empty() {
@@ -195,7 +195,7 @@ impl Acl {
         Ok(acl)
     }
 
-    fn entries(&mut self, kind: PolicyType) -> &mut Vec<Entry> {
+    fn entries(&mut self, kind: PolicyType) -> &mut Vec<PolicyEntry> {
         match kind {
             PolicyType::Custom => &mut self.custom,
             PolicyType::Default => &mut self.default,
@@ -232,9 +232,9 @@ impl Acl {
 
     /// The form of requests and files.
     pub fn info(&self, subject: &str) -> AclInfo {
-        let policy = |kind: PolicyType, entries: &[Entry]| {
+        let policy = |kind: PolicyType, entries: &[PolicyEntry]| {
             (!entries.is_empty()).then(|| PolicyInfo {
-                entries: Some(entries.iter().map(Entry::info).collect()),
+                entries: Some(entries.iter().map(PolicyEntry::info).collect()),
                 policy_type: Some(kind.name().to_owned()),
             })
         };
