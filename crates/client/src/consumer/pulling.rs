@@ -86,7 +86,7 @@ impl ConsumerShared {
     ) {
         let outcome = outcome
             .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
-            .and_then(|answer| Answer::read(address, answer));
+            .and_then(|answer| PullAnswer::read(address, answer));
         let next_generation = self.next_generation();
         let mut state = self.state();
         let Some(queue) = state.queue(key, generation) else {
@@ -249,7 +249,7 @@ impl ConsumerShared {
 }
 
 /// What a broker answered to a pull.
-struct Answer {
+struct PullAnswer {
     code: i32,
     next_offset: i64,
     /// The queue has messages from here ...
@@ -262,7 +262,7 @@ struct Answer {
     body: Bytes,
 }
 
-impl Answer {
+impl PullAnswer {
     fn read(address: &str, answer: Command) -> Result<Self, ClientError> {
         match answer.code {
             response::SUCCESS

@@ -46,7 +46,7 @@ pub(crate) struct Asked<'a> {
 
 /// The messages of an answer; those that the subscription does not select are apart.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct PopAnswer {
     pub(crate) messages: Vec<Popped>,
     /// Tags are compared by their hash on the broker: what has another tag with the same hash is only to be
     /// acknowledged.
@@ -98,13 +98,13 @@ pub(crate) fn read(
     asked: &Asked<'_>,
     header: &PopMessageResponseHeader<'_>,
     body: &Bytes,
-) -> Result<Found, WireError> {
+) -> Result<PopAnswer, WireError> {
     let starts = Numbers::read("startOffsetInfo", header.start_offset_info)?;
     let counts = Numbers::read("orderCountInfo", header.order_count_info)?;
     let tags = asked.subscription.tags();
     let mut first_offsets: HashMap<(&str, i32), i64> = HashMap::new();
     let all = Subscription::tags_of("*", 0);
-    let mut found = Found::default();
+    let mut found = PopAnswer::default();
     for run in runs(body)? {
         let bytes = body.slice(run.bytes);
         let queue = Arc::new(QueueKey {

@@ -1,6 +1,6 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
-use crate::consumer::pop::answer::{self, Asked, Found};
+use crate::consumer::pop::answer::{self, Asked, PopAnswer};
 use crate::consumer::pop::batch::Batch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
@@ -150,7 +150,7 @@ impl PopShared {
     }
 
     /// Takes messages in. Those that were tried too often become dead letters.
-    fn arrived(self: &Arc<Self>, pop: &Pop, found: Found, now: Instant) {
+    fn arrived(self: &Arc<Self>, pop: &Pop, found: PopAnswer, now: Instant) {
         let max_tries = self.max_tries();
         let mut messages: VecDeque<_> = found.messages.into();
         let mut dead = Vec::new();
@@ -268,7 +268,7 @@ fn read(
     address: &str,
     answer: Command,
     now: Instant,
-) -> Result<Option<Found>, ClientError> {
+) -> Result<Option<PopAnswer>, ClientError> {
     match answer.code {
         response::SUCCESS => {}
         response::POLLING_TIMEOUT | response::PULL_NOT_FOUND => return Ok(None),

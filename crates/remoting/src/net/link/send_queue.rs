@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frames  [command][head 0..301][head 301..608][command]...
-//! heads    the written ones' heads, each followed by its body if that is small
+//! heads   the written ones' heads, each followed by its body if that is small
 //! ```
 //! A frame is either a command, whose head the task writes, or a head that its sender has written. The latter costs no
 //! allocation, and no thread frees memory that another one allocated.
