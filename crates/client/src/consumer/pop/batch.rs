@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 /// Messages that came together.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct PopBatch {
     pub(crate) messages: VecDeque<Popped>,
     pub(crate) invisible: Duration,
     pub(crate) arrived: Instant,
 }
 
-impl Batch {
+impl PopBatch {
     pub(super) fn left(&self, now: Instant) -> Duration {
         (self.arrived + self.invisible).saturating_duration_since(now)
     }
@@ -44,5 +44,5 @@ impl Batch {
 #[derive(Debug)]
 pub(super) struct Behind {
     pub(super) waits_for: Vec<Arc<Receipt>>,
-    pub(super) batch: Batch,
+    pub(super) batch: PopBatch,
 }

@@ -10,7 +10,7 @@
 use crate::consumer::failure_counts::{Counts, Failure};
 use crate::consumer::options::{PullerOptions, Start};
 use crate::consumer::pop::answer::Popped;
-use crate::consumer::pop::batch::Batch;
+use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::options::{MAX_INVISIBLE, SimpleOptions};
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::{Parts, PopShared};
@@ -252,7 +252,7 @@ impl PopListener {
         if messages.is_empty() {
             return;
         }
-        let batch = Batch {
+        let batch = PopBatch {
             messages: messages.into(),
             invisible: Duration::MAX,
             arrived: Instant::now(),

@@ -1,7 +1,7 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
 use crate::consumer::pop::answer::{self, Asked, PopAnswer};
-use crate::consumer::pop::batch::Batch;
+use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
 use crate::consumer::pop::state::{Pop, Probe, Target};
@@ -188,7 +188,7 @@ impl PopShared {
             // The topic was left while the broker was asked.
             return self.give_back_later(messages.into());
         }
-        let batch = Batch {
+        let batch = PopBatch {
             messages,
             invisible: pop.invisible,
             arrived: now,

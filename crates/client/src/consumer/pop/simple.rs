@@ -2,7 +2,7 @@
 
 use crate::consumer::options::{MIN_INVISIBLE, Start, check_invisible};
 use crate::consumer::pop::answer::Popped;
-use crate::consumer::pop::batch::Batch;
+use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::options::SimpleOptions;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
@@ -360,12 +360,12 @@ impl PopShared {
     }
 
     /// Renews messages that have waited, and puts them in front of those to hand out.
-    async fn bring_back(self: Arc<Self>, batch: Batch, invisible: Duration) {
+    async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
         let messages = self.refresh(batch.messages.into(), invisible).await;
         if messages.is_empty() {
             return self.send_pops();
         }
-        let batch = Batch {
+        let batch = PopBatch {
             messages: messages.into(),
             invisible,
             arrived: Instant::now(),
@@ -376,7 +376,7 @@ impl PopShared {
     }
 
     /// Keeps messages for the next call, in front of all others or behind them. Closed, it returns them.
-    pub(crate) fn hold(&self, batch: Batch, is_first: bool) -> Option<Vec<Popped>> {
+    pub(crate) fn hold(&self, batch: PopBatch, is_first: bool) -> Option<Vec<Popped>> {
         let mut state = self.state();
         if state.is_closed {
             return Some(batch.messages.into());

@@ -11,7 +11,7 @@
 //! asks all at once only when nothing is there.
 
 use crate::consumer::pop::answer::Popped;
-use crate::consumer::pop::batch::{Batch, Behind};
+use crate::consumer::pop::batch::{Behind, PopBatch};
 use crate::consumer::pop::standing::Standing;
 use crate::error::ClientError;
 use crate::session::routes::TopicRoute;
@@ -100,7 +100,7 @@ pub(crate) struct PopState {
     pub(crate) targets: BTreeMap<Arc<Target>, TargetState>,
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
-    pub(crate) ready: VecDeque<Batch>,
+    pub(crate) ready: VecDeque<PopBatch>,
     behind: Vec<Behind>,
     pub(crate) pending: BTreeMap<u64, PendingReceive>,
     next_receive: u64,
@@ -346,7 +346,7 @@ impl PopState {
         &mut self,
         id: u64,
         now: Instant,
-        stale: &mut Vec<Batch>,
+        stale: &mut Vec<PopBatch>,
     ) -> Result<Taken, ClientError> {
         if self.is_closed {
             return Err(ClientError::Closed { what: "consumer" });
