@@ -4,7 +4,7 @@ use crate::consumer::pop::answer::{self, Asked, PopAnswer};
 use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
-use crate::consumer::pop::state::{Pop, Probe, Target};
+use crate::consumer::pop::state::{Pop, Probe, PopTarget};
 use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
@@ -210,7 +210,7 @@ impl PopShared {
     }
 
     fn failed(self: &Arc<Self>, pop: &Pop, attempt: Option<String>, error: &ClientError) {
-        let Target { topic, broker, .. } = &*pop.target;
+        let PopTarget { topic, broker, .. } = &*pop.target;
         let mut longer = Duration::ZERO;
         match error {
             ClientError::Answer { code, .. } if *code == response::POLLING_FULL => {

@@ -35,7 +35,7 @@ pub(crate) const ANY_QUEUE: i32 = -1;
 
 /// A topic on a broker, or one queue of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Target {
+pub(crate) struct PopTarget {
     pub(crate) topic: Arc<str>,
     pub(crate) broker: Arc<str>,
     /// -1: every queue that the topic has there.
@@ -77,7 +77,7 @@ pub(crate) struct PendingReceive {
 /// A pop to send.
 #[derive(Debug)]
 pub(crate) struct Pop {
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<PopTarget>,
     pub(crate) max: usize,
     pub(crate) invisible: Duration,
     pub(crate) hold: Duration,
@@ -97,7 +97,7 @@ pub(crate) enum Taken {
 
 #[derive(Default)]
 pub(crate) struct PopState {
-    pub(crate) targets: BTreeMap<Arc<Target>, TargetState>,
+    pub(crate) targets: BTreeMap<Arc<PopTarget>, TargetState>,
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
     pub(crate) ready: VecDeque<PopBatch>,
@@ -159,7 +159,7 @@ impl PopState {
         self.targets
             .retain(|target, _| target.topic != *topic || brokers.contains(&&*target.broker));
         for broker in brokers {
-            let target = Target {
+            let target = PopTarget {
                 topic: topic.clone(),
                 broker: broker.into(),
                 queue_id: ANY_QUEUE,
@@ -197,12 +197,12 @@ impl PopState {
 
     /// Asks exactly these queues of a topic from now on.
     pub(crate) fn set_targets(&mut self, topic: &Arc<str>, queues: &[(Arc<str>, i32)]) {
-        let target = |(broker, queue_id): &(Arc<str>, i32)| Target {
+        let target = |(broker, queue_id): &(Arc<str>, i32)| PopTarget {
             topic: topic.clone(),
             broker: broker.clone(),
             queue_id: *queue_id,
         };
-        let wanted: BTreeSet<Target> = queues.iter().map(target).collect();
+        let wanted: BTreeSet<PopTarget> = queues.iter().map(target).collect();
         self.targets
             .retain(|target, _| target.topic != *topic || wanted.contains(target));
         for target in wanted {
@@ -231,7 +231,7 @@ impl PopState {
     }
 
     /// The next target that nobody asks at present.
-    pub(crate) fn next_idle(&mut self) -> Option<Arc<Target>> {
+    pub(crate) fn next_idle(&mut self) -> Option<Arc<PopTarget>> {
         let count = self.targets.len();
         let order = (0..count).map(|step| (self.turn + step) % count);
         let mut found = None;
@@ -247,7 +247,7 @@ impl PopState {
         Some(target)
     }
 
-    pub(crate) fn begin(&mut self, target: &Arc<Target>, now: Instant, hold: Duration) -> Option<String> {
+    pub(crate) fn begin(&mut self, target: &Arc<PopTarget>, now: Instant, hold: Duration) -> Option<String> {
         let state = self.targets.get_mut(target)?;
         state.answer_due = Some(now + hold);
         state.asked_ms = clock::now_ms();
