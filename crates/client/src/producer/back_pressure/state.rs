@@ -1,7 +1,7 @@
 //! What is on its way, and for whom there is capacity. All of it is guarded by one lock.
 
 use super::candidates::Candidates;
-use super::waiting::{Condition, Listener, Waiter, Waiters};
+use super::waiting::{CapacityWaiter, Condition, Listener, Waiters};
 use super::window::{BrokerId, Usage, Windows};
 use std::sync::Arc;
 
@@ -113,9 +113,9 @@ impl BackPressureState {
         let has_spare = self.has_spare();
         let room_opened = is_empty || (has_spare && !had_spare);
         let mut granted = 0;
-        let mut serve = |state: &mut Self, list: fn(&mut Waiters) -> &mut Vec<Waiter>| {
+        let mut serve = |state: &mut Self, list: fn(&mut Waiters) -> &mut Vec<CapacityWaiter>| {
             let mut waiting = std::mem::take(list(&mut state.waiters));
-            let holds = |waiter: &mut Waiter| state.holds(&waiter.condition, is_empty, &mut granted);
+            let holds = |waiter: &mut CapacityWaiter| state.holds(&waiter.condition, is_empty, &mut granted);
             satisfied.extend(waiting.extract_if(.., holds).map(|waiter| waiter.listener));
             *list(&mut state.waiters) = waiting;
         };
@@ -124,7 +124,7 @@ impl BackPressureState {
         }
         // One that needs more than a quarter of the capacity waits longer than for the opening.
         let quarter = self.limit.bytes / 4;
-        let is_large = |waiter: &Waiter| waiter.condition.bytes() > quarter;
+        let is_large = |waiter: &CapacityWaiter| waiter.condition.bytes() > quarter;
         if opened || room_opened || (has_spare && self.waiters.at_brokers.iter().any(is_large)) {
             serve(self, |waiters| &mut waiters.at_brokers);
         }

@@ -47,7 +47,7 @@ impl Condition {
 /// Called once, by the thread that releases capacity; it must not block.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
-pub(super) struct Waiter {
+pub(super) struct CapacityWaiter {
     number: u64,
     pub(super) condition: Condition,
     pub(super) listener: Listener,
@@ -57,10 +57,10 @@ pub(super) struct Waiter {
 #[derive(Default)]
 pub(super) struct Waiters {
     /// Their messages may go anywhere.
-    pub(super) anywhere: Vec<Waiter>,
+    pub(super) anywhere: Vec<CapacityWaiter>,
     /// Their messages may go to some brokers only. A list of its own: these may be many while a broker is stalled, and
     /// are looked at only when a window or the room opens.
-    pub(super) at_brokers: Vec<Waiter>,
+    pub(super) at_brokers: Vec<CapacityWaiter>,
     last_number: u64,
 }
 
@@ -73,7 +73,7 @@ impl Waiters {
         } else {
             &mut self.at_brokers
         };
-        list.push(Waiter {
+        list.push(CapacityWaiter {
             number,
             condition,
             listener,
@@ -103,7 +103,7 @@ impl Waiters {
     }
 
     /// The waiter of this number; `None` when it was called before.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Waiter> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<CapacityWaiter> {
         let mut lists = [&mut self.anywhere, &mut self.at_brokers].into_iter();
         lists.find_map(|list| {
             let at = list.iter().position(|waiter| waiter.number == number)?;
