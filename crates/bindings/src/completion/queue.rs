@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What waits for a message's outcome.
 #[derive(Debug)]
-pub(crate) enum Completion {
+pub(crate) enum Completer {
     /// A callback, called as `on_delivery(error, result)`.
     Call(Py<PyAny>),
     /// A `concurrent.futures.Future`.
@@ -54,7 +54,7 @@ impl CompletionQueue {
 
 #[derive(Debug, Default)]
 pub(crate) struct CompletedFrames {
-    pub(crate) frames: VecDeque<BatchOutcome<Completion>>,
+    pub(crate) frames: VecDeque<BatchOutcome<Completer>>,
     registered: Vec<Arc<Wakeup>>,
     pub(crate) closed: bool,
 }
@@ -92,7 +92,7 @@ impl CompletionQueue {
         lock(&self.state)
     }
 
-    fn push(&self, batch_outcome: BatchOutcome<Completion>) {
+    fn push(&self, batch_outcome: BatchOutcome<Completer>) {
         let mut state = self.state();
         let first = state.frames.is_empty();
         state.frames.push_back(batch_outcome);
@@ -115,7 +115,7 @@ impl CompletionQueue {
         }
     }
 
-    pub(crate) fn pop(&self) -> Option<BatchOutcome<Completion>> {
+    pub(crate) fn pop(&self) -> Option<BatchOutcome<Completer>> {
         self.state().frames.pop_front()
     }
 
@@ -145,11 +145,11 @@ impl CompletionQueue {
 /// Calls the callback, or completes the future.
 pub(crate) fn deliver(
     py: Python<'_>,
-    completion: Completion,
+    completion: Completer,
     index: Option<u32>,
     outcome: &Result<Arc<SendResult>, ClientError>,
 ) -> PyResult<()> {
-    if let Completion::SendFuture(future) = &completion
+    if let Completer::SendFuture(future) = &completion
         && future.get().is_done()
     {
         // Nobody waits for a cancelled future.
@@ -162,13 +162,13 @@ pub(crate) fn deliver(
             .into_value(py)),
     };
     match completion {
-        Completion::Call(call) => {
+        Completer::Call(call) => {
             match value {
                 Ok(result) => call.call1(py, (py.None(), result))?,
                 Err(error) => call.call1(py, (error, py.None()))?,
             };
         }
-        Completion::Future(future) => {
+        Completer::Future(future) => {
             let future = future.bind(py);
             // Nobody waits for a cancelled future.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
@@ -179,14 +179,14 @@ pub(crate) fn deliver(
                 Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
             };
         }
-        Completion::SendFuture(future) => {
+        Completer::SendFuture(future) => {
             let end = match value {
                 Ok(result) => End::Value(result.into_any()),
                 Err(error) => End::Error(error.into_any()),
             };
             SendFuture::complete(future.bind(py), end)?;
         }
-        Completion::Thread(_) | Completion::Member(..) => {}
+        Completer::Thread(_) | Completer::Member(..) => {}
     }
     Ok(())
 }
@@ -195,7 +195,7 @@ pub(crate) fn deliver(
 pub(crate) fn share(
     calls: &CompletionQueue,
     futures: &CompletionQueue,
-    batch_outcome: BatchOutcome<Completion>,
+    batch_outcome: BatchOutcome<Completer>,
 ) {
     let BatchOutcome {
         mut permit,
@@ -207,10 +207,10 @@ pub(crate) fn share(
     let mut to_gather = Vec::new();
     for (index, completion) in completions {
         match completion {
-            Completion::Call(_) => to_call.push((index, completion)),
-            Completion::Future(_) | Completion::SendFuture(_) => to_complete.push((index, completion)),
-            Completion::Member(collector, member) => to_gather.push((collector, index, member)),
-            Completion::Thread(waiter) => {
+            Completer::Call(_) => to_call.push((index, completion)),
+            Completer::Future(_) | Completer::SendFuture(_) => to_complete.push((index, completion)),
+            Completer::Member(collector, member) => to_gather.push((collector, index, member)),
+            Completer::Thread(waiter) => {
                 let index = batch.then_some(index);
                 let share = outcome
                     .clone()

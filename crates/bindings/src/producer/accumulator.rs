@@ -17,7 +17,7 @@
 
 use crate::completion::callbacks::{Callbacks, Thread, wait_for};
 use crate::completion::future::SendFuture;
-use crate::completion::queue::{Completion, CompletionQueue, share};
+use crate::completion::queue::{Completer, CompletionQueue, share};
 use crate::completion::{self, CallbackQueue, PipeSignal, PySendResult, ReplyTo, Value, Waiter};
 use crate::enter;
 use crate::errors::Error;
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct PyAccumulator {
     pub(super) native: Py<PyProducer>,
     pub(super) producer: Arc<Producer>,
-    pub(super) accumulator: Owned<Accumulator<Completion>>,
+    pub(super) accumulator: Owned<Accumulator<Completer>>,
     pub(super) calls: Arc<Callbacks>,
     pub(super) futures: Arc<CompletionQueue>,
 }
@@ -160,7 +160,7 @@ impl PyAccumulator {
         let args = SendArgs::read(Kind::Send, options)?;
         let (queue, timeout_ms) = queue_and_time;
         let mode = SendMode {
-            completion: Some(Completion::Future(future)),
+            completion: Some(Completer::Future(future)),
             eager: true,
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
@@ -185,7 +185,7 @@ impl PyAccumulator {
         let (queue, timeout_ms) = queue_and_time;
         let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
         let mode = SendMode {
-            completion: Some(Completion::SendFuture(future.clone_ref(py))),
+            completion: Some(Completer::SendFuture(future.clone_ref(py))),
             eager,
             wait: false,
             timeout: timeout_ms.map(Duration::from_millis),
@@ -210,7 +210,7 @@ impl PyAccumulator {
         let (queue, timeout_ms) = queue_and_time;
         let waiter: Arc<Waiter> = Arc::default();
         let mode = SendMode {
-            completion: Some(Completion::Thread(waiter.clone())),
+            completion: Some(Completer::Thread(waiter.clone())),
             eager: true,
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),

@@ -1,7 +1,7 @@
 //! What a batch call hands its messages to, and the frames that it fills.
 
 use crate::completion::BatchCollector;
-use crate::completion::queue::Completion;
+use crate::completion::queue::Completer;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::class::PyProducer;
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(crate) struct BatchTarget<'a> {
     pub(crate) native: &'a Py<PyProducer>,
     pub(crate) producer: &'a Arc<Producer>,
-    pub(crate) accumulator: &'a Arc<Accumulator<Completion>>,
+    pub(crate) accumulator: &'a Arc<Accumulator<Completer>>,
 }
 
 impl BatchTarget<'_> {
@@ -102,7 +102,7 @@ impl<'a, 'py> Frames<'a, 'py> {
             alone,
             timeout: None,
             batch: Some(self.settings),
-            completion: Some(Completion::Member(self.collector.clone(), number)),
+            completion: Some(Completer::Member(self.collector.clone(), number)),
         };
         let permit = self.acquire(1, message.charged_bytes(), target)?;
         let pushed = self.batch_target.accumulator.push_corked(message, permit);

@@ -1,6 +1,6 @@
 //! How one message enters the accumulator from Python: capacity, body, completion.
 
-use crate::completion::queue::Completion;
+use crate::completion::queue::Completer;
 use crate::errors::{Error, about};
 use crate::producer::accumulator::PyAccumulator;
 use crate::producer::args::{self, MessageProperties, SendArgs};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How a message is sent: which thread waits, for how long, and what is completed.
 pub(super) struct SendMode {
-    pub(super) completion: Option<Completion>,
+    pub(super) completion: Option<Completer>,
     pub(super) eager: bool,
     pub(super) wait: bool,
     pub(super) timeout: Option<Duration>,
@@ -89,7 +89,7 @@ impl PyAccumulator {
             None => None,
         };
         let mode = SendMode {
-            completion: on_delivery.map(Completion::Call),
+            completion: on_delivery.map(Completer::Call),
             eager: false,
             wait,
             timeout: None,
@@ -116,7 +116,7 @@ impl PyAccumulator {
         {
             // The wait for capacity counts towards the message's own timeout, and towards that of a thread that waits
             // for it.
-            if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
+            if mode.timeout.is_some() || matches!(mode.completion, Some(Completer::Thread(_))) {
                 mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
             }
             return Ok(permit);
