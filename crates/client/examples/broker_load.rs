@@ -27,7 +27,7 @@ use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::outgoing::{Properties, Target};
 use pyrmq_client::producer::waiter::Waiter;
-use pyrmq_client::producer::{Producer, SendCallback, SendResult, SendStatus};
+use pyrmq_client::producer::{Producer, SendCallback, SendOutcome, SendResult, SendStatus};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
 use std::io::{BufRead, Read, Write};
@@ -184,7 +184,7 @@ impl Bench {
             start(
                 &producer,
                 &body,
-                Box::new(move |outcome| {
+                Box::new(move |outcome: SendOutcome| {
                     assert_eq!(outcome.unwrap().status, SendStatus::Ok);
                     us.lock().unwrap().push(due.elapsed().as_secs_f64() * 1e6);
                 }),
@@ -265,7 +265,7 @@ struct Chains {
 fn next(chains: Arc<Chains>) {
     let sent = Instant::now();
     let (producer, body) = (chains.producer.clone(), chains.body.clone());
-    let done: SendCallback = Box::new(move |outcome| {
+    let done: SendCallback = Box::new(move |outcome: SendOutcome| {
         if outcome.is_ok_and(|result| result.status == SendStatus::Ok) {
             chains.us.lock().unwrap().push(sent.elapsed().as_secs_f64() * 1e6);
         } else {

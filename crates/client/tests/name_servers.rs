@@ -7,7 +7,7 @@ use bytes::Bytes;
 use common::{WAIT, World};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::outgoing::{Properties, Target};
-use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_client::producer::{Producer, SendOutcome, SendResult};
 use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_remoting::net::{Resolve, ResolveFuture};
 use std::io::{Error, Read, Write};
@@ -74,7 +74,7 @@ fn send_within(producer: &Producer, topic: &str, timeout: Duration) -> Result<Se
         outgoing,
         permit,
         timeout,
-        Box::new(move |outcome| sender.send(outcome).unwrap()),
+        Box::new(move |outcome: SendOutcome| sender.send(outcome).unwrap()),
     );
     receiver.recv_timeout(WAIT).unwrap()
 }

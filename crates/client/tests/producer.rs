@@ -7,7 +7,7 @@ use bytes::Bytes;
 use common::{Act, WAIT, World};
 use pyrmq_client::producer::back_pressure::BackPressure;
 use pyrmq_client::producer::outgoing::{Properties, Target};
-use pyrmq_client::producer::{Producer, SendResult, SendStatus};
+use pyrmq_client::producer::{Producer, SendOutcome, SendResult, SendStatus};
 use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::sys_flag;
@@ -49,7 +49,7 @@ fn launch(
         outgoing,
         permit,
         timeout,
-        Box::new(move |outcome| sender.send(outcome).unwrap()),
+        Box::new(move |outcome: SendOutcome| sender.send(outcome).unwrap()),
     );
     receiver
 }
@@ -675,7 +675,7 @@ fn send_if_room(producer: &Producer, topic: &str, target: Target, patience: Dura
     let outgoing = producer
         .prepare(&topic, Bytes::from_static(b"x"), text, id, 0, target)
         .unwrap();
-    producer.send(outgoing, permit, 30 * WAIT, Box::new(|_| ()));
+    producer.send(outgoing, permit, 30 * WAIT, Box::new(|_: SendOutcome| ()));
     true
 }
 

@@ -26,7 +26,7 @@ use crate::producer::batch::COMMON_PROPERTIES;
 use crate::producer::options::ProducerOptions;
 use crate::producer::outgoing::{EncodedBody, OutgoingMessage, Target, TargetRef, check_topic};
 use crate::producer::pending_send::{BatchCallback, Done, PendingSend};
-pub use crate::producer::result::{SendCallback, SendResult, SendStatus};
+pub use crate::producer::result::{SendCallback, SendOutcome, SendResult, SendStatus};
 use crate::producer::shared::ProducerShared;
 pub use crate::producer::shared::ProducerStats;
 use crate::producer::trace::Traces;

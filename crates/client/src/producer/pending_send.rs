@@ -15,7 +15,7 @@
 use crate::error::{Attempt, ClientError, SendFailure};
 use crate::producer::back_pressure::Permit;
 use crate::producer::outgoing::{OutgoingMessage, Target};
-use crate::producer::result::{SendCallback, SendResult};
+use crate::producer::result::{SendCallback, SendOutcome, SendResult};
 use crate::producer::shared::ProducerShared;
 use crate::producer::trace::SentMessage;
 use crate::producer::verdict::{Verdict, is_illegal, is_missing_queue};
@@ -46,7 +46,7 @@ const TRANSIENT_CODES: [i32; 3] = [
 ];
 
 /// Gets the outcome of an accumulated frame, and its permit back.
-pub(crate) type BatchCallback = Box<dyn FnOnce(Result<SendResult, ClientError>, Permit) + Send>;
+pub(crate) type BatchCallback = Box<dyn Completion<(SendOutcome, Permit)>>;
 
 /// What gets the outcome.
 pub(crate) enum Done {
@@ -364,7 +364,7 @@ impl PendingSend {
         }));
     }
 
-    fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
+    fn finish(self: Box<Self>, outcome: SendOutcome) {
         let is_split = self.can_be_split() && outcome.as_ref().is_err_and(is_illegal);
         if !is_split {
             self.count(&outcome);
@@ -373,13 +373,13 @@ impl PendingSend {
         match done {
             Done::Sender(done) => {
                 drop(permit);
-                done(outcome);
+                done.complete(outcome);
             }
-            Done::Accumulator(done) => done(outcome, permit),
+            Done::Accumulator(done) => done.complete((outcome, permit)),
         }
     }
 
-    fn count(&self, outcome: &Result<SendResult, ClientError>) {
+    fn count(&self, outcome: &SendOutcome) {
         let messages = self.items();
         if let Ok(result) = outcome {
             self.shared.back_pressure.confirm(&result.broker, messages);

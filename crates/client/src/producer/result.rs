@@ -3,6 +3,7 @@
 use crate::error::{Attempt, ClientError};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
+use pyrmq_remoting::sync::Completion;
 use std::sync::Arc;
 
 /// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
@@ -84,5 +85,8 @@ pub struct SendResult {
     pub failed_attempts: Vec<Attempt>,
 }
 
+/// The outcome of a send.
+pub type SendOutcome = Result<SendResult, ClientError>;
+
 /// Gets the outcome of a send, exactly once; it must not block.
-pub type SendCallback = Box<dyn FnOnce(Result<SendResult, ClientError>) + Send>;
+pub type SendCallback = Box<dyn Completion<SendOutcome>>;

@@ -50,7 +50,7 @@ impl RouteShared {
             }
             drop(lookups);
             for (_, callback) in callbacks {
-                callback(found.clone());
+                callback.complete(found.clone());
             }
         }
     }
@@ -65,7 +65,7 @@ impl RouteShared {
         };
         drop(lookups);
         for (_, callback) in late {
-            callback(Err(self.unanswered()));
+            callback.complete(Err(self.unanswered()));
         }
     }
 

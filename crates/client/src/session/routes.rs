@@ -8,7 +8,7 @@ use crate::session::name_servers::NameServers;
 pub use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::net::{Shutdown, Tracker};
-use pyrmq_remoting::sync::{lock, read, write};
+use pyrmq_remoting::sync::{Completion, lock, read, write};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::MASTER_ID;
 use std::collections::{HashMap, HashSet};
@@ -38,8 +38,8 @@ const CLOSED: ClientError = ClientError::Closed { what: "client" };
 /// What asking for a route gives.
 pub type RouteResult = Result<Arc<TopicRoute>, ClientError>;
 
-/// Called with the outcome of a look-up.
-type Callback = Box<dyn FnOnce(RouteResult) + Send>;
+/// Gets the outcome of a look-up.
+type RouteCallback = Box<dyn Completion<RouteResult>>;
 
 /// Failures of sends make at most one question about a topic in this time.
 const STALE_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ const STALE_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Lookup {
     /// Called in order, before the topic becomes known to those who only look; each by its time at the latest.
-    pub(super) callbacks: Vec<(Instant, Callback)>,
+    pub(super) callbacks: Vec<(Instant, RouteCallback)>,
     /// Tasks that wait for the outcome.
     pub(super) tasks: Vec<oneshot::Sender<RouteResult>>,
 }
@@ -260,7 +260,7 @@ impl Routes {
         };
         for lookups in waiting {
             for (_, callback) in lookups.callbacks {
-                callback(Err(CLOSED));
+                callback.complete(Err(CLOSED));
             }
             // Tasks see that their sender is gone.
             drop(lookups.tasks);

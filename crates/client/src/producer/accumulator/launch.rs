@@ -3,8 +3,7 @@
 use super::partition::{PartitionKey, ReadyBatch};
 use super::shared::{Accumulator, InFlightBatch, Rerouted};
 use super::{BatchOutcome, split};
-use crate::ClientError;
-use crate::producer::SendResult;
+use crate::producer::SendOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::verdict::is_illegal;
 use bytes::Bytes;
@@ -67,7 +66,9 @@ impl<T: Send + 'static> Accumulator<T> {
             parts: ready.parts,
         };
         let this = self.clone();
-        let done = Box::new(move |outcome, permit| this.on_outcome(&key, (in_flight_batch, permit), outcome));
+        let done = Box::new(move |(outcome, permit): (SendOutcome, Permit)| {
+            this.on_outcome(&key, (in_flight_batch, permit), outcome);
+        });
         self.producer
             .launch(outgoing, ready.permit, (ready.since, ready.timeout), done);
     }
@@ -76,7 +77,7 @@ impl<T: Send + 'static> Accumulator<T> {
         self: &Arc<Self>,
         key: &PartitionKey,
         (in_flight_batch, mut permit): (InFlightBatch<T>, Permit),
-        outcome: Result<SendResult, ClientError>,
+        outcome: SendOutcome,
     ) {
         if let Err(error) = &outcome
             && in_flight_batch.items > 1

@@ -95,7 +95,7 @@ pub struct BatchOutcome<T> {
     pub outcome: Result<Arc<SendResult>, ClientError>,
 }
 
-/// Takes a finished frame, on the connection's task: it must not block.
+/// Takes each finished frame, on the connection's task: it must not block. Called many times, so it is no `Completion`.
 pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
 
 pub(super) fn unencodable(source: WireError) -> ClientError {
