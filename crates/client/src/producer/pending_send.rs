@@ -382,7 +382,7 @@ impl PendingSend {
     fn count(&self, outcome: &SendOutcome) {
         let messages = self.items();
         if let Ok(result) = outcome {
-            self.shared.back_pressure.confirm(&result.broker, messages);
+            self.permit.confirm(&result.broker);
         }
         let counter = match outcome {
             Ok(_) => &self.shared.stats.confirmed,

@@ -152,7 +152,7 @@ impl<T: Send + 'static> Accumulator<T> {
             failure: Arc::new(SendFailure::unsent(name, id, Instant::now(), last)),
             item: None,
         };
-        permit.shrink_to(usize::from(completion.is_some()));
+        permit.keep_for(completion.as_slice());
         self.producer.count_failed(1);
         let Some(completion) = completion else {
             tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");

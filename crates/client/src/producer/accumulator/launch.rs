@@ -93,7 +93,7 @@ impl<T: Send + 'static> Accumulator<T> {
             }
             self.producer.count_failed(u64::from(in_flight_batch.items));
         }
-        permit.shrink_to(in_flight_batch.completions.len());
+        permit.keep_for(&in_flight_batch.completions);
         self.lower_batch_limit(&in_flight_batch, &outcome);
         let (items, completions) = (in_flight_batch.items, in_flight_batch.completions);
         if let Err(error) = &outcome

@@ -128,9 +128,15 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         }
     }
 
-    /// Gives back all but the capacity for this many messages, which are no longer on their way to a broker.
-    pub fn shrink_to(&mut self, messages: usize) {
-        let kept = self.usage.take(messages, 0);
+    /// A broker has confirmed its messages, which still count: the broker's window may widen.
+    pub fn confirm(&self, broker: &str) {
+        self.back_pressure.borrow().confirm(broker, self.usage.messages);
+    }
+
+    /// Gives back all but the capacity for one message for each completion. These messages are no longer on their way to
+    /// a broker.
+    pub fn keep_for<T>(&mut self, completions: &[T]) {
+        let kept = self.usage.take(completions.len(), 0);
         let (rest, broker) = (std::mem::replace(&mut self.usage, kept), self.broker.take());
         self.back_pressure.borrow().release(rest, kept, broker);
     }
