@@ -275,7 +275,7 @@ fn illegal_properties_and_topics_are_named() {
     assert!(text.ends_with("table\u{1}7\u{2}"), "{text}");
     for topic in ["", "two words", &"t".repeat(128), "RMQ_SYS_TRANS_HALF_TOPIC"] {
         assert!(
-            pyrmq_client::producer::outgoing::check_topic(topic).is_err(),
+            pyrmq_client::session::topic_name::check_topic(topic).is_err(),
             "{topic}"
         );
     }

@@ -19,7 +19,8 @@ use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::{BatchSettings, TargetRef};
 use pyrmq_client::producer::back_pressure::Candidates;
-use pyrmq_client::producer::outgoing::{Target, check_topic};
+use pyrmq_client::producer::outgoing::Target;
+use pyrmq_client::session::topic_name::check_topic;
 use std::sync::Arc;
 use std::time::Duration;
 

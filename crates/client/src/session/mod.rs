@@ -10,4 +10,5 @@ mod namespace;
 pub mod options;
 mod route_lookup;
 pub mod routes;
+pub mod topic_name;
 mod topic_route;
