@@ -45,7 +45,7 @@ impl ConsumerShared {
             .and_then(|topic| topic.reader_at(&key.broker, replica))
         else {
             self.routes.mark_stale(&key.topic);
-            return self.pause(key.clone(), generation);
+            return self.pull_later(key.clone(), generation);
         };
         let suspend = self.options.suspend;
         let header = PullMessageRequestHeader {
@@ -123,7 +123,7 @@ impl ConsumerShared {
                 if moved || asked.elapsed() >= HELD_AT_LEAST {
                     self.pull(key);
                 } else {
-                    self.pause(key.clone(), generation);
+                    self.pull_later(key.clone(), generation);
                 }
             }
             Err(error) => {
@@ -155,7 +155,7 @@ impl ConsumerShared {
             return self.pull(key);
         }
         tracing::warn!(%key, %error, "answer cannot be taken apart: its messages are pulled one by one");
-        self.pause(key.clone(), generation);
+        self.pull_later(key.clone(), generation);
     }
 
     /// Tries again later; what will not pass by itself, the next poll raises.
@@ -177,11 +177,11 @@ impl ConsumerShared {
         if !passing {
             self.fail(error);
         }
-        self.pause(key.clone(), generation);
+        self.pull_later(key.clone(), generation);
     }
 
     /// Pulls again after a while; longer after each failure.
-    pub(crate) fn pause(self: &Arc<Self>, key: Arc<QueueKey>, generation: u64) {
+    pub(crate) fn pull_later(self: &Arc<Self>, key: Arc<QueueKey>, generation: u64) {
         let shared = self.clone();
         let failures = {
             let mut state = self.state();
@@ -241,7 +241,7 @@ impl ConsumerShared {
                 (queue.failures, queue.committed) = (failures, -1);
             } else {
                 drop(state);
-                return self.pause(key.clone(), generation);
+                return self.pull_later(key.clone(), generation);
             }
         }
         self.pull(key);

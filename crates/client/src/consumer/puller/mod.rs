@@ -2,8 +2,9 @@
 //! `DefaultLitePullConsumerImpl`).
 //!
 //! No thread and no task waits for messages: an answer's callback takes the records in, wakes who polls, and asks for
-//! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
-//! `rebalance/`.
+//! more while the queue has room in its share of `ahead_bytes`. `poll` only takes: `pull` (`pulling.rs`) sends the
+//! request of a queue when it is assigned, when an answer was taken in, and when a poll has made room. Periodic work
+//! (positions, share of the queues) is in `rebalance/`.
 
 mod callback_calls;
 mod rebalance_calls;
