@@ -29,13 +29,13 @@ pub(crate) struct Counters {
 /// A broker that ended without unregistering.
 #[derive(Debug, Clone)]
 pub struct LostBroker {
-    /// Its name.
+    /// Name of the broker.
     pub name: String,
-    /// Its cluster.
+    /// Cluster of the broker.
     pub cluster: String,
-    /// Where it was.
+    /// Address of the broker.
     pub address: String,
-    /// When it was removed, ms since the name server's start.
+    /// When the broker was removed, ms since the name server's start.
     pub at_ms: i64,
 }
 

@@ -113,7 +113,7 @@ pub enum WireError {
     TooLarge {
         /// What was being written.
         what: &'static str,
-        /// Its length.
+        /// Length of the value.
         length: usize,
         /// The maximum that the format can hold.
         limit: usize,

@@ -20,7 +20,7 @@ pub enum Failure {
         /// The pause.
         pause: Duration,
     },
-    /// It cannot be handled: put it into the group's dead-letter topic.
+    /// The message cannot be handled: put it into the group's dead-letter topic.
     Dead,
     /// The listener did not get to it: give it to another one.
     Untouched,
@@ -56,11 +56,11 @@ impl Default for Counts {
 /// What became of messages that were not handled, counted since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureCounts {
-    /// They come again.
+    /// Messages that come again.
     pub later: u64,
-    /// They are dead letters.
+    /// Messages that became dead letters.
     pub dead: u64,
-    /// They could not be read, and were passed over.
+    /// Messages that could not be read, and were passed over.
     pub unreadable: u64,
 }
 

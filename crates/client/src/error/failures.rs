@@ -83,7 +83,7 @@ pub struct SendFailure {
 }
 
 impl SendFailure {
-    /// Of a single message that no attempt was made for.
+    /// The failure of a single message for which no attempt was made.
     pub fn unsent(topic: Arc<str>, message_id: String, since: Instant, last: ClientError) -> Self {
         Self {
             topic,
@@ -153,11 +153,11 @@ impl fmt::Display for FailureText<'_> {
 /// A queue whose position could not be committed.
 #[derive(Debug, Clone)]
 pub struct Uncommitted {
-    /// Its topic, without the client's namespace.
+    /// The queue's topic, without the client's namespace.
     pub topic: Arc<str>,
-    /// Its broker's name.
+    /// Name of the queue's broker.
     pub broker: Arc<str>,
-    /// Its number.
+    /// Number of the queue.
     pub queue_id: i32,
     /// The position: the offset of the group's next message.
     pub offset: i64,

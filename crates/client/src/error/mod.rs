@@ -170,9 +170,9 @@ pub enum ClientError {
         .failed.len(), some(.failed)
     )]
     NotCommitted {
-        /// How many should be committed.
+        /// How many positions should be committed.
         asked: usize,
-        /// Those that are not.
+        /// The positions that are not committed.
         failed: Vec<Uncommitted>,
     },
     /// A filter that cannot be compiled.

@@ -6,15 +6,15 @@ use std::time::Duration;
 /// The window of a broker is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerFull {
-    /// Its name.
+    /// Name of the broker.
     pub name: Arc<str>,
-    /// Messages for it that are on their way.
+    /// Messages for the broker that are on their way.
     pub messages: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
-    /// How many messages may be.
+    /// How many messages may be on their way.
     pub window: usize,
-    /// How many bytes may be.
+    /// How many bytes may be on their way.
     pub byte_limit: usize,
 }
 

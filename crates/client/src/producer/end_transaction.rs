@@ -7,7 +7,7 @@ pub struct EndTransaction {
     pub topic: String,
     /// Name of the broker that stored the half.
     pub broker: String,
-    /// Its address, when it asked.
+    /// Address of that broker, if it asked.
     pub address: Option<String>,
     /// The half's place in its queue.
     pub queue_offset: i64,
@@ -17,7 +17,7 @@ pub struct EndTransaction {
     pub message_id: String,
     /// 8 commit, 12 rollback, 0 not known yet.
     pub state: i32,
-    /// It answers a broker's question.
+    /// Whether this answers a question of the broker.
     pub asked: bool,
     /// Where the broker that asked says it is, for the trace.
     pub region: Option<String>,

@@ -73,7 +73,7 @@ pub struct OutgoingMessage {
     pub target: Target,
     /// Messages in the body: 0 when it is a single message, not a batch.
     pub items: u32,
-    /// It answers a request: brokers push it to the requester.
+    /// The message answers a request: brokers push it to the requester.
     pub reply: bool,
 }
 
@@ -84,10 +84,10 @@ impl OutgoingMessage {
     }
 }
 
-/// A body that travels in a frame of its own, as it travels.
+/// A body in the form in which it travels in a frame of its own: compressed, or as it was given.
 #[derive(Debug, Clone)]
 pub struct EncodedBody {
-    /// Compressed, where that made it smaller.
+    /// The body, compressed where that made it smaller.
     pub body: Bytes,
     /// System flag bits: which compression.
     pub flags: i32,
@@ -109,8 +109,8 @@ pub struct Properties<'a> {
 }
 
 impl<'a> Properties<'a> {
-    /// Of a message for this topic: waits for the store as Java's messages do, and carries a new unique id, which is
-    /// the first value written.
+    /// The properties of a message for this topic. The message waits for the store, as Java's messages do, and carries
+    /// a new unique id, which is the first value written.
     pub fn new(topic: &'a str, ids: &UniqueIds) -> Self {
         let mut text = String::with_capacity(96);
         text.push_str(BEFORE_ID);
@@ -119,7 +119,7 @@ impl<'a> Properties<'a> {
         Self { topic, text }
     }
 
-    /// Only a message's own: what every message has is written where it is framed.
+    /// Only the message's own properties: what every message has is written where it is framed.
     pub fn bare(topic: &'a str) -> Self {
         let text = String::with_capacity(64);
         Self { topic, text }

@@ -38,7 +38,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
 const LEAST_LEFT: Duration = Duration::from_millis(20);
 
-/// Of these, what says that the message was not stored, and passes by itself.
+/// Codes of refusals that say that the message was not stored, and that pass by themselves.
 const TRANSIENT_CODES: [i32; 3] = [
     response::SYSTEM_BUSY,
     response::SERVICE_NOT_AVAILABLE,
@@ -69,8 +69,8 @@ pub(crate) struct PendingSend {
     counted_attempts: u32,
     last: Option<ClientError>,
     pub(super) may_exist: bool,
-    // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does
-    // better.
+    // The result of an earlier attempt that was stored, but not flushed or replicated in time. It holds where no later
+    // attempt does better.
     stored: Option<Box<SendResult>>,
     // Where the last attempt went, and by which route while it is written.
     pub(super) queue: Option<PublishedQueue>,

@@ -54,12 +54,13 @@ impl SendStatus {
     }
 }
 
-/// Where a message lies (Apache `SendResult`). Of a batch: the first item's offset, the ids of all with commas.
+/// Where a message lies (Apache `SendResult`). For a batch: the offset of the first item, and the ids of all items with
+/// commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendResult {
-    /// How it was stored.
+    /// How the message was stored.
     pub status: SendStatus,
-    /// Its topic.
+    /// Topic of the message.
     pub topic: Arc<str>,
     /// The broker's name.
     pub broker: Arc<str>,

@@ -21,11 +21,11 @@ pub struct ProducerStats {
     pub failed: AtomicU64,
     /// Attempts beyond the first.
     pub retries: AtomicU64,
-    /// Frames that carried them.
+    /// Frames that carried messages.
     pub frames: AtomicU64,
-    /// Of these, batches.
+    /// Frames that were batches.
     pub batches: AtomicU64,
-    /// Messages in those batches.
+    /// Messages in batches.
     pub batched: AtomicU64,
 }
 

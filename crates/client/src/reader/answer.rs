@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl OpenAnswer {
-    /// Of a pull of `range` that was to bring the offsets `from` to `to - 1`.
+    /// The answer to a pull of `range` that was to bring the offsets `from` to `to - 1`.
     fn new(
         index: usize,
         range: &Arc<Range>,

@@ -107,10 +107,10 @@ pub struct Lost {
 /// A message that could not be read and was left out, or whose body was made null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Where.
+    /// The range that the message is in.
     pub range: Arc<Range>,
-    /// Its offset.
+    /// Offset of the message.
     pub offset: i64,
-    /// Why.
+    /// Why the message could not be read.
     pub cause: ColumnError,
 }

@@ -83,7 +83,7 @@ impl Subscription {
 /// What brokers are told of a consumer's group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConsumerKind {
-    /// It polls (`Actively`), or has listeners (`Passively`).
+    /// The consumer polls (`Actively`), or has listeners (`Passively`).
     pub(crate) consume_type: ConsumeType,
     /// Whether one member of the group gets a message, or every member.
     pub(crate) model: MessageModel,
@@ -99,7 +99,7 @@ pub(crate) struct Membership {
     consumer: Option<ConsumerKind>,
     // Guards the topics that a consumer has subscribed to.
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
-    // It has left its group, until it subscribes again.
+    // The client has left its group, until it subscribes again.
     is_away: AtomicBool,
 }
 
@@ -124,7 +124,7 @@ impl Membership {
         }
     }
 
-    /// Its group.
+    /// The group that the client is in.
     pub(crate) fn group(&self) -> &str {
         &self.group
     }

@@ -257,7 +257,7 @@ impl NameServers {
     }
 }
 
-/// Those of one kind, sorted: IPv4's where there are any.
+/// Addresses of one kind, sorted: those of IPv4 where there are any.
 fn of_one_kind(found: &[SocketAddr]) -> Vec<SocketAddr> {
     let (mut old, new): (Vec<_>, Vec<_>) = found.iter().copied().partition(SocketAddr::is_ipv4);
     if old.is_empty() {

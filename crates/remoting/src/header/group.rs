@@ -117,7 +117,7 @@ crate::header! {
     pub struct ViewBrokerStatsDataRequestHeader<'a> {
         /// Name of the statistic.
         pub stats_name: Option<&'a str> => "statsName",
-        /// Its key.
+        /// Key of the statistic.
         pub stats_key: Option<&'a str> => "statsKey",
     }
 }

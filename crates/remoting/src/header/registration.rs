@@ -98,11 +98,11 @@ crate::header! {
         pub min_broker_id: Option<i64> => "minBrokerId",
         /// Broker name.
         pub broker_name: Option<&'a str> => "brokerName",
-        /// Its address.
+        /// Address of the broker with that id.
         pub min_broker_addr: Option<&'a str> => "minBrokerAddr",
         /// Address of the broker that went away.
         pub offline_broker_addr: Option<&'a str> => "offlineBrokerAddr",
-        /// Its replication address.
+        /// Replication address of the broker that went away.
         pub ha_broker_addr: Option<&'a str> => "haBrokerAddr",
     }
 

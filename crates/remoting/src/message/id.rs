@@ -117,9 +117,9 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// A message's position: `msgId` in the response to a send, and the argument of request 33.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OffsetId {
-    /// The broker that stored it.
+    /// The broker that stored the message.
     pub host: SocketAddr,
-    /// Its position in that broker's commit log.
+    /// Position of the message in that broker's commit log.
     pub offset: i64,
 }
 

@@ -10,10 +10,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The other side closed it.
+    /// The other side closed the connection.
     #[error("the peer closed it")]
     ByPeer,
-    /// This side closed it on purpose.
+    /// This side closed the connection on purpose.
     #[error("it was closed here")]
     Here,
     /// No byte moved in either direction for the idle time.

@@ -108,7 +108,7 @@ pub enum Reason {
     /// Too many bytes.
     #[error("the expression has {length} bytes, more than {MAX_LENGTH}")]
     TooLong {
-        /// Its length.
+        /// Length of the expression, in bytes.
         length: usize,
     },
 }

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 /// One topic of a broker, with the fields that routes contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnouncedTopic<'a> {
-    /// Its name.
+    /// Name of the topic.
     pub name: &'a str,
     /// Permission bits.
     pub perm: i32,

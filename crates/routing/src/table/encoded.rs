@@ -16,7 +16,7 @@ const OVERHEAD: usize = 128;
 /// The form of an answer: the JSON style and the address set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
-    /// Its slot.
+    /// Index of its slot.
     pub(super) at: usize,
     /// Number of all slots.
     pub(super) all: usize,

@@ -86,7 +86,7 @@ pub(super) struct TopicEntry {
     queues_by_broker: Mutex<Vec<TopicQueues>>,
     // Guard the cached answers: plain, standard.
     encoded: [Mutex<Option<Encoded>>; 2],
-    // Those of address sets, which most name servers do not have.
+    // Guard the cached answers of address sets, which most name servers do not have.
     encoded_in_sets: OnceLock<Box<[Mutex<Option<Encoded>>]>>,
 }
 

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 /// A removed broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedBroker {
-    /// Its cluster and address.
+    /// Cluster and address of the broker.
     pub broker: BrokerKey,
-    /// Its name.
+    /// Name of the broker.
     pub name: String,
     /// The connection on which it had registered.
     pub peer: u64,
@@ -98,7 +98,7 @@ fn is_expired(live: &Live, now_ms: i64) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Removed {
     was_lowest: bool,
-    /// It was the name's last address.
+    /// The address was the name's last one.
     was_last: bool,
     /// The name has no master, so a slave may act for it.
     masterless: bool,

@@ -67,11 +67,11 @@ pub struct Registration<'a> {
     pub timeout_ms: Option<i64>,
     /// `None` if the header lacks it: a broker before 5.0.
     pub acting_master: Option<bool>,
-    /// Its topics.
+    /// The broker's topics.
     pub topics: &'a dyn Announced,
-    /// Its filter servers; `None` if the body lacks them.
+    /// The broker's filter servers; `None` if the body lacks them.
     pub filter_servers: Option<&'a [String]>,
-    /// Its address sets, each with the `host:port` that clients of that network use.
+    /// The broker's address sets, each with the `host:port` that clients of that network use.
     pub advertised: &'a [(String, String)],
     /// The connection that it arrived on.
     pub peer: u64,
@@ -164,7 +164,7 @@ pub enum RegisterError {
 /// Result of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Registered {
-    /// It is in force. `master` is the master of a slave, if there is one.
+    /// The registration is in force. `master` is the master of a slave, if there is one.
     Taken {
         /// (address, replication address).
         master: Option<(String, String)>,
@@ -189,7 +189,7 @@ pub struct MinIdChange {
     pub name: String,
     /// The new lowest id.
     pub id: i64,
-    /// Its address.
+    /// Address of the broker with the new lowest id.
     pub address: String,
     /// Address of the broker that left, if one did.
     pub offline: Option<String>,

@@ -77,7 +77,7 @@ struct DueCommit {
     committed: i64,
     /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
     is_asked: bool,
-    /// It is committed only if the group has no position at all.
+    /// The position is committed only if the group has no position at all.
     is_untouched: bool,
 }
 

@@ -44,7 +44,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of messages of one queue that were popped.
+    /// The work for messages of one queue that were popped.
     fn of_popped(popped: Vec<HandedOut>) -> Option<Self> {
         let queue = popped.first()?.message.chunk.queue.clone();
         let part = |one: &HandedOut| Messages {

@@ -20,7 +20,7 @@ use std::time::Instant;
 pub struct Popped {
     /// Records of the same queue that came together.
     pub chunk: Arc<Chunk>,
-    /// Its index there.
+    /// Index of the message in `chunk`.
     pub index: usize,
     /// Deliveries before this one that its record does not count: those of ordered groups.
     pub tries: i32,

@@ -44,7 +44,7 @@ pub(crate) struct Held {
 }
 
 impl Receipt {
-    /// Of a message that arrived just now.
+    /// The receipt of a message that arrived just now.
     pub(crate) fn arrived(topic: Arc<str>, broker: Arc<str>, handle: String, until: Instant) -> Self {
         Self {
             topic,
@@ -59,7 +59,7 @@ impl Receipt {
         }
     }
 
-    /// Of a handle that was kept as text. Its time is read by this machine's clock, as Apache's proxy does.
+    /// The receipt of a handle that was kept as text. Its time is read by this machine's clock, as Apache's proxy does.
     pub fn parse(topic: impl Into<Arc<str>>, handle: &str) -> Result<Self, ClientError> {
         let refused = |reason: String| ClientError::Receipt {
             handle: handle.to_owned(),

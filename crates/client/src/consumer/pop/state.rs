@@ -90,7 +90,7 @@ pub(crate) struct Pop {
 #[derive(Debug)]
 pub(crate) enum Taken {
     Messages(Vec<Popped>),
-    /// Its time is over.
+    /// The call's time is over.
     Over,
     Wait,
 }

@@ -97,7 +97,7 @@ pub(crate) struct ProcessQueue {
     pub(crate) failures: u32,
     /// Messages before this offset are pulled one by one: an answer with several of them could not be taken apart.
     pub(crate) suspect_until: i64,
-    /// It began where the group was, and nothing has moved it since (see [`Self::is_untouched`]).
+    /// The position began where the group was, and nothing has moved it since (see [`Self::is_untouched`]).
     pub(crate) is_group_start: bool,
     /// Nothing is handed out yet: the member that had the queue may still commit. The number of the look at it.
     pub(crate) settling: Option<u64>,

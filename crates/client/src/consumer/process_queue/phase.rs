@@ -6,11 +6,11 @@ pub(crate) enum Phase {
     /// Messages are handed out.
     #[default]
     Held,
-    /// It was taken; no event says so yet.
+    /// The queue was taken; no event says so yet.
     New,
     /// The callback for its assignment runs.
     Assigning,
-    /// It is to go back; no event says so yet.
+    /// The queue is to go back; no event says so yet.
     Leaving,
     /// The callback for its revocation runs.
     Revoking,

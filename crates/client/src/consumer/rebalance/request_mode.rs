@@ -25,9 +25,9 @@ const POP: &str = "POP";
 /// How a member gets the messages of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestMode {
-    /// It pulls its share of the queues.
+    /// The member pulls its share of the queues.
     Pull,
-    /// It pops these queues: broker and queue.
+    /// The member pops these queues: broker and queue.
     Pop(Vec<(Arc<str>, i32)>),
     /// The broker cannot say now: the member goes on as before.
     Unknown,

@@ -15,7 +15,7 @@ const LARGE_BODY: usize = 2 * 1024;
 /// When a batch is full, and how long it may be kept open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for company. Zero: messages that name no queue leave each by itself.
+    /// Longest wait for other messages. Zero: messages that name no queue leave each by itself.
     pub linger: Duration,
     /// Bytes of a batch.
     pub bytes: usize,
@@ -43,7 +43,7 @@ pub struct AccumulatedMessage<'a, T> {
     pub body: &'a [u8],
     /// The body as it is sent, if the caller has compressed it already by `Producer::encode_body`.
     pub encoded: Option<EncodedBody>,
-    /// Its own properties in wire form.
+    /// The message's own properties in wire form.
     pub properties: &'a str,
     /// The user's flag.
     pub flag: i32,
@@ -55,7 +55,7 @@ pub struct AccumulatedMessage<'a, T> {
     pub alone: bool,
     /// A time of its own; such a message travels alone.
     pub timeout: Option<Duration>,
-    /// It is one of many of a call. Such a message travels in a batch, uncompressed, whatever its size.
+    /// Set for one of the many messages of a call. Such a message travels in a batch, uncompressed, whatever its size.
     pub batch: Option<BatchSettings>,
     /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
     pub completion: Option<T>,
@@ -67,7 +67,7 @@ impl<T> AccumulatedMessage<'_, T> {
         self.body.len() + self.properties.len()
     }
 
-    /// Its time, from when it came.
+    /// The time that the message has, from when it came.
     pub(super) fn time(&self, usual: Duration) -> Duration {
         let batch = self.batch.map(|batch| batch.timeout);
         self.timeout.or(batch).unwrap_or(usual)
@@ -87,7 +87,7 @@ pub struct BatchOutcome<T> {
     /// Capacity for as many messages as there are completions: a message counts as on its way until its completion is
     /// delivered.
     pub permit: Permit,
-    /// Place in the frame and completion, of those messages that have one.
+    /// Index in the frame and completion of each message that has one.
     pub completions: Vec<(u32, T)>,
     /// The frame was a batch.
     pub batch: bool,

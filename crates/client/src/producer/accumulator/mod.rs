@@ -109,11 +109,11 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Sends what has been gathered, without waiting for company or outcomes.
+    /// Sends what has been gathered, without waiting for other messages or outcomes.
     pub fn flush(self: &Arc<Self>) {
         let mut state = self.state();
         let mut due = Vec::new();
-        // They wait for a route; once that is known they leave at once, too.
+        // Messages that wait for a route leave at once when it is known, too.
         for awaiting_route in state.awaiting_route.values_mut().flatten() {
             awaiting_route.skip_linger();
         }

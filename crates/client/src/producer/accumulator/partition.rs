@@ -61,18 +61,18 @@ impl LazyNow {
 pub(super) struct OpenBatch<T> {
     pub(super) batch: Batch,
     pub(super) permit: Permit,
-    /// It is of calls that have their messages gathered so.
+    /// Set for a batch of `send_batch`: only messages with equal settings join it.
     pub(super) settings: Option<BatchSettings>,
     /// Time for the whole send, from when its first message came.
     pub(super) timeout: Duration,
     pub(super) completions: Vec<(u32, T)>,
-    /// Of each message, when they came by a hash; else empty.
+    /// The hash of each message that was sent by sharding key; otherwise empty.
     pub(super) hashes: Vec<i32>,
-    /// When its first message came: its time and its linger count from here.
+    /// When the batch's first message came: its time and its linger count from here.
     pub(super) since: Instant,
-    /// When its first message came, by the wall clock: its messages' ids carry it.
+    /// When the batch's first message came, by the wall clock: the messages' ids carry it.
     pub(super) since_ms: i64,
-    /// Somebody waits for it: it leaves as soon as nothing of its partition is on the way.
+    /// Somebody waits for the batch: it leaves as soon as nothing of its partition is on the way.
     pub(super) eager: bool,
 }
 
@@ -82,13 +82,13 @@ pub(super) struct ReadyBatch<T> {
     pub(super) outgoing: OutgoingMessage,
     pub(super) permit: Permit,
     pub(super) completions: Vec<(u32, T)>,
-    /// Of each message, when they came by a hash; else empty.
+    /// The hash of each message that was sent by sharding key; otherwise empty.
     pub(super) hashes: Vec<i32>,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
-    /// It is of calls that have their messages gathered so.
+    /// Set for a batch of `send_batch`: only messages with equal settings join it.
     pub(super) settings: Option<BatchSettings>,
-    /// It is a part of a batch that was refused.
+    /// Set for a part of a batch that was refused.
     pub(super) parts: Option<Arc<Parts>>,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct PartitionQueue<T> {
     pub(super) in_flight: usize,
     /// A thread is sending this partition queue's batches: it looks again before it stops.
     pub(super) draining: bool,
-    /// It is among those that wait to be uncorked.
+    /// The partition queue waits to be uncorked.
     pub(super) corked: bool,
 }
 
@@ -139,7 +139,7 @@ impl<T> PartitionQueue<T> {
         }
     }
 
-    /// True when the open batch need not wait for company any more.
+    /// True when the open batch need not wait for other messages any more.
     fn is_ready(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         let Some(open) = &self.open else {
             return false;

@@ -60,9 +60,9 @@ impl<T> AccumulatorState<T> {
 pub(super) struct InFlightBatch<T> {
     pub(super) completions: Vec<(u32, T)>,
     pub(super) hashes: Vec<i32>,
-    /// Messages in it; 0: a single one, no batch.
+    /// Messages in the batch; 0: a single message, no batch.
     pub(super) items: u32,
-    /// Of a batch of several.
+    /// The body of a batch of several messages, otherwise empty.
     pub(super) body: Bytes,
     pub(super) bytes: usize,
     pub(super) since: Instant,
@@ -108,7 +108,7 @@ impl<T> Drop for Accumulator<T> {
 /// A message of a hash that waits for its topic's route.
 pub(super) struct AwaitingRoute<T> {
     pub(super) number: u64,
-    /// Empty where it is packed.
+    /// Empty if `encoded` has the body.
     pub(super) body: Bytes,
     pub(super) encoded: Option<EncodedBody>,
     pub(super) permit: Permit,
@@ -124,7 +124,7 @@ pub(super) struct AwaitingRoute<T> {
 }
 
 impl<T> AwaitingRoute<T> {
-    /// Lets it leave as soon as it may, without waiting for company.
+    /// Lets the message leave as soon as it may, without waiting for others.
     pub(super) fn skip_linger(&mut self) {
         self.eager = true;
     }

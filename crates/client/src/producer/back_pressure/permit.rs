@@ -111,7 +111,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         self.usage.add(usage);
     }
 
-    /// Its messages leave for a broker, in whose window they count from now on.
+    /// The messages leave for a broker, in whose window they count from now on.
     pub fn dispatch(&mut self, broker: &Arc<str>) {
         if !self.usage.is_empty() {
             let back_pressure = self.back_pressure.borrow();
@@ -119,7 +119,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         }
     }
 
-    /// Its messages are no longer on their way to a broker.
+    /// The messages are no longer on their way to a broker.
     pub fn on_response(&mut self) {
         if let Some(broker) = self.broker.take() {
             self.back_pressure

@@ -53,13 +53,13 @@ pub(super) struct CapacityWaiter {
     pub(super) listener: Listener,
 }
 
-/// Those who wait, each in the order in which they came.
+/// Senders and others that wait, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Waiters {
-    /// Their messages may go anywhere.
+    /// Waiters whose messages may go anywhere.
     pub(super) anywhere: Vec<CapacityWaiter>,
-    /// Their messages may go to some brokers only. A list of its own: these may be many while a broker is stalled, and
-    /// are looked at only when a window or the room opens.
+    /// Waiters whose messages may go to some brokers only. A list of its own: these may be many while a broker is
+    /// stalled, and are looked at only when a window or the room opens.
     pub(super) at_brokers: Vec<CapacityWaiter>,
     last_number: u64,
 }

@@ -120,7 +120,7 @@ pub(super) struct Connection {
     /// The requests of batched rows; made with the first of them.
     pub(super) requests: Option<Box<dyn RequestBatch>>,
     pub(super) permit_state: PermitState,
-    /// Its part of a frame, among the unfinished frames of all connections.
+    /// The connection's part of a frame, among the unfinished frames of all connections.
     partial: Option<PartialFrame>,
     share: BudgetShare,
     ready: SendQueue,

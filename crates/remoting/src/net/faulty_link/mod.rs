@@ -33,12 +33,13 @@ pub enum Direction {
 /// What becomes of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passage {
-    /// They arrive.
+    /// The bytes arrive.
     #[default]
     Pass,
-    /// They are held until the passage changes; connections stay open.
+    /// The bytes are held until the passage changes; connections stay open.
     Hold,
-    /// They are dropped. Connections stay open, and are reset when this ends, because their streams are incomplete.
+    /// The bytes are dropped. Connections stay open, and are reset when this ends, because their streams are
+    /// incomplete.
     Drop,
 }
 

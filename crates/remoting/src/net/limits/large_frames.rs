@@ -40,12 +40,12 @@ pub(crate) type LargeFramePermit = OwnedSemaphorePermit;
 /// State of one connection's permit.
 #[derive(Default)]
 pub(crate) enum PermitState {
-    /// It reads no large frame.
+    /// The connection reads no large frame.
     #[default]
     None,
-    /// It waits in line.
+    /// The connection waits in line.
     Waiting(Pin<Box<dyn Future<Output = Option<LargeFramePermit>> + Send>>),
-    /// Its frame is being read.
+    /// The connection is reading a large frame.
     Held(LargeFramePermit),
 }
 

@@ -57,7 +57,7 @@ impl Phase {
 pub(super) enum Park {
     /// There is new work.
     Awake,
-    /// It may sleep, until this moment at the latest.
+    /// The task may sleep, until this moment at the latest.
     Asleep(Option<Instant>),
 }
 

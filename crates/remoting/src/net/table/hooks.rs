@@ -27,7 +27,7 @@ pub struct Refused {
     pub answer: Command,
     /// Why, for the log; the answer may say less.
     pub why: String,
-    /// Its sender claims to be a user and is not. A request that names no user guesses nothing.
+    /// The sender of the request claims to be a user and is not. A request that names no user guesses nothing.
     pub is_failed_login: bool,
 }
 

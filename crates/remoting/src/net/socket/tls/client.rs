@@ -22,7 +22,7 @@ pub struct ClientTlsSettings {
     pub trust: Option<Pem>,
     /// Lists of certificates of servers that are no longer trusted. With them, the issuer of each must have a list.
     pub revoked: Option<Pem>,
-    /// Its own certificate, for servers that ask for one.
+    /// The client's own certificate, for servers that ask for one.
     pub identity: Option<Identity>,
     /// The name that every server's certificate must have; `None`: the host of its address.
     pub server_name: Option<String>,

@@ -21,11 +21,11 @@ const HANDSHAKE: u8 = 0x16;
 /// Whether clients must have a certificate. Apache `tls.server.need.client.auth`.
 #[derive(Debug, Clone)]
 pub enum ClientAuth {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     None,
     /// A certificate must be signed by one of these authorities, but a client may have none.
     Optional(Pem),
-    /// They must have one that is signed by one of these authorities.
+    /// Clients must have a certificate that is signed by one of these authorities.
     Required(Pem),
 }
 
