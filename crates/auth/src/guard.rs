@@ -10,9 +10,10 @@ use crate::signature::{ACCESS_KEY, is_signed};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Refused, RequestCheck};
+use pyrmq_remoting::sync::{read, write};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// What a server checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +45,12 @@ impl Guard {
 
     /// The rules in force.
     pub fn rules(&self) -> Arc<Rules> {
-        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.rules).clone()
     }
 
     /// Puts other rules in force, from the next request on.
     pub fn replace(&self, rules: Rules) {
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        *write(&self.rules) = Arc::new(rules);
     }
 
     /// Requests that were refused.

@@ -8,9 +8,10 @@ use crate::signature::{ACCESS_KEY, is_signed};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Refused, RequestCheck};
+use pyrmq_remoting::sync::{read, write};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// How an answer of Apache's broker begins when this module refuses a request: with the exception's name.
 const EXCEPTION: &str = "org.apache.rocketmq.acl.common.AclException: ";
@@ -34,15 +35,12 @@ impl PlainGuard {
 
     /// The accounts in force.
     pub fn accounts(&self) -> Arc<Accounts> {
-        self.accounts
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        read(&self.accounts).clone()
     }
 
     /// Puts other accounts in force, from the next request on.
     pub fn replace(&self, accounts: Accounts) {
-        *self.accounts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(accounts);
+        *write(&self.accounts) = Arc::new(accounts);
     }
 
     /// Requests that were refused.

@@ -21,7 +21,7 @@ use std::time::Instant;
 const AGE_CHECK_EVERY: u32 = 32;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Takes a message for [`Self::push`] and [`Self::push_corked`]. True: it waits to be uncorked. This is one
+    /// Takes a message for [`Self::push`] and [`Self::push_corked`]. True: the caller must uncork. This is one
     /// function, though long, because the lock is held throughout, and partition and topic are looked up once.
     pub(super) fn take(
         self: &Arc<Self>,
