@@ -6,6 +6,7 @@ unused.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, assert_type, get_args, get_type_hints
@@ -123,6 +124,20 @@ def test_every_option_of_a_message_is_documented() -> None:
     for option in get_type_hints(MessageOptions):
         assert f"        {option}: " in (MessageOptions.__doc__ or "")
         assert f"``{option}``: " in (Producer.send.__doc__ or "")
+
+
+def test_both_documentations_of_produce_say_the_same() -> None:
+    """`help` reads the native method's, an editor the one in `producer.py`, with an example."""
+    tree = ast.parse(inspect.getsource(Producer))
+    written = next(
+        ast.get_docstring(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "produce"
+    )
+    native = Producer.produce.__doc__
+    assert native
+    assert written
+    assert native.split() == written.partition("Example:")[0].split()
 
 
 SENDS: list[tuple[str, tuple[object, ...]]] = [
