@@ -158,7 +158,7 @@ impl Link {
         &self,
         py: Python<'_>,
         direction: &str,
-        change: impl Fn(&mut pyrmq_remoting::net::Way),
+        change: impl Fn(&mut pyrmq_remoting::net::DirectionFaults),
     ) -> PyResult<()> {
         let directions: &[Direction] = match direction {
             "requests" => &[Direction::Requests],

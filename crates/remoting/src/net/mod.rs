@@ -42,7 +42,7 @@ pub use client::call::Call;
 pub use client::{Client, WeakClient};
 pub use code_set::CodeSet;
 pub use error::{CloseReason, NetError, Retry};
-pub use faulty_link::{Direction, FaultyLink, Passage, Way};
+pub use faulty_link::{Direction, DirectionFaults, FaultyLink, Passage};
 pub use limits::descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use limits::partial_frames::UnfinishedFrames;
 pub use limits::{ClientLimits, Limits, RateLimits};

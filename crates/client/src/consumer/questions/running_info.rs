@@ -48,7 +48,7 @@ impl ConsumerShared {
             let state = self.state();
             let queues = state.queues.values();
             queues
-                .map(|queue| (place_of(&queue.key), queue_info(queue)))
+                .map(|queue| (message_queue_of(&queue.key), queue_info(queue)))
                 .collect()
         };
         let popped = self.pops.as_ref().map(PopListener::progress).unwrap_or_default();
@@ -58,7 +58,7 @@ impl ConsumerShared {
                 last_pop_timestamp: asked_ms,
                 wait_ack_count: i32::try_from(in_hand).unwrap_or(i32::MAX),
             };
-            (place_of(&key), info)
+            (message_queue_of(&key), info)
         });
         let topics = self.heartbeat.membership.topics();
         let state = self.state();
@@ -160,7 +160,7 @@ fn chunk_of(command: &Command) -> Result<Arc<Chunk>, String> {
         .map_err(|error| format!("the message cannot be read: {error}"))
 }
 
-fn place_of(key: &QueueKey) -> MessageQueue {
+fn message_queue_of(key: &QueueKey) -> MessageQueue {
     MessageQueue::new(key.topic.as_ref(), key.broker.as_ref(), key.queue_id)
 }
 

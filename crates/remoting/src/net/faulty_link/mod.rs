@@ -45,7 +45,7 @@ pub enum Passage {
 
 /// Faults of one direction.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Way {
+pub struct DirectionFaults {
     /// Delay of each piece of bytes.
     pub delay: Duration,
     /// Maximum rate in bytes per second.
@@ -57,8 +57,8 @@ pub struct Way {
 /// All faults of a link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
-    pub(super) requests: Way,
-    pub(super) answers: Way,
+    pub(super) requests: DirectionFaults,
+    pub(super) answers: DirectionFaults,
     /// Until then, sends are answered SYSTEM_BUSY and do not reach the server.
     pub(super) busy_until: Option<Instant>,
     /// Number of times that connections were reset.
@@ -69,7 +69,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) fn way(&self, direction: Direction) -> &Way {
+    pub(super) fn of(&self, direction: Direction) -> &DirectionFaults {
         match direction {
             Direction::Requests => &self.requests,
             Direction::Answers => &self.answers,
@@ -79,7 +79,7 @@ impl Faults {
     fn drops(&self) -> bool {
         [self.requests, self.answers]
             .iter()
-            .any(|way| way.passage == Passage::Drop)
+            .any(|faults| faults.passage == Passage::Drop)
     }
 }
 
@@ -132,7 +132,7 @@ impl FaultyLink {
     }
 
     /// Changes one direction.
-    pub fn change(&self, direction: Direction, change: impl FnOnce(&mut Way)) {
+    pub fn change(&self, direction: Direction, change: impl FnOnce(&mut DirectionFaults)) {
         self.modify(|faults| {
             let dropped = faults.drops();
             change(match direction {
@@ -147,17 +147,17 @@ impl FaultyLink {
 
     /// Holds all bytes back; connections stay open.
     pub fn stall(&self) {
-        self.both(|way| way.passage = Passage::Hold);
+        self.both(|faults| faults.passage = Passage::Hold);
     }
 
     /// Lets all bytes pass again.
     pub fn flow(&self) {
-        self.both(|way| way.passage = Passage::Pass);
+        self.both(|faults| faults.passage = Passage::Pass);
     }
 
     /// Delays each piece of bytes by this time.
     pub fn delay(&self, delay: Duration) {
-        self.both(|way| way.delay = delay);
+        self.both(|faults| faults.delay = delay);
     }
 
     /// Resets the existing connections; new ones pass.
@@ -200,7 +200,7 @@ impl FaultyLink {
         drop(applied.wait_for(|applied| *applied >= version).await);
     }
 
-    fn both(&self, change: impl Fn(&mut Way)) {
+    fn both(&self, change: impl Fn(&mut DirectionFaults)) {
         self.change(Direction::Requests, &change);
         self.change(Direction::Answers, change);
     }

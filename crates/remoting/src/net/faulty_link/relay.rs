@@ -123,7 +123,7 @@ async fn take(
             return Ok(());
         }
         let now = *faults.borrow();
-        let due = Instant::now() + now.way(direction).delay;
+        let due = Instant::now() + now.of(direction).delay;
         let mut bytes = buffer.split().freeze();
         if let Some(busy) = &mut busy {
             bytes = busy.sift(bytes, &now).await;
@@ -163,7 +163,7 @@ async fn give(
         }
         write_own(&mut to, &frames, &mut own, &mut faults).await?;
     }
-    let passes = |faults: &Faults| faults.way(direction).passage == Passage::Pass;
+    let passes = |faults: &Faults| faults.of(direction).passage == Passage::Pass;
     if faults.wait_for(passes).await.is_err() {
         return Ok(());
     }
@@ -193,8 +193,8 @@ async fn write(
     faults: &mut watch::Receiver<Faults>,
 ) -> io::Result<()> {
     while !bytes.is_empty() {
-        let way = *faults.borrow_and_update().way(direction);
-        match way.passage {
+        let current = *faults.borrow_and_update().of(direction);
+        match current.passage {
             Passage::Drop => return Ok(()),
             Passage::Hold => {
                 if faults.changed().await.is_err() {
@@ -202,7 +202,7 @@ async fn write(
                 }
             }
             Passage::Pass => {
-                let Some(rate) = way.rate else {
+                let Some(rate) = current.rate else {
                     return to.write_all(&bytes).await;
                 };
                 let part = usize::try_from((rate / PARTS).max(1)).unwrap_or(usize::MAX);
