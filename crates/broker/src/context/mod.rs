@@ -116,8 +116,8 @@ impl Said {
     fn new(options: &Options, trace_on: bool) -> Result<Self, BrokerError> {
         let region = &options.region_id;
         let answer = SharedFields::new(|head| {
-            head.text("MSG_REGION", region);
-            head.truth("TRACE_ON", trace_on);
+            head.text(properties::names::MSG_REGION, region);
+            head.truth(properties::names::TRACE_ON, trace_on);
         })
         .map_err(|error| BrokerError::Option {
             key: "regionId",

@@ -11,7 +11,7 @@ use crate::delivery::delivered::{Copied, Delivered};
 use crate::error::{BrokerError, may_pass};
 use crate::message::delay_levels::DelayLevels;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::tables::config_file::ConfigFile;
 use crate::tables::offsets::Move;
 use pyrmq_remoting::body::DelayOffsetSerializeWrapper;
@@ -278,8 +278,8 @@ impl Delays {
 /// The message as it was before its delay (Apache `messageTimeUp`). REAL_TOPIC and REAL_QID stay as properties.
 fn restore<'a>(record: &Record<'a>) -> Option<PendingMessage<'a>> {
     let text = record.properties.as_str().ok()?;
-    let topic = properties::find(text, "REAL_TOPIC")?;
-    let queue_id = properties::find(text, "REAL_QID")?.parse().ok()?;
+    let topic = properties::find(text, names::REAL_TOPIC)?;
+    let queue_id = properties::find(text, names::REAL_QID)?.parse().ok()?;
     let parsed = properties::parse(text);
     Some(PendingMessage {
         topic,
@@ -293,7 +293,10 @@ fn restore<'a>(record: &Record<'a>) -> Option<PendingMessage<'a>> {
         reconsume_times: record.reconsume_times,
         body: record.body,
         properties: properties::copy(text, 0, |name| {
-            matches!(name, "DELAY" | "TIMER_DELIVER_MS" | "TIMER_DELAY_SEC")
+            matches!(
+                name,
+                names::DELAY | names::TIMER_DELIVER_MS | names::TIMER_DELAY_SEC
+            )
         }),
         unique_key: parsed.unique_key,
         keys: parsed.keys,

@@ -14,7 +14,7 @@
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
 use crate::delivery::scan::has_record;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
@@ -34,7 +34,7 @@ const READ_BYTES: usize = 4 << 20;
 const CLOCK_SLACK_MS: i64 = 3000;
 
 /// Properties that a half adds and the committed message does not have.
-pub(crate) const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
+pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ impl Transactions {
                 .extend(places.into_iter().filter(|half_offset| *half_offset >= half_from));
         })?;
         each(store, HALF_TOPIC, half_from, |record| {
-            let id = record.properties.get("UNIQ_KEY");
+            let id = record.properties.get(names::UNIQ_KEY);
             if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
                 let open = OpenTransaction {
                     half_offset: record.queue_offset,
@@ -136,8 +136,8 @@ impl Transactions {
     ) -> Result<(), StoreError> {
         let body = format!("{half_offset},");
         let mut text = String::new();
-        properties::append(&mut text, "TAGS", REMOVE_TAG);
-        properties::append(&mut text, "WAIT", "true");
+        properties::append(&mut text, names::TAGS, REMOVE_TAG);
+        properties::append(&mut text, names::WAIT, "true");
         let stored = store.put(&Message {
             topic: OP_HALF_TOPIC,
             queue_id: QUEUE,
@@ -194,9 +194,9 @@ pub(crate) fn read(
 
 /// Turns a send's properties into those of a half (Apache `parseHalfMessageInner`).
 pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id: i32) {
-    properties::append(text, "__transactionId__", id);
-    properties::append(text, "REAL_TOPIC", topic);
-    properties::append(text, "REAL_QID", &queue_id.to_string());
+    properties::append(text, names::TRANSACTION_ID, id);
+    properties::append(text, names::REAL_TOPIC, topic);
+    properties::append(text, names::REAL_QID, &queue_id.to_string());
 }
 
 /// The queues of a topic that may hold a half's message: its own one, or any where that is empty, as the topic may have
@@ -214,12 +214,15 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
 
 /// Whether the half's message is in the log already.
 pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
-    let (Some(topic), Some(id)) = (half.properties.get("REAL_TOPIC"), half.properties.get("UNIQ_KEY")) else {
+    let (Some(topic), Some(id)) = (
+        half.properties.get(names::REAL_TOPIC),
+        half.properties.get(names::UNIQ_KEY),
+    ) else {
         return Ok(false);
     };
     let committed = |record: &Record<'_>| {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
-            && record.properties.get("UNIQ_KEY") == Some(id)
+            && record.properties.get(names::UNIQ_KEY) == Some(id)
     };
     let number = |name| {
         half.properties
@@ -228,9 +231,9 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, Sto
     };
     // A delayed message is in a queue of the schedule or timer topic.
     let places = [
-        (topic, number("REAL_QID").unwrap_or(0)),
+        (topic, number(names::REAL_QID).unwrap_or(0)),
         (TIMER_TOPIC, 0),
-        (SCHEDULE_TOPIC, number("DELAY").unwrap_or(1) - 1),
+        (SCHEDULE_TOPIC, number(names::DELAY).unwrap_or(1) - 1),
     ];
     // The message can seem older than its half only by as much as a clock goes back unnoticed.
     let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;

@@ -4,7 +4,7 @@
 //! and queue become properties, and its consume queue entry holds the delivery time instead of the tags code.
 
 use crate::message::delay_levels::DelayLevels;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
@@ -51,19 +51,20 @@ impl PendingMessage<'_> {
         let level = levels.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
         if level > 0 && level != self.delay_level {
-            self.properties =
-                properties::copy(&self.properties, self.topic.len() + 40, |name| name == "DELAY");
-            properties::append(&mut self.properties, "DELAY", &level.to_string());
+            self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
+                name == names::DELAY
+            });
+            properties::append(&mut self.properties, names::DELAY, &level.to_string());
         }
         let (topic, queue_id) = if level > 0 {
             // A retry that is itself retried has these properties already.
-            if properties::find(&self.properties, "REAL_TOPIC").is_some() {
+            if properties::find(&self.properties, names::REAL_TOPIC).is_some() {
                 self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
-                    matches!(name, "REAL_TOPIC" | "REAL_QID")
+                    matches!(name, names::REAL_TOPIC | names::REAL_QID)
                 });
             }
-            properties::append(&mut self.properties, "REAL_TOPIC", self.topic);
-            properties::append(&mut self.properties, "REAL_QID", &self.queue_id.to_string());
+            properties::append(&mut self.properties, names::REAL_TOPIC, self.topic);
+            properties::append(&mut self.properties, names::REAL_QID, &self.queue_id.to_string());
             tags_code = clock::now_ms() + levels.delay_ms(level);
             (SCHEDULE_TOPIC, level - 1)
         } else {

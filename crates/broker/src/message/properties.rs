@@ -8,6 +8,7 @@
 //! the sender's order, unless a key must be removed, occurs twice, or some text is not a pair. The stored pairs are the
 //! same as Apache's. A later pair hides an earlier one, as in a map.
 
+pub(crate) use pyrmq_remoting::message::properties::names;
 use std::collections::{HashMap, HashSet};
 
 /// Between key and value (Apache `MessageDecoder.NAME_VALUE_SEPARATOR`).
@@ -68,19 +69,19 @@ pub(crate) fn parse(properties: &str) -> ParsedProperties<'_> {
         size += name.len() + value.len() + 2;
         parsed.needs_rewrite |= names.is_known(name);
         match name {
-            "UNIQ_KEY" => parsed.unique_key = Some(value),
-            "KEYS" => parsed.keys = Some(value),
-            "TAGS" => parsed.tags = Some(value),
-            "DELAY" => {
+            names::UNIQ_KEY => parsed.unique_key = Some(value),
+            names::KEYS => parsed.keys = Some(value),
+            names::TAGS => parsed.tags = Some(value),
+            names::DELAY => {
                 let level = value.trim().parse();
                 parsed.is_bad_delay = level.is_err();
                 parsed.delay_level = level.unwrap_or(0);
             }
-            "WAIT" => parsed.no_wait = value.eq_ignore_ascii_case("false"),
-            "TRAN_MSG" => parsed.is_transaction = value.eq_ignore_ascii_case("true"),
-            "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS" => parsed.is_timer = true,
-            "INNER_NUM" => parsed.is_inner_batch = true,
-            "MSG_TYPE" => parsed.is_reply = value == "reply",
+            names::WAIT => parsed.no_wait = value.eq_ignore_ascii_case("false"),
+            names::TRAN_MSG => parsed.is_transaction = value.eq_ignore_ascii_case("true"),
+            name if is_timer(name) => parsed.is_timer = true,
+            names::INNER_NUM => parsed.is_inner_batch = true,
+            names::MSG_TYPE => parsed.is_reply = value == "reply",
             _ => {}
         }
         parsed.needs_rewrite |= is_brokers(name);
@@ -117,7 +118,10 @@ impl<'a> PropertyNames<'a> {
 
 /// Whether the broker writes this key itself (the first three) or never stores it.
 fn is_brokers(name: &str) -> bool {
-    matches!(name, "MSG_REGION" | "TRACE_ON" | "CLUSTER" | "POP_CK")
+    matches!(
+        name,
+        names::MSG_REGION | names::TRACE_ON | names::CLUSTER | names::POP_CK
+    )
 }
 
 /// Copies the pairs, except those that `drop` names, into a buffer with capacity for `extra` more bytes. The result is
@@ -169,7 +173,10 @@ pub(crate) fn copy_for_store(
 
 /// Whether a key is one of the timer's, which a delay level overrides (Apache `HookUtils.checkIfTimerMessage`).
 pub(crate) fn is_timer(name: &str) -> bool {
-    matches!(name, "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS")
+    matches!(
+        name,
+        names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS
+    )
 }
 
 /// Appends one pair.
@@ -183,9 +190,9 @@ pub(crate) fn append(out: &mut String, name: &str, value: &str) {
 /// The properties that the broker adds to every message (Apache `AbstractSendMessageProcessor.buildMsgContext`).
 pub(crate) fn brokers_own(region: &str, trace_on: bool, cluster: &str) -> String {
     let mut out = String::new();
-    append(&mut out, "MSG_REGION", region);
-    append(&mut out, "TRACE_ON", if trace_on { "true" } else { "false" });
-    append(&mut out, "CLUSTER", cluster);
+    append(&mut out, names::MSG_REGION, region);
+    append(&mut out, names::TRACE_ON, if trace_on { "true" } else { "false" });
+    append(&mut out, names::CLUSTER, cluster);
     out
 }
 

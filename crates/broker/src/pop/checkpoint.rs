@@ -5,7 +5,7 @@ use crate::delivery::timer::Timers;
 use crate::error::Refusal;
 use crate::message::delay_levels::DelayLevels;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::ReceiptHandle;
@@ -145,9 +145,9 @@ impl ReviveLog<'_> {
     ) -> Result<Stored, Refusal> {
         let topic = revive_topic(self.cluster);
         let mut text = String::with_capacity(192);
-        properties::append(&mut text, "TIMER_DELIVER_MS", &due_ms.to_string());
-        properties::append(&mut text, "UNIQ_KEY", key);
-        properties::append(&mut text, "TAGS", tag);
+        properties::append(&mut text, names::TIMER_DELIVER_MS, &due_ms.to_string());
+        properties::append(&mut text, names::UNIQ_KEY, key);
+        properties::append(&mut text, names::TAGS, tag);
         if let Some(log_end) = log_end {
             properties::append(&mut text, LOG_END, &log_end.to_string());
         }

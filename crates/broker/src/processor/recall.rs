@@ -8,7 +8,7 @@ use crate::context::{State, born_host};
 use crate::delivery::timer::Handle;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::processor::Answer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
@@ -43,7 +43,7 @@ impl Processor for Recall {
             Ok((answer, None)) => reply.send(answer),
             Err(refusal) => {
                 let region = &self.state.options.region_id;
-                reply.send(refusal.into_response().with_field("MSG_REGION", region));
+                reply.send(refusal.into_response().with_field(names::MSG_REGION, region));
             }
         }
     }
@@ -55,13 +55,13 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
     let handle = check(state, &header)?;
     let now_ms = clock::now_ms();
     let mut text = String::new();
-    properties::append(&mut text, "TAGS", TAG);
-    properties::append(&mut text, "TIMER_DEL_UNIQKEY", &handle.unique_key);
-    properties::append(&mut text, "UNIQ_KEY", &handle.unique_key);
-    properties::append(&mut text, "TIMER_DELIVER_MS", &handle.time);
-    properties::append(&mut text, "BORN_TIMESTAMP", &now_ms.to_string());
+    properties::append(&mut text, names::TAGS, TAG);
+    properties::append(&mut text, names::TIMER_DEL_UNIQKEY, &handle.unique_key);
+    properties::append(&mut text, names::UNIQ_KEY, &handle.unique_key);
+    properties::append(&mut text, names::TIMER_DELIVER_MS, &handle.time);
+    properties::append(&mut text, names::BORN_TIMESTAMP, &now_ms.to_string());
     if let Some(group) = header.producer_group.filter(|group| !group.is_empty()) {
-        properties::append(&mut text, "PGROUP", group);
+        properties::append(&mut text, names::PGROUP, group);
     }
     let mut pending = PendingMessage {
         topic: &handle.topic,
@@ -94,7 +94,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
         .map_err(|error| failed(&error.to_string()))?;
     state.stats.count_put(1, stored.bytes());
     let answer = Command::response(response::SUCCESS)
-        .with_field("MSG_REGION", &state.options.region_id)
+        .with_field(names::MSG_REGION, &state.options.region_id)
         .with_header(&RecallMessageResponseHeader {
             msg_id: &handle.unique_key,
         });

@@ -6,7 +6,7 @@
 use crate::context::{State, born_host};
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::processor::send;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
@@ -52,7 +52,7 @@ impl SendReply {
                 "a reply could not be stored"
             );
         }
-        let client = properties::find(header.properties.unwrap_or_default(), "REPLY_TO_CLIENT")
+        let client = properties::find(header.properties.unwrap_or_default(), names::REPLY_TO_CLIENT)
             .ok_or_else(|| Refusal::internal("reply message properties[REPLY_TO_CLIENT] is null"))?;
         let requester = state.clients.producer_peer(client).ok_or_else(|| {
             Refusal::internal(format!(
@@ -60,9 +60,9 @@ impl SendReply {
             ))
         })?;
         let mut text = properties::copy(header.properties.unwrap_or_default(), 32, |name| {
-            name == "PUSH_REPLY_TIME"
+            name == names::PUSH_REPLY_TIME
         });
-        properties::append(&mut text, "PUSH_REPLY_TIME", &clock::now_ms().to_string());
+        properties::append(&mut text, names::PUSH_REPLY_TIME, &clock::now_ms().to_string());
         let mut push =
             Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT).with_header(&ReplyMessageRequestHeader {
                 producer_group: header.producer_group,

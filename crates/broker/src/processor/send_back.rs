@@ -11,7 +11,7 @@ use crate::admission;
 use crate::context::State;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::processor::Answer;
 use crate::processor::query::internal;
 use crate::processor::send::VERSION_MAX_RECONSUME;
@@ -183,18 +183,21 @@ fn retry_target(
 /// The record's properties with those that a retry adds; each key once.
 fn retry_properties(record: &Record<'_>, old: &str, target: &RetryTarget) -> String {
     let mut text = properties::copy(old, 256, |name| {
-        matches!(name, "RETRY_TOPIC" | "ORIGIN_MESSAGE_ID" | "DELAY" | "WAIT")
+        matches!(
+            name,
+            names::RETRY_TOPIC | names::ORIGIN_MESSAGE_ID | names::DELAY | names::WAIT
+        )
     });
     let offset_id = OffsetId {
         host: record.store_host,
         offset: record.physical_offset,
     }
     .to_string();
-    let first_topic = properties::find(old, "RETRY_TOPIC").unwrap_or(record.topic);
-    let first_id = properties::find(old, "ORIGIN_MESSAGE_ID").unwrap_or(&offset_id);
-    properties::append(&mut text, "RETRY_TOPIC", first_topic);
-    properties::append(&mut text, "ORIGIN_MESSAGE_ID", first_id);
-    properties::append(&mut text, "WAIT", "false");
-    properties::append(&mut text, "DELAY", &target.level.to_string());
+    let first_topic = properties::find(old, names::RETRY_TOPIC).unwrap_or(record.topic);
+    let first_id = properties::find(old, names::ORIGIN_MESSAGE_ID).unwrap_or(&offset_id);
+    properties::append(&mut text, names::RETRY_TOPIC, first_topic);
+    properties::append(&mut text, names::ORIGIN_MESSAGE_ID, first_id);
+    properties::append(&mut text, names::WAIT, "false");
+    properties::append(&mut text, names::DELAY, &target.level.to_string());
     text
 }

@@ -10,6 +10,7 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::timer::unit::{TimerUnit, UNIT_I64};
 use crate::timer::{TIMER_QUEUE, TimerStore};
+use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use std::collections::BTreeSet;
@@ -80,7 +81,7 @@ fn is_whole(store: &Store, unit: &TimerUnit) -> bool {
         return false;
     };
     Record::decode(&bytes).is_ok_and(|record| {
-        let real = record.properties.get("REAL_TOPIC").unwrap_or_default();
+        let real = record.properties.get(names::REAL_TOPIC).unwrap_or_default();
         record.topic == TIMER_TOPIC
             && i32::try_from(record.size) == Ok(unit.size)
             && java_hash::hash(real) == unit.topic_hash

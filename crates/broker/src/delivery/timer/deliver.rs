@@ -3,7 +3,7 @@
 use crate::delivery::timer::{Timers, Work, lock};
 use crate::error::may_pass;
 use crate::message::pending::copy_of;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::names::TIMER_TOPIC;
@@ -82,7 +82,7 @@ fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Opti
         .partition(|unit| unit.deletes() && !unit.rolls());
     let mut taken_back = HashSet::new();
     each(store, &deletes, |_, record| {
-        if let Some(key) = record.properties.get("TIMER_DEL_UNIQKEY") {
+        if let Some(key) = record.properties.get(names::TIMER_DEL_UNIQKEY) {
             taken_back.insert(key.to_owned());
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Job {
 
 /// When a message is due, by the clock.
 fn due_ms(record: &Record<'_>) -> i64 {
-    let due_ms = record.properties.get("TIMER_OUT_MS");
+    let due_ms = record.properties.get(names::TIMER_OUT_MS);
     due_ms.and_then(|text| text.parse().ok()).unwrap_or(i64::MIN)
 }
 
@@ -152,7 +152,7 @@ fn is_taken_back(taken_back: &HashSet<String>, record: &Record<'_>) -> bool {
     if taken_back.is_empty() {
         return false;
     }
-    let [topic, key] = record.properties.get_many(["REAL_TOPIC", "UNIQ_KEY"]);
+    let [topic, key] = record.properties.get_many([names::REAL_TOPIC, names::UNIQ_KEY]);
     let (Some(topic), Some(key)) = (topic, key) else {
         return false;
     };
@@ -219,10 +219,10 @@ fn inspect(
 /// REAL_QID.
 fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
     let text = record.properties.as_str()?;
-    let topic = properties::find(text, "REAL_TOPIC").unwrap_or_default();
-    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    let topic = properties::find(text, names::REAL_TOPIC).unwrap_or_default();
+    let queue_id = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     let mut own = properties::copy(text, 96, |name| {
-        matches!(name, "TIMER_ENQUEUE_MS" | "TIMER_DEQUEUE_MS")
+        matches!(name, names::TIMER_ENQUEUE_MS | names::TIMER_DEQUEUE_MS)
     });
     note_times(&mut own, taken_ms);
     let stored = put(store, record, topic, queue_id.unwrap_or(-1), &own);
@@ -236,13 +236,16 @@ fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, 
 /// Stores a message again at the end of the timer's topic: it is not due for a long time.
 fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
     let text = record.properties.as_str()?;
-    let times = properties::find(text, "TIMER_ROLL_TIMES").and_then(|times| times.parse::<i32>().ok());
+    let times = properties::find(text, names::TIMER_ROLL_TIMES).and_then(|times| times.parse::<i32>().ok());
     let mut own = properties::copy(text, 128, |name| {
-        matches!(name, "TIMER_ROLL_TIMES" | "TIMER_ENQUEUE_MS" | "TIMER_DEQUEUE_MS")
+        matches!(
+            name,
+            names::TIMER_ROLL_TIMES | names::TIMER_ENQUEUE_MS | names::TIMER_DEQUEUE_MS
+        )
     });
     properties::append(
         &mut own,
-        "TIMER_ROLL_TIMES",
+        names::TIMER_ROLL_TIMES,
         &times.unwrap_or(0).saturating_add(1).to_string(),
     );
     note_times(&mut own, taken_ms);
@@ -254,8 +257,8 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
 }
 
 fn note_times(text: &mut String, taken_ms: i64) {
-    properties::append(text, "TIMER_ENQUEUE_MS", &taken_ms.to_string());
-    properties::append(text, "TIMER_DEQUEUE_MS", &clock::now_ms().to_string());
+    properties::append(text, names::TIMER_ENQUEUE_MS, &taken_ms.to_string());
+    properties::append(text, names::TIMER_DEQUEUE_MS, &clock::now_ms().to_string());
 }
 
 fn put(

@@ -1,7 +1,7 @@
 //! From the timer's topic into the timer's log (Apache `TimerMessageStore.enqueue`, `doEnqueue`).
 
 use crate::delivery::timer::{Timers, Work, lock};
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::message::{Record, java_hash, record};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{Get, Store, StoreError, TIMER_QUEUE, TagFilter, TimerOptions, TimerStore, TimerUnit};
@@ -72,8 +72,8 @@ impl Timers {
         record: &Record<'_>,
     ) -> Result<(), StoreError> {
         let text = record.properties.as_str().unwrap_or_default();
-        let due_ms = properties::find(text, "TIMER_OUT_MS").and_then(|text| text.parse::<i64>().ok());
-        let topic = properties::find(text, "REAL_TOPIC");
+        let due_ms = properties::find(text, names::TIMER_OUT_MS).and_then(|text| text.parse::<i64>().ok());
+        let topic = properties::find(text, names::REAL_TOPIC);
         let (Some(due_ms), Some(topic)) = (due_ms, topic) else {
             tracing::error!(
                 offset = record.queue_offset,
@@ -83,7 +83,7 @@ impl Timers {
         };
         let size = i64::try_from(record.size).unwrap_or(i64::MAX);
         work.log_end = work.log_end.max(record.physical_offset + size);
-        let deletes = properties::find(text, "TIMER_DEL_UNIQKEY").is_some();
+        let deletes = properties::find(text, names::TIMER_DEL_UNIQKEY).is_some();
         let mut files = lock(files);
         let (time_ms, magic) = place(
             &self.options,

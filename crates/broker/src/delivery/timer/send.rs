@@ -3,7 +3,7 @@
 use crate::delivery::timer::Timers;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::names::TIMER_TOPIC;
@@ -13,7 +13,7 @@ impl Timers {
     /// Redirects a message to the timer if its properties name a future time. Returns the step that it waits for.
     pub(crate) fn schedule(&self, pending: &mut PendingMessage<'_>) -> Result<Option<i64>, Refusal> {
         let text = &pending.properties;
-        if pending.topic == TIMER_TOPIC || properties::find(text, "TIMER_OUT_MS").is_some() {
+        if pending.topic == TIMER_TOPIC || properties::find(text, names::TIMER_OUT_MS).is_some() {
             return Ok(None);
         }
         let now_ms = clock::now_ms();
@@ -27,7 +27,7 @@ impl Timers {
         }
         let due_ms = asked.map_err(|()| self.illegal())?;
         if due_ms <= now_ms {
-            let deletes = properties::find(text, "TIMER_DEL_UNIQKEY").is_some();
+            let deletes = properties::find(text, names::TIMER_DEL_UNIQKEY).is_some();
             return if deletes { Err(self.illegal()) } else { Ok(None) };
         }
         if due_ms.saturating_sub(now_ms) > self.options.max_delay_sec * 1000 {
@@ -37,11 +37,11 @@ impl Timers {
         let step_ms = self.options.floor_ms(due_ms - 1);
         self.check_capacity(step_ms.saturating_add(self.ahead_ms()), now_ms)?;
         let mut held = properties::copy(text, pending.topic.len() + 64, |name| {
-            matches!(name, "REAL_TOPIC" | "REAL_QID")
+            matches!(name, names::REAL_TOPIC | names::REAL_QID)
         });
-        properties::append(&mut held, "TIMER_OUT_MS", &step_ms.to_string());
-        properties::append(&mut held, "REAL_TOPIC", pending.topic);
-        properties::append(&mut held, "REAL_QID", &pending.queue_id.to_string());
+        properties::append(&mut held, names::TIMER_OUT_MS, &step_ms.to_string());
+        properties::append(&mut held, names::REAL_TOPIC, pending.topic);
+        properties::append(&mut held, names::REAL_QID, &pending.queue_id.to_string());
         pending.properties = held;
         pending.topic = TIMER_TOPIC;
         pending.queue_id = TIMER_QUEUE;
@@ -84,13 +84,13 @@ impl Timers {
 /// The delivery time in the properties: a delay in seconds first, then one in milliseconds, then a time.
 fn asked_ms(text: &str, now_ms: i64) -> Option<Result<i64, ()>> {
     let number = |text: &str| text.parse::<i64>().map_err(|_| ());
-    if let Some(seconds) = properties::find(text, "TIMER_DELAY_SEC") {
+    if let Some(seconds) = properties::find(text, names::TIMER_DELAY_SEC) {
         return Some(number(seconds).map(|seconds| now_ms.wrapping_add(seconds.wrapping_mul(1000))));
     }
-    if let Some(delay_ms) = properties::find(text, "TIMER_DELAY_MS") {
+    if let Some(delay_ms) = properties::find(text, names::TIMER_DELAY_MS) {
         return Some(number(delay_ms).map(|delay_ms| now_ms.wrapping_add(delay_ms)));
     }
-    properties::find(text, "TIMER_DELIVER_MS").map(number)
+    properties::find(text, names::TIMER_DELIVER_MS).map(number)
 }
 
 #[cfg(test)]

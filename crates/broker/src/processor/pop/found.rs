@@ -1,6 +1,6 @@
 //! What a pop has taken, on its way into the answer.
 
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::pop::checkpoint::Taken;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
@@ -70,8 +70,8 @@ pub(super) fn as_original(
             offset: Some(record.queue_offset),
         };
         let old = record.properties.as_str()?;
-        let mut text = properties::copy(old, 96, |name| name == "POP_CK");
-        properties::append(&mut text, "POP_CK", &handle.to_string());
+        let mut text = properties::copy(old, 96, |name| name == names::POP_CK);
+        properties::append(&mut text, names::POP_CK, &handle.to_string());
         let mut again = NewRecord {
             topic,
             queue_id: record.queue_id,

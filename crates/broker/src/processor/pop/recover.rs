@@ -8,6 +8,7 @@
 //! Ordered groups have no check points. Their file is written more often than the offsets, and says what is done.
 
 use crate::context::State;
+use crate::message::properties::names;
 use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
 use pyrmq_remoting::WireError;
@@ -99,8 +100,8 @@ fn advance_by(
 
 /// Moves the offset of a check point's group behind its messages. False: it was there, or the record is none.
 fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
-    let leads_to = record.properties.get("REAL_TOPIC").unwrap_or(record.topic);
-    if leads_to != revive_topic || record.properties.get("TAGS") != Some(CHECK_POINT_TAG) {
+    let leads_to = record.properties.get(names::REAL_TOPIC).unwrap_or(record.topic);
+    if leads_to != revive_topic || record.properties.get(names::TAGS) != Some(CHECK_POINT_TAG) {
         return Ok(false);
     }
     let point = PopCheckPoint::decode(record.body)?;

@@ -181,7 +181,7 @@ impl ReviveQueue {
     }
 
     fn take(&mut self, record: &Record<'_>) -> Result<(), WireError> {
-        match record.properties.get("TAGS") {
+        match record.properties.get(properties::names::TAGS) {
             Some(CHECK_POINT_TAG) => self.take_check_point(record),
             Some(ACK_TAG) => {
                 let ack = AckMsg::decode(record.body)?;
@@ -372,12 +372,17 @@ fn put_retry(
     };
     let known = state.pop_retry_topic(&retry_topic, group)?;
     let old = record.properties.as_str()?;
-    let is_first = record.reconsume_times == 0 || properties::find(old, "1ST_POP_TIME").is_none();
+    let is_first =
+        record.reconsume_times == 0 || properties::find(old, properties::names::FIRST_POP_TIME).is_none();
     let mut text = properties::copy(old, 48, |name| {
-        name == "POP_CK" || (is_first && name == "1ST_POP_TIME")
+        name == properties::names::POP_CK || (is_first && name == properties::names::FIRST_POP_TIME)
     });
     if is_first {
-        properties::append(&mut text, "1ST_POP_TIME", &point.pop_time.to_string());
+        properties::append(
+            &mut text,
+            properties::names::FIRST_POP_TIME,
+            &point.pop_time.to_string(),
+        );
     }
     let host = state.store_host();
     let counted = i32::from(!point.suspend);

@@ -19,7 +19,7 @@ use crate::context::{State, born_host};
 use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
-use crate::message::properties::{self, ParsedProperties};
+use crate::message::properties::{self, ParsedProperties, names};
 use crate::tables::topics::Topic;
 use checks::{asked_level, is_half, refuse_in_batch};
 use pyrmq_remoting::Command;
@@ -222,12 +222,12 @@ impl Send {
         let sent = header.properties.unwrap_or_default();
         let mut text = properties::copy_for_store(sent, parsed, extra, target.delay_level > 0);
         if target.is_dead_letter {
-            text = properties::copy(&text, extra, |name| name == "DELAY");
-            properties::append(&mut text, "DELAY", NO_DELAY);
+            text = properties::copy(&text, extra, |name| name == names::DELAY);
+            properties::append(&mut text, names::DELAY, NO_DELAY);
         }
         text.push_str(own);
         if let Some(key) = made_key {
-            properties::append(&mut text, "UNIQ_KEY", key);
+            properties::append(&mut text, names::UNIQ_KEY, key);
         }
         text
     }

@@ -11,7 +11,7 @@
 use crate::context::State;
 use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read};
 use crate::message::pending::copy_of;
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::command::FLAG_ONEWAY;
@@ -89,7 +89,7 @@ fn note_progress(state: &State, from: i64, half_offset: i64) {
 }
 
 fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
-    let id = half.properties.get("UNIQ_KEY").unwrap_or_default();
+    let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let open = {
         let tables = state.transactions.tables();
         if tables.ended.contains(&half.queue_offset) {
@@ -104,7 +104,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
         _ => return Ok(Step::Pass),
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
-    let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
+    let checks: i32 = number(half, names::TRANSACTION_CHECK_TIMES).unwrap_or(0);
     let reserved_ms = i64::from(state.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
     // Checked before giving up: a producer asked in this pass has until the next one to answer.
     if half.store_timestamp_ms >= started_ms {
@@ -121,17 +121,17 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
         state.transactions.tables().open.remove(id);
         return Ok(Step::Pass);
     }
-    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
+    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
     let immune = (0..=immunity_ms(own, state.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);
     }
     let text = half.properties.as_str().unwrap_or_default();
     let again = if immune {
-        let first = number(half, "TRAN_PREPARED_QUEUE_OFFSET").unwrap_or(half.queue_offset);
-        with(text, "TRAN_PREPARED_QUEUE_OFFSET", first)
+        let first = number(half, names::TRAN_PREPARED_QUEUE_OFFSET).unwrap_or(half.queue_offset);
+        with(text, names::TRAN_PREPARED_QUEUE_OFFSET, first)
     } else {
-        with(text, "TRANSACTION_CHECK_TIMES", i64::from(checks) + 1)
+        with(text, names::TRANSACTION_CHECK_TIMES, i64::from(checks) + 1)
     };
     let Some(stored) = write_again(state, half, id, open, &again)? else {
         return Ok(Step::Pass);
@@ -202,8 +202,8 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.
 fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let group = half.properties.get("PGROUP").unwrap_or_default();
-    let real = properties::find(text, "REAL_TOPIC").unwrap_or_default();
+    let group = half.properties.get(names::PGROUP).unwrap_or_default();
+    let real = properties::find(text, names::REAL_TOPIC).unwrap_or_default();
     let mut producers = state.clients.producers(group);
     producers.retain(|client| !client.peer.is_closed());
     let first = NEXT.fetch_add(1, Ordering::Relaxed) % producers.len().max(1);
@@ -214,7 +214,7 @@ fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) 
         tracing::info!(group, id, "a transaction has no producer to ask");
         return;
     };
-    let queue_id = properties::find(text, "REAL_QID")
+    let queue_id = properties::find(text, names::REAL_QID)
         .and_then(|id| id.parse().ok())
         .unwrap_or(0);
     let message = NewRecord {

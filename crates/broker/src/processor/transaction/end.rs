@@ -4,7 +4,7 @@ use crate::context::State;
 use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
-use crate::message::properties;
+use crate::message::properties::{self, names};
 use crate::processor::Answer;
 use crate::processor::query::internal;
 use crate::processor::transaction::check;
@@ -69,21 +69,21 @@ fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Re
     if half.topic != HALF_TOPIC {
         return wrong("Find prepared transaction message failed");
     }
-    if half.properties.get("PGROUP") != Some(header.producer_group) {
+    if half.properties.get(names::PGROUP) != Some(header.producer_group) {
         return wrong("The producer group wrong");
     }
     if half.queue_offset != header.tran_state_table_offset {
         return wrong("The transaction state table offset wrong");
     }
     half.properties
-        .get("UNIQ_KEY")
+        .get(names::UNIQ_KEY)
         .ok_or_else(|| Refusal::internal("the half message has no UNIQ_KEY"))
 }
 
 /// Refuses a user who may not send to the topic of the half: the request may name no topic, or another one.
 fn check_owner(state: &State, request: &Command, peer: &Peer, half: &Record<'_>) -> Result<(), Refusal> {
     let user = state.user_of(request);
-    let topic = half.properties.get("REAL_TOPIC").unwrap_or_default();
+    let topic = half.properties.get(names::REAL_TOPIC).unwrap_or_default();
     if state.may_send(user.as_deref(), topic, peer) {
         return Ok(());
     }
@@ -99,7 +99,7 @@ fn refuse_late(
     header: &EndTransactionRequestHeader<'_>,
 ) -> Result<(), Refusal> {
     let asked = header.from_transaction_check.unwrap_or(false);
-    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
+    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
     if asked || own.is_none() {
         return Ok(());
     }
@@ -137,8 +137,8 @@ fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool)
 /// Stores the message under its real topic (Apache `endMessageTransaction`).
 fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let text = half.properties.as_str()?;
-    let topic = properties::find(text, "REAL_TOPIC");
-    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse::<i32>().ok());
+    let topic = properties::find(text, names::REAL_TOPIC);
+    let queue_id = properties::find(text, names::REAL_QID).and_then(|id| id.parse::<i32>().ok());
     let (Some(topic), Some(queue_id)) = (topic, queue_id) else {
         return Err(Refusal::internal(
             "the half message has no REAL_TOPIC and REAL_QID",

@@ -4,6 +4,7 @@ use crate::context::State;
 use crate::delivery::transactions::{OpenTransaction, QUEUE};
 use crate::error::Refusal;
 use crate::message::pending::copy_of;
+use crate::message::properties::names;
 use crate::processor::Answer;
 use crate::processor::query::internal;
 use crate::processor::transaction::check;
@@ -33,8 +34,8 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
     if half.topic != TRANS_CHECK_MAX_TIME_TOPIC {
         return Err(missing());
     }
-    let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;
-    let text = check::with(half.properties.as_str()?, "TRANSACTION_CHECK_TIMES", 0);
+    let id = half.properties.get(names::UNIQ_KEY).ok_or_else(missing)?;
+    let text = check::with(half.properties.as_str()?, names::TRANSACTION_CHECK_TIMES, 0);
     // Under the lock: only one of two concurrent requests writes.
     let mut tables = state.transactions.tables();
     if tables.open.contains_key(id) {
