@@ -4,9 +4,6 @@
 use pyrmq_remoting::message::properties::{Properties, names};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
 
-/// Apache's default `messageDelayLevel`.
-pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
-
 /// The delay of a level that does not exist, in ms (Apache).
 const UNKNOWN_LEVEL_MS: i64 = 1000;
 

@@ -37,7 +37,7 @@ pub mod timer;
 use pyrmq_remoting::sync;
 
 pub use append::batch::AppendBatch;
-pub use delay::{DEFAULT_LEVELS, parse_levels};
+pub use delay::parse_levels;
 pub use error::{BusyReason, StoreError};
 pub use fs::{Fs, RealFs};
 pub use index::query::{KeyKind, KeyQuery};

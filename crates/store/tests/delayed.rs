@@ -12,7 +12,8 @@
 mod common;
 
 use common::{message, open, props, small};
-use pyrmq_store::{DEFAULT_LEVELS, Options, parse_levels};
+use pyrmq_remoting::names::DELAY_LEVELS;
+use pyrmq_store::{Options, parse_levels};
 use pyrmq_testkit::TempDir;
 use std::fs;
 use std::path::Path;
@@ -69,7 +70,7 @@ fn configured_levels_count_for_puts_and_for_recovery() {
 
 #[test]
 fn levels_are_read_as_apache_does() {
-    let default = parse_levels(DEFAULT_LEVELS).unwrap();
+    let default = parse_levels(DELAY_LEVELS).unwrap();
     assert_eq!(default.len(), 18);
     assert_eq!((default[0], default[4], default[17]), (1000, 60_000, 7_200_000));
     assert_eq!(parse_levels(" 3s  1d "), Some(vec![3000, 86_400_000]));

@@ -9,6 +9,7 @@ pub use live::LiveOptions;
 
 use crate::error::BrokerError;
 use pyrmq_remoting::header::{ADVERTISED_ADDRESSES, read_address_sets};
+use pyrmq_remoting::names;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -69,7 +70,7 @@ pyrmq_remoting::options! {
     /// Whether to create the topic for message traces.
     trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0, live;
     /// Name of the topic for message traces.
-    msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0, live;
+    msg_trace_topic_name: String = names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0, live;
     /// Whether clients are asked to trace their sends.
     trace_on: bool = true, "traceOn", "switch", 0..=0, live;
     /// Region written into each message.
@@ -118,7 +119,7 @@ pyrmq_remoting::options! {
     /// Time without renewal after which an orderly consumer's queue lock expires.
     lock_max_live_time: i64 = 60_000, "lockMaxLiveTime", "ms", 100..=3_600_000;
     /// Delays of the levels, from level 1 on.
-    message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
+    message_delay_level: String = names::DELAY_LEVELS.to_owned(),
         "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
     /// Whether timer messages can be recalled before they are due.
     recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
@@ -183,11 +184,11 @@ impl Options {
             ("brokerName", &self.broker_name),
             ("msgTraceTopicName", &self.msg_trace_topic_name),
         ] {
-            if !pyrmq_remoting::names::is_legal(name) || name.len() > pyrmq_remoting::names::TOPIC_LIMIT {
+            if !names::is_legal(name) || name.len() > names::TOPIC_LIMIT {
                 return Err(BrokerError::Option {
                     key,
                     value: name.clone(),
-                    range: "1 to 127 characters of a-z A-Z 0-9 % | _ -".to_owned(),
+                    range: format!("1 to {} characters of a-z A-Z 0-9 % | _ -", names::TOPIC_LIMIT),
                 });
             }
         }

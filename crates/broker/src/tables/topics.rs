@@ -318,7 +318,11 @@ fn system_topics(options: &Options) -> Vec<TopicConfig> {
         TopicConfig::new(SCHEDULE_TOPIC, 18, BOTH),
         TopicConfig::new(format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
         TopicConfig::new(format!("{}{cluster}", names::REVIVE_TOPIC), 8, BOTH),
-        TopicConfig::new(format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
+        TopicConfig::new(
+            format!("{}{broker}", names::SYNC_BROKER_MEMBER_PREFIX),
+            1,
+            PERM_INHERIT,
+        ),
         TopicConfig::new(names::HALF_TOPIC, 1, BOTH),
         TopicConfig::new(names::OP_HALF_TOPIC, 1, BOTH),
         TopicConfig::new(names::TIMER_TOPIC, 1, BOTH),

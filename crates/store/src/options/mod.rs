@@ -7,6 +7,7 @@ use crate::error::StoreError;
 use crate::options::parse::{bad, flag, hours, number, percent};
 use crate::options::timer::TimerOptions;
 use pyrmq_remoting::message::Durability;
+use pyrmq_remoting::names::DELAY_LEVELS;
 use std::path::PathBuf;
 
 /// When a message is answered.
@@ -152,7 +153,7 @@ impl Options {
             max_transfer_count: 1024,
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             usual_transfer_bytes: USUAL_TRANSFER_BYTES,
-            delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
+            delay_levels_ms: crate::parse_levels(DELAY_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
             flush_ahead_bytes: 1 << 20,

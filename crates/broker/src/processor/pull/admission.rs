@@ -7,13 +7,10 @@ use crate::tables::subscription::{MessageFilter, Subscription};
 use crate::tables::topics::Topic;
 use pyrmq_remoting::body::{ConsumeType, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::PullMessageRequestHeader;
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
 use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
-
-/// Bit of a pull's sysFlag (Apache `PullSysFlag`).
-const HAS_SUBSCRIPTION: i32 = 0x4;
 
 /// The kind of a refusal (Apache `ForbiddenType`).
 const FORBIDDEN_BROKER: &str = "1";
@@ -131,7 +128,7 @@ impl Pull {
         ask: &PullMessageRequestHeader<'_>,
         group: &SubscriptionGroupConfig,
     ) -> Result<MessageFilter, Refusal> {
-        if ask.sys_flag & HAS_SUBSCRIPTION == 0 {
+        if ask.sys_flag & sys_flag::SUBSCRIPTION == 0 {
             return self.subscribed_filter(ask, group);
         }
         let is_tag = ask

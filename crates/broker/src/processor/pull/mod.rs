@@ -22,7 +22,7 @@ use admission::Admitted;
 use bytes::Bytes;
 use cold_read_pool::ColdReadPool;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::header::PullMessageRequestHeader;
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_store::{Get, GetStatus, Got};
@@ -30,10 +30,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// sysFlag bits of a pull (Apache `PullSysFlag`).
-const COMMITS: i32 = 0x1;
-const MAY_WAIT: i32 = 0x2;
 
 /// A pull at least this many messages before its queue's end may need the disk.
 const OLD: i64 = 4096;
@@ -147,7 +143,7 @@ impl Pull {
         let hold = match pass {
             Pass::First => {
                 self.commit(&ask, &admitted);
-                let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & MAY_WAIT != 0;
+                let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & sys_flag::SUSPEND != 0;
                 may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&ask))))
             }
             Pass::Resumed { deadline_ms, .. } => {
@@ -173,7 +169,7 @@ impl Pull {
 
     /// Stores the offset that a pull commits along with its request.
     fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
-        let commits = ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0;
+        let commits = ask.sys_flag & sys_flag::COMMIT_OFFSET != 0 && ask.commit_offset >= 0;
         if commits && !admitted.reset && open_to_commits(ask.consumer_group).is_ok() {
             let (group, topic) = (ask.consumer_group, &admitted.topic);
             self.state.commit(group, topic, ask.queue_id, ask.commit_offset);
