@@ -345,7 +345,7 @@ async fn an_unreadable_message_blocks_nothing() {
     // No client may write there: only another broker's store may hold such messages.
     let foreign = |body: &[u8], properties: &str| {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let message = pyrmq_store::Message {
+        let message = pyrmq_store::NewMessage {
             topic: TIMER_TOPIC,
             queue_id: 0,
             flag: 0,

@@ -14,7 +14,7 @@ use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
 use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::Message;
+use pyrmq_store::NewMessage;
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 
@@ -181,7 +181,7 @@ async fn is_stored_once_over_a_restart(index: Index) {
     let fourth: OffsetId = sent[3].fields.get("msgId").unwrap().parse().unwrap();
     let text = properties(&[("UNIQ_KEY", "0A04")]);
     let host = "127.0.0.1:1".parse().unwrap();
-    let message = Message {
+    let message = NewMessage {
         topic: "T",
         queue_id: 0,
         flag: 0,

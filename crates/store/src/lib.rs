@@ -44,7 +44,9 @@ pub use index::query::{KeyKind, KeyQuery};
 pub use live::Live;
 pub use log::nul_records::looks_torn;
 pub use maintenance::MaintenanceTask;
-pub use message::{Arrival, Batch, BatchItem, Message, OnArrival, OnDurable, OnSlowFlush, OnStored, Stored};
+pub use message::{
+    Arrival, BatchMessage, MessageBatch, NewMessage, OnArrival, OnDurable, OnSlowFlush, OnStored, Stored,
+};
 pub use options::timer::TimerOptions;
 pub use options::{FlushDiskType, Options};
 pub use pyrmq_remoting::message::Durability;

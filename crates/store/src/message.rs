@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 /// One message to store. Everything is borrowed; the caller has checked the topic against its table.
 #[derive(Debug, Clone, Copy)]
-pub struct Message<'a> {
+pub struct NewMessage<'a> {
     /// Topic.
     pub topic: &'a str,
     /// Queue inside the topic, from 0.
@@ -42,48 +42,48 @@ pub struct Message<'a> {
 
 /// One message of a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchItem<'a> {
+pub struct BatchMessage<'a> {
     /// The user's flag.
     pub flag: i32,
     /// The body.
     pub body: &'a [u8],
     /// The properties in wire form.
     pub properties: &'a str,
-    /// As in [`Message`].
+    /// What the consume queue keeps: the tag's Java hash.
     pub tags_code: i64,
-    /// As in [`Message`].
+    /// `UNIQ_KEY`, for the key index.
     pub unique_key: Option<&'a str>,
-    /// As in [`Message`].
+    /// `KEYS`, separated by spaces, for the key index.
     pub keys: Option<&'a str>,
-    /// As in [`Message`].
+    /// `TAGS`, for the key index.
     pub tag: Option<&'a str>,
 }
 
 /// Messages for one queue that become consecutive records in one file.
 #[derive(Debug, Clone, Copy)]
-pub struct Batch<'a> {
+pub struct MessageBatch<'a> {
     /// Topic.
     pub topic: &'a str,
     /// Queue inside the topic, from 0.
     pub queue_id: i32,
-    /// As in [`Message`].
+    /// See `pyrmq_remoting::message::sys_flag`; the two host bits are set from the hosts.
     pub sys_flag: i32,
-    /// As in [`Message`].
+    /// When the producer made the messages, ms.
     pub born_timestamp_ms: i64,
-    /// As in [`Message`].
+    /// The producer's socket address.
     pub born_host: SocketAddr,
-    /// As in [`Message`].
+    /// The broker's advertised address.
     pub store_host: SocketAddr,
-    /// As in [`Message`].
+    /// How often consumers sent the messages back.
     pub reconsume_times: i32,
     /// The messages, at least one.
-    pub items: &'a [BatchItem<'a>],
+    pub items: &'a [BatchMessage<'a>],
 }
 
-impl<'a> Batch<'a> {
+impl<'a> MessageBatch<'a> {
     /// The message of an item, with the values that the batch shares.
-    pub fn message(&self, item: &BatchItem<'a>) -> Message<'a> {
-        Message {
+    pub fn message(&self, item: &BatchMessage<'a>) -> NewMessage<'a> {
+        NewMessage {
             topic: self.topic,
             queue_id: self.queue_id,
             flag: item.flag,
@@ -156,12 +156,14 @@ pub struct Arrival<'a> {
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
-/// Called with the outcome of a put of an append batch: where the message went, or why not. To wait until everything
-/// before a position is durable, it returns that position and a callback: as [`crate::Store::when_durable`], when the
-/// batch is committed, or later.
+/// Called with the outcome of a put of an append batch: where the message went, or why it was not stored.
+///
+/// It returns what is still to be done for the put. `Some((position, callback))`: `callback` is called once everything
+/// before `position` is durable, or is known not to become so, as with [`crate::Store::when_durable`]; that happens at
+/// the batch's commit or later. `None`: nothing, the put has been answered.
 pub type OnStored = dyn Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>>;
 
 /// Called while an inline fsync is slow.
 pub type OnSlowFlush = dyn Fn() + Send + Sync;
-/// Called once when messages are durable, or are known not to be.
+/// Called once: with `Ok` when messages are durable, with the error once it is known that they will not be.
 pub type OnDurable = BoxedCallback<StoreError>;

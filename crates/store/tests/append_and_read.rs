@@ -10,7 +10,7 @@ mod common;
 use common::{bodies, decoded, get, message, open, props, put, small};
 use pyrmq_remoting::message::java_hash;
 use pyrmq_store::{
-    Arrival, Batch, BatchItem, Boundary, Get, GetStatus, KeyKind, KeyQuery, StoreError, TagFilter,
+    Arrival, BatchMessage, Boundary, Get, GetStatus, KeyKind, KeyQuery, MessageBatch, StoreError, TagFilter,
 };
 use pyrmq_testkit::TempDir;
 use std::sync::{Arc, Mutex};
@@ -79,9 +79,9 @@ fn a_batch_is_one_run() {
     let texts: Vec<String> = (0..50)
         .map(|number| format!("item {number} {}", "x".repeat(100)))
         .collect();
-    let items: Vec<BatchItem<'_>> = texts
+    let items: Vec<BatchMessage<'_>> = texts
         .iter()
-        .map(|text| BatchItem {
+        .map(|text| BatchMessage {
             flag: 1,
             body: text.as_bytes(),
             properties: "",
@@ -92,7 +92,7 @@ fn a_batch_is_one_run() {
         })
         .collect();
     let message = message("T", 0, b"", "");
-    let batch = Batch {
+    let batch = MessageBatch {
         topic: "T",
         queue_id: 0,
         sys_flag: 0,
@@ -123,7 +123,7 @@ fn a_batch_is_one_run() {
     for position in stored.physical_offsets() {
         assert!(store.record_at(*position).unwrap().is_some());
     }
-    let empty = Batch { items: &[], ..batch };
+    let empty = MessageBatch { items: &[], ..batch };
     assert_eq!(store.put_batch(&empty).unwrap_err(), StoreError::EmptyBatch);
 }
 

@@ -9,8 +9,8 @@ mod common;
 
 use common::{bodies, eventually, host, message, open, put, small};
 use pyrmq_store::{
-    AppendBatch, Batch, BatchItem, Durability, FlushDiskType, MaintenanceTask, OnDurable, OnStored, Options,
-    Store, StoreError, Stored,
+    AppendBatch, BatchMessage, Durability, FlushDiskType, MaintenanceTask, MessageBatch, OnDurable, OnStored,
+    Options, Store, StoreError, Stored,
 };
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
@@ -73,8 +73,8 @@ fn offsets(stories: &Stories) -> Vec<i64> {
         .collect()
 }
 
-fn item(body: &[u8]) -> BatchItem<'_> {
-    BatchItem {
+fn item(body: &[u8]) -> BatchMessage<'_> {
+    BatchMessage {
         flag: 0,
         body,
         properties: "",
@@ -85,8 +85,8 @@ fn item(body: &[u8]) -> BatchItem<'_> {
     }
 }
 
-fn batch<'a>(items: &'a [BatchItem<'a>]) -> Batch<'a> {
-    Batch {
+fn batch<'a>(items: &'a [BatchMessage<'a>]) -> MessageBatch<'a> {
+    MessageBatch {
         topic: "T",
         queue_id: 0,
         sys_flag: 0,
@@ -404,7 +404,7 @@ fn a_message_that_cannot_be_stored_is_reported_and_harms_no_neighbour() {
     let long = "x".repeat(40_000);
     let items = [
         item(b"fits"),
-        BatchItem {
+        BatchMessage {
             properties: &long,
             ..item(b"does not")
         },

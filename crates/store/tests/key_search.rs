@@ -11,7 +11,7 @@
 mod common;
 
 use common::{eventually, message, open, props, real, small};
-use pyrmq_store::{FlushDiskType, Found, KeyKind, KeyQuery, MaintenanceTask, Message, Options, Store};
+use pyrmq_store::{FlushDiskType, Found, KeyKind, KeyQuery, MaintenanceTask, NewMessage, Options, Store};
 use pyrmq_testkit::{FaultyDisk, SimDisk, TempDir};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ const MANY: usize = 8000;
 fn put_with(store: &Store, key: &str, count: usize) -> i64 {
     let keys = vec![key; count].join(" ");
     let properties = props(&[("KEYS", &keys)]);
-    let message = Message {
+    let message = NewMessage {
         keys: Some(&keys),
         ..message("T", 0, b"body", &properties)
     };
@@ -194,7 +194,7 @@ fn closed(dir: &Path, count: usize) -> Vec<i64> {
     let put = |number: usize| {
         let key = format!("key{number}");
         let properties = props(&[("KEYS", &key)]);
-        let message = Message {
+        let message = NewMessage {
             keys: Some(&key),
             ..message("T", 0, &body, &properties)
         };

@@ -9,7 +9,9 @@
 mod common;
 
 use common::{get, host, message, open, props, put, real, small};
-use pyrmq_store::{Batch, BatchItem, FlushDiskType, Fs, MaintenanceTask, Options, Store, StoreError, Stored};
+use pyrmq_store::{
+    BatchMessage, FlushDiskType, Fs, MaintenanceTask, MessageBatch, Options, Store, StoreError, Stored,
+};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk, TempDir};
 use std::fs;
@@ -61,7 +63,7 @@ fn put_all(store: &Store, body: &[u8], texts: &[String]) -> Stored {
     if let [only] = texts {
         return store.put(&message("T", 0, body, only)).unwrap();
     }
-    let item = |properties| BatchItem {
+    let item = |properties| BatchMessage {
         flag: 0,
         body,
         properties,
@@ -71,7 +73,7 @@ fn put_all(store: &Store, body: &[u8], texts: &[String]) -> Stored {
         tag: None,
     };
     let items: Vec<_> = texts.iter().map(|text| item(text.as_str())).collect();
-    let batch = Batch {
+    let batch = MessageBatch {
         topic: "T",
         queue_id: 0,
         sys_flag: 0,

@@ -20,7 +20,7 @@ use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
+use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -138,7 +138,7 @@ impl Transactions {
         let mut text = String::new();
         properties::append(&mut text, names::TAGS, REMOVE_TAG);
         properties::append(&mut text, names::WAIT, "true");
-        let stored = store.put(&Message {
+        let stored = store.put(&NewMessage {
             topic: OP_HALF_TOPIC,
             queue_id: QUEUE,
             flag: 0,

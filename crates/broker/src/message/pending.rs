@@ -8,7 +8,7 @@ use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
-use pyrmq_store::{AppendBatch, Message, OnStored, Store, StoreError, Stored};
+use pyrmq_store::{AppendBatch, NewMessage, OnStored, Store, StoreError, Stored};
 use std::net::SocketAddr;
 
 /// A message to be stored. `properties` is empty or ends with a separator.
@@ -47,7 +47,7 @@ impl PendingMessage<'_> {
         self.put_by(levels, |message| puts.stage(message, done));
     }
 
-    fn put_by<T>(mut self, levels: &DelayLevels, put: impl FnOnce(&Message<'_>) -> T) -> T {
+    fn put_by<T>(mut self, levels: &DelayLevels, put: impl FnOnce(&NewMessage<'_>) -> T) -> T {
         let level = levels.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
         if level > 0 && level != self.delay_level {
@@ -70,7 +70,7 @@ impl PendingMessage<'_> {
         } else {
             (self.topic, self.queue_id)
         };
-        put(&Message {
+        put(&NewMessage {
             topic,
             queue_id,
             flag: self.flag,
@@ -91,9 +91,14 @@ impl PendingMessage<'_> {
 }
 
 /// A copy of a record under another topic, with other properties.
-pub(crate) fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
+pub(crate) fn copy_of<'a>(
+    record: &Record<'a>,
+    topic: &'a str,
+    queue_id: i32,
+    text: &'a str,
+) -> NewMessage<'a> {
     let parsed = properties::parse(text);
-    Message {
+    NewMessage {
         topic,
         queue_id,
         flag: record.flag,

@@ -22,7 +22,8 @@ mod large;
 
 use pyrmq_store::fs::{File, Fs, RealFs};
 use pyrmq_store::{
-    AppendBatch, Batch, BatchItem, FlushDiskType, Message, OnDurable, Options, Store, StoreError, Stored,
+    AppendBatch, BatchMessage, FlushDiskType, MessageBatch, NewMessage, OnDurable, Options, Store,
+    StoreError, Stored,
 };
 use std::io::Write;
 use std::net::SocketAddr;
@@ -145,8 +146,8 @@ struct Keyed<'a> {
     unique_key: &'a str,
 }
 
-fn message<'a>(body: &'a [u8], queue_id: i32, keyed: Keyed<'a>) -> Message<'a> {
-    Message {
+fn message<'a>(body: &'a [u8], queue_id: i32, keyed: Keyed<'a>) -> NewMessage<'a> {
+    NewMessage {
         topic: "bench",
         queue_id,
         flag: 0,
@@ -247,9 +248,9 @@ fn batches(store: &Store, body: &[u8], count: usize, queues: usize) -> Taken {
 
 /// Puts one batch, whose first message has this number, into a queue.
 fn put_batch(store: &Store, body: &[u8], properties: &Properties, (first, queue): (usize, usize)) -> Stored {
-    let items: [BatchItem<'_>; BATCH] = std::array::from_fn(|index| {
+    let items: [BatchMessage<'_>; BATCH] = std::array::from_fn(|index| {
         let keyed = properties.of(first + index);
-        BatchItem {
+        BatchMessage {
             flag: 0,
             body,
             properties: keyed.text,
@@ -259,7 +260,7 @@ fn put_batch(store: &Store, body: &[u8], properties: &Properties, (first, queue)
             tag: Some("t"),
         }
     });
-    let batch = Batch {
+    let batch = MessageBatch {
         topic: "bench",
         queue_id: i32::try_from(queue).unwrap(),
         sys_flag: 0,
@@ -382,7 +383,7 @@ fn staged(arguments: &Arguments) {
 }
 
 /// Puts one message as a connection's task does, and waits until it is durable. Returns microseconds.
-fn put_durable(puts: &mut AppendBatch, message: &Message<'_>) -> f64 {
+fn put_durable(puts: &mut AppendBatch, message: &NewMessage<'_>) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
         let told = Box::new(move |stored: Result<Stored, StoreError>| {

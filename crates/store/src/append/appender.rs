@@ -14,7 +14,7 @@ use crate::fs::Fs;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::NulRecords;
-use crate::message::{Arrival, Batch, Message, Stored};
+use crate::message::{Arrival, MessageBatch, NewMessage, Stored};
 use crate::options::{FlushDiskType, Options};
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::queue::registry::Queues;
@@ -103,17 +103,17 @@ impl Appender {
     }
 
     /// Stores one message.
-    pub(crate) fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+    pub(crate) fn put(&self, message: &NewMessage<'_>) -> Result<Stored, StoreError> {
         self.put_directly(|append_buffer| self.encode(append_buffer, message))
     }
 
     /// Stores a message whose size was checked when it was stored for the first time.
-    pub(crate) fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+    pub(crate) fn put_accepted(&self, message: &NewMessage<'_>) -> Result<Stored, StoreError> {
         self.put_directly(|append_buffer| self.encode_accepted(append_buffer, message))
     }
 
     /// Stores a batch in one write.
-    pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+    pub(crate) fn put_batch(&self, batch: &MessageBatch<'_>) -> Result<Stored, StoreError> {
         self.put_directly(|append_buffer| self.encode_batch(append_buffer, batch))
     }
 

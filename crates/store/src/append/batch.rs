@@ -8,7 +8,7 @@ use crate::append::appender::Appender;
 use crate::append::buffer::AppendBuffer;
 use crate::append::staged::StagedPuts;
 use crate::error::StoreError;
-use crate::message::{Batch, Message, OnStored};
+use crate::message::{MessageBatch, NewMessage, OnStored};
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,14 +45,14 @@ impl AppendBatch {
 
     /// Stages one message. `done` is called in the order of the puts: at the commit, or once the batch has enough
     /// bytes; at once for a message that cannot be stored.
-    pub fn stage(&mut self, message: &Message<'_>, done: Box<OnStored>) {
+    pub fn stage(&mut self, message: &NewMessage<'_>, done: Box<OnStored>) {
         self.stage_by(done, |appender, append_buffer| {
             appender.encode(append_buffer, message)
         });
     }
 
     /// Like [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
-    pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<OnStored>) {
+    pub fn stage_batch(&mut self, batch: &MessageBatch<'_>, done: Box<OnStored>) {
         self.stage_by(done, |appender, append_buffer| {
             appender.encode_batch(append_buffer, batch)
         });

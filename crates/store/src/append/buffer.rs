@@ -8,7 +8,7 @@ use crate::format::{CqUnit, to_i64};
 use crate::index::pending::{PendingKeys, RecordKeys};
 use crate::index::{MessageKeys, TopicKeys};
 use crate::log::nul_records::may_look_torn;
-use crate::message::{Batch, Message};
+use crate::message::{MessageBatch, NewMessage};
 use crate::options::Options;
 use crate::queue::consume_queue::ConsumeQueue;
 use pyrmq_remoting::message::record::Patch;
@@ -77,7 +77,7 @@ struct Shared<'m> {
 }
 
 impl<'m> Shared<'m> {
-    fn new(message: &Message<'_>, options: &'m Options, with_keys: bool) -> Self {
+    fn new(message: &NewMessage<'_>, options: &'m Options, with_keys: bool) -> Self {
         let is_delayed = message.topic == SCHEDULE_TOPIC;
         Self {
             keys: with_keys.then(|| TopicKeys::new(message.topic, message.sys_flag)),
@@ -86,7 +86,7 @@ impl<'m> Shared<'m> {
     }
 }
 
-fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
+fn record<'m>(message: &NewMessage<'m>) -> NewRecord<'m> {
     NewRecord {
         topic: message.topic,
         queue_id: message.queue_id,
@@ -297,7 +297,7 @@ impl AppendBuffer {
     /// Encodes one message.
     pub(crate) fn add(
         &mut self,
-        message: &Message<'_>,
+        message: &NewMessage<'_>,
         options: &Options,
         with_keys: bool,
     ) -> Result<(), StoreError> {
@@ -307,7 +307,7 @@ impl AppendBuffer {
     /// Encodes the messages of a batch.
     pub(crate) fn add_batch(
         &mut self,
-        batch: &Batch<'_>,
+        batch: &MessageBatch<'_>,
         options: &Options,
         with_keys: bool,
     ) -> Result<(), StoreError> {
@@ -326,7 +326,7 @@ impl AppendBuffer {
     fn add_like(
         &mut self,
         pattern: Option<usize>,
-        message: &Message<'_>,
+        message: &NewMessage<'_>,
         shared: &Shared<'_>,
     ) -> Result<(), StoreError> {
         if message.properties.len() > properties::MAX_BYTES {

@@ -3,7 +3,7 @@
 use crate::append::appender::Appender;
 use crate::append::buffer::{AppendBuffer, QueueAppend};
 use crate::error::StoreError;
-use crate::message::{Batch, Message};
+use crate::message::{MessageBatch, NewMessage};
 use crate::queue::consume_queue::ConsumeQueue;
 use pyrmq_remoting::message::record::BLANK_SIZE;
 use pyrmq_remoting::message::sys_flag;
@@ -14,7 +14,7 @@ impl Appender {
     pub(crate) fn encode(
         &self,
         append_buffer: &mut AppendBuffer,
-        message: &Message<'_>,
+        message: &NewMessage<'_>,
     ) -> Result<(), StoreError> {
         self.check_body(message.body.len())?;
         self.encode_accepted(append_buffer, message)
@@ -23,7 +23,7 @@ impl Appender {
     pub(super) fn encode_accepted(
         &self,
         append_buffer: &mut AppendBuffer,
-        message: &Message<'_>,
+        message: &NewMessage<'_>,
     ) -> Result<(), StoreError> {
         let hidden = sys_flag::is_hidden(message.sys_flag);
         self.encode_for_queue(
@@ -38,7 +38,7 @@ impl Appender {
     pub(crate) fn encode_batch(
         &self,
         append_buffer: &mut AppendBuffer,
-        batch: &Batch<'_>,
+        batch: &MessageBatch<'_>,
     ) -> Result<(), StoreError> {
         if batch.items.is_empty() {
             return Err(StoreError::EmptyBatch);

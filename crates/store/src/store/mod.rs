@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::fs::{Fs, LockGuard};
 use crate::live::Live;
 use crate::maintenance::{self, MaintenanceTask};
-use crate::message::{Batch, Message, OnArrival, OnSlowFlush, Stored};
+use crate::message::{MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stored};
 use crate::options::Options;
 use crate::recovery::open::open;
 use crate::stats::{Health, Stats};
@@ -75,18 +75,18 @@ impl Store {
     }
 
     /// Stores one message: it is in the page cache when this returns.
-    pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+    pub fn put(&self, message: &NewMessage<'_>) -> Result<Stored, StoreError> {
         self.engine.appender.put(message)
     }
 
     /// Like [`Store::put`], for a message that this store accepted before and puts into another queue: its size was
     /// allowed then, so a smaller `maxMessageSize` does not refuse it now.
-    pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+    pub fn put_accepted(&self, message: &NewMessage<'_>) -> Result<Stored, StoreError> {
         self.engine.appender.put_accepted(message)
     }
 
     /// Stores a batch as consecutive records of one file.
-    pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+    pub fn put_batch(&self, batch: &MessageBatch<'_>) -> Result<Stored, StoreError> {
         self.engine.appender.put_batch(batch)
     }
 

@@ -14,7 +14,7 @@
 use pyrmq_remoting::message::record::{Records, records};
 use pyrmq_remoting::message::{java_hash, properties};
 use pyrmq_store::fs::RealFs;
-use pyrmq_store::{Fs, Get, GetStatus, Got, Message, Options, Store, StoreError, Stored, TagFilter};
+use pyrmq_store::{Fs, Get, GetStatus, Got, NewMessage, Options, Store, StoreError, Stored, TagFilter};
 use pyrmq_testkit::TempDir;
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,10 +46,15 @@ pub(crate) fn host(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-pub(crate) fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8], properties: &'a str) -> Message<'a> {
+pub(crate) fn message<'a>(
+    topic: &'a str,
+    queue_id: i32,
+    body: &'a [u8],
+    properties: &'a str,
+) -> NewMessage<'a> {
     let view = properties::Properties::new(properties);
     let tag = view.get("TAGS");
-    Message {
+    NewMessage {
         topic,
         queue_id,
         flag: 7,

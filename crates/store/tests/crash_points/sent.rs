@@ -3,7 +3,7 @@
 use crate::common::{message, props};
 use pyrmq_remoting::message::properties::Properties;
 use pyrmq_remoting::message::sys_flag;
-use pyrmq_store::Message;
+use pyrmq_store::NewMessage;
 use pyrmq_testkit::Random;
 
 /// A sent message.
@@ -72,7 +72,7 @@ impl Sent {
     }
 
     /// Converts it to the form that the store takes.
-    pub(crate) fn message(&self) -> Message<'_> {
+    pub(crate) fn message(&self) -> NewMessage<'_> {
         let mut message = message(&self.topic, self.queue, &self.body, &self.properties);
         if self.is_hidden {
             message.sys_flag = sys_flag::TRANSACTION_PREPARED;

@@ -4,7 +4,8 @@ use crate::common::host;
 use crate::known::{FAILING, FULL_CALLS, NUL_IN_PROPERTIES};
 use crate::sent::Sent;
 use pyrmq_store::{
-    Batch, BatchItem, FlushDiskType, MaintenanceTask, Options, Store, StoreError, Stored, config_file,
+    BatchMessage, FlushDiskType, MaintenanceTask, MessageBatch, Options, Store, StoreError, Stored,
+    config_file,
 };
 use pyrmq_testkit::sim::{Faults, Session};
 use pyrmq_testkit::{Random, SimDisk};
@@ -405,7 +406,7 @@ impl Run {
             .iter()
             .map(|sent| {
                 let message = sent.message();
-                BatchItem {
+                BatchMessage {
                     flag: message.flag,
                     body: &sent.body,
                     properties: &sent.properties,
@@ -418,7 +419,7 @@ impl Run {
             .collect();
         let began = self.disk.steps();
         self.tell(format!("batch of {} to {topic}-{queue}", sent.len()));
-        let batch = Batch {
+        let batch = MessageBatch {
             topic,
             queue_id: queue,
             sys_flag: 0,

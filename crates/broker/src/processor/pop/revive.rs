@@ -19,7 +19,7 @@ use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
 use pyrmq_remoting::{WireError, clock};
-use pyrmq_store::{Get, GetStatus, Message, StoreError, TagFilter};
+use pyrmq_store::{Get, GetStatus, NewMessage, StoreError, TagFilter};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -386,7 +386,7 @@ fn put_retry(
     }
     let host = state.store_host();
     let counted = i32::from(!point.suspend);
-    let stored = state.store.put_accepted(&Message {
+    let stored = state.store.put_accepted(&NewMessage {
         born_host: host,
         store_host: host,
         reconsume_times: record.reconsume_times.saturating_add(counted),

@@ -28,7 +28,7 @@ use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
-use pyrmq_store::{AppendBatch, Batch, BatchItem};
+use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch};
 use reply::{Answer, OpenReply, PendingReply, SPARE, refuse};
 use std::sync::Arc;
 
@@ -277,7 +277,7 @@ impl Send {
             recall: None,
             topic: Arc::clone(&topic),
         };
-        let batch = Batch {
+        let batch = MessageBatch {
             topic: &topic.topic_name,
             queue_id,
             sys_flag: header.sys_flag | topic.message_sys_flag(),
@@ -321,7 +321,7 @@ impl Send {
 
 /// The messages of a batch body, each with its own properties only: those of the batch and of the broker are added to
 /// none of them, as in 5.5.0 (4.9 appends the batch's, with its `UNIQ_KEY`, to each).
-fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
+fn items_of(body: &[u8]) -> Result<Vec<BatchMessage<'_>>, Refusal> {
     let mut items = Vec::new();
     for item in batch::items(body) {
         let illegal = |text| Refusal::new(response::MESSAGE_ILLEGAL, text);
@@ -329,7 +329,7 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
         let properties = std::str::from_utf8(item.properties)
             .map_err(|_| illegal("properties in the batch are not UTF-8".to_owned()))?;
         let parsed = properties::parse(properties);
-        items.push(BatchItem {
+        items.push(BatchMessage {
             flag: item.flag,
             body: item.body,
             properties,
