@@ -356,7 +356,7 @@ async fn an_unreadable_message_blocks_nothing() {
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body,
-            properties,
+            properties: properties.into(),
             tags_code: 0,
             unique_key: None,
             keys: None,

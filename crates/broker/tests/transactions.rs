@@ -192,7 +192,7 @@ async fn is_stored_once_over_a_restart(index: Index) {
         reconsume_times: 0,
         prepared_transaction_offset: fourth.offset,
         body: b"0A04",
-        properties: &text,
+        properties: text.into(),
         tags_code: 0,
         unique_key: Some("0A04"),
         keys: None,

@@ -3,10 +3,12 @@
 use crate::error::StoreError;
 use crate::group_commit::BoxedCallback;
 use crate::sync::Completion;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// One message to store. Everything is borrowed; the caller has checked the topic against its table.
-#[derive(Debug, Clone, Copy)]
+/// One message to store. Everything but, if need be, the properties is borrowed; the caller has checked the topic
+/// against its table.
+#[derive(Debug, Clone)]
 pub struct NewMessage<'a> {
     /// Topic.
     pub topic: &'a str,
@@ -29,7 +31,7 @@ pub struct NewMessage<'a> {
     /// The body, compressed if the sys flag says so.
     pub body: &'a [u8],
     /// The properties in wire form.
-    pub properties: &'a str,
+    pub properties: Cow<'a, str>,
     /// What the consume queue keeps: the tag's Java hash, or a delivery time in the schedule topic.
     pub tags_code: i64,
     /// `UNIQ_KEY`, for the key index.
@@ -94,7 +96,7 @@ impl<'a> MessageBatch<'a> {
             reconsume_times: self.reconsume_times,
             prepared_transaction_offset: 0,
             body: item.body,
-            properties: item.properties,
+            properties: Cow::Borrowed(item.properties),
             tags_code: item.tags_code,
             unique_key: item.unique_key,
             keys: item.keys,

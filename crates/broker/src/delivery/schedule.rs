@@ -10,7 +10,7 @@
 use crate::delivery::delivered::{Copied, Delivered};
 use crate::error::{BrokerError, may_pass};
 use crate::message::delay_levels::DelayLevels;
-use crate::message::pending::PendingMessage;
+use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::tables::config_file::ConfigFile;
 use crate::tables::offsets::Move;
@@ -19,7 +19,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::Wakeup;
-use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
+use pyrmq_store::{Get, Got, NewMessage, Store, StoreError, TagFilter};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -280,26 +280,17 @@ fn restore<'a>(record: &Record<'a>) -> Option<PendingMessage<'a>> {
     let text = record.properties.as_str().ok()?;
     let topic = properties::find(text, names::REAL_TOPIC)?;
     let queue_id = properties::find(text, names::REAL_QID)?.parse().ok()?;
-    let parsed = properties::parse(text);
+    let kept = properties::copy(text, 0, |name| {
+        matches!(
+            name,
+            names::DELAY | names::TIMER_DELIVER_MS | names::TIMER_DELAY_SEC
+        )
+    });
     Some(PendingMessage {
-        topic,
-        queue_id,
+        message: NewMessage {
+            properties: kept.into(),
+            ..copy_of(record, topic, queue_id, text)
+        },
         delay_level: 0,
-        flag: record.flag,
-        sys_flag: record.sys_flag,
-        born_ms: record.born_timestamp_ms,
-        born_host: record.born_host,
-        store_host: record.store_host,
-        reconsume_times: record.reconsume_times,
-        body: record.body,
-        properties: properties::copy(text, 0, |name| {
-            matches!(
-                name,
-                names::DELAY | names::TIMER_DELIVER_MS | names::TIMER_DELAY_SEC
-            )
-        }),
-        unique_key: parsed.unique_key,
-        keys: parsed.keys,
-        tags: parsed.tags,
     })
 }

@@ -149,7 +149,7 @@ impl Transactions {
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body: body.as_bytes(),
-            properties: &text,
+            properties: text.into(),
             tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
             unique_key: None,
             keys: None,

@@ -9,84 +9,63 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_store::{AppendBatch, NewMessage, OnStored, Store, StoreError, Stored};
-use std::net::SocketAddr;
+use std::borrow::Cow;
 
-/// A message to be stored. `properties` is empty or ends with a separator.
+/// A message to be stored.
 #[derive(Debug)]
 pub(crate) struct PendingMessage<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) queue_id: i32,
+    /// The message as it is stored without a delay. Its properties are empty or end with a separator.
+    pub(crate) message: NewMessage<'a>,
     /// The delay level; 0: deliver at once.
     pub(crate) delay_level: i32,
-    pub(crate) flag: i32,
-    pub(crate) sys_flag: i32,
-    pub(crate) born_ms: i64,
-    pub(crate) born_host: SocketAddr,
-    pub(crate) store_host: SocketAddr,
-    pub(crate) reconsume_times: i32,
-    pub(crate) body: &'a [u8],
-    pub(crate) properties: String,
-    pub(crate) unique_key: Option<&'a str>,
-    pub(crate) keys: Option<&'a str>,
-    pub(crate) tags: Option<&'a str>,
 }
 
 impl PendingMessage<'_> {
     /// Stores the message, redirected to the schedule topic if it is delayed.
     pub(crate) fn put(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
-        self.put_by(levels, |message| store.put(message))
+        store.put(&self.redirected(levels))
     }
 
     /// Stores a message that the store accepted before: a smaller `maxMessageSize` does not refuse it now.
     pub(crate) fn put_accepted(self, store: &Store, levels: &DelayLevels) -> Result<Stored, StoreError> {
-        self.put_by(levels, |message| store.put_accepted(message))
+        store.put_accepted(&self.redirected(levels))
     }
 
     /// Stages the message in an append batch.
     pub(crate) fn stage(self, puts: &mut AppendBatch, levels: &DelayLevels, done: Box<OnStored>) {
-        self.put_by(levels, |message| puts.stage(message, done));
+        puts.stage(&self.redirected(levels), done);
     }
+}
 
-    fn put_by<T>(mut self, levels: &DelayLevels, put: impl FnOnce(&NewMessage<'_>) -> T) -> T {
-        let level = levels.clamp(self.delay_level);
-        let mut tags_code = java_hash::tags_code(self.tags);
-        if level > 0 && level != self.delay_level {
-            self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
-                name == names::DELAY
-            });
-            properties::append(&mut self.properties, names::DELAY, &level.to_string());
-        }
-        let (topic, queue_id) = if level > 0 {
+impl<'a> PendingMessage<'a> {
+    /// The message as it is stored: in the schedule topic if it is delayed.
+    fn redirected(self, levels: &DelayLevels) -> NewMessage<'a> {
+        let Self {
+            mut message,
+            delay_level,
+        } = self;
+        let level = levels.clamp(delay_level);
+        if level > 0 {
+            let mut text = message.properties.into_owned();
+            let extra = message.topic.len() + 40;
+            if level != delay_level {
+                text = properties::copy(&text, extra, |name| name == names::DELAY);
+                properties::append(&mut text, names::DELAY, &level.to_string());
+            }
             // A retry that is itself retried has these properties already.
-            if properties::find(&self.properties, names::REAL_TOPIC).is_some() {
-                self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
+            if properties::find(&text, names::REAL_TOPIC).is_some() {
+                text = properties::copy(&text, extra, |name| {
                     matches!(name, names::REAL_TOPIC | names::REAL_QID)
                 });
             }
-            properties::append(&mut self.properties, names::REAL_TOPIC, self.topic);
-            properties::append(&mut self.properties, names::REAL_QID, &self.queue_id.to_string());
-            tags_code = clock::now_ms() + levels.delay_ms(level);
-            (SCHEDULE_TOPIC, level - 1)
-        } else {
-            (self.topic, self.queue_id)
-        };
-        put(&NewMessage {
-            topic,
-            queue_id,
-            flag: self.flag,
-            sys_flag: self.sys_flag,
-            born_timestamp_ms: self.born_ms,
-            born_host: self.born_host,
-            store_host: self.store_host,
-            reconsume_times: self.reconsume_times,
-            prepared_transaction_offset: 0,
-            body: self.body,
-            properties: &self.properties,
-            tags_code,
-            unique_key: self.unique_key,
-            keys: self.keys,
-            tag: self.tags,
-        })
+            properties::append(&mut text, names::REAL_TOPIC, message.topic);
+            properties::append(&mut text, names::REAL_QID, &message.queue_id.to_string());
+            message.properties = text.into();
+            message.topic = SCHEDULE_TOPIC;
+            message.queue_id = level - 1;
+            message.tags_code = clock::now_ms() + levels.delay_ms(level);
+        }
+        message
     }
 }
 
@@ -109,7 +88,7 @@ pub(crate) fn copy_of<'a>(
         reconsume_times: record.reconsume_times,
         prepared_transaction_offset: 0,
         body: record.body,
-        properties: text,
+        properties: Cow::Borrowed(text),
         tags_code: java_hash::tags_code(parsed.tags),
         unique_key: parsed.unique_key,
         keys: parsed.keys,

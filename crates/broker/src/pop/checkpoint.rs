@@ -8,9 +8,9 @@ use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::ReceiptHandle;
+use pyrmq_remoting::message::{ReceiptHandle, java_hash};
 use pyrmq_remoting::names::REVIVE_TOPIC;
-use pyrmq_store::{Store, Stored};
+use pyrmq_store::{NewMessage, Store, Stored};
 use std::net::SocketAddr;
 
 /// Tags of the revive topic (Apache `PopAckConstants`).
@@ -152,20 +152,24 @@ impl ReviveLog<'_> {
             properties::append(&mut text, LOG_END, &log_end.to_string());
         }
         let mut pending = PendingMessage {
-            topic: &topic,
-            queue_id: revive_queue,
+            message: NewMessage {
+                topic: &topic,
+                queue_id: revive_queue,
+                flag: 0,
+                sys_flag: 0,
+                born_timestamp_ms: clock::now_ms(),
+                born_host: self.host,
+                store_host: self.host,
+                reconsume_times: 0,
+                prepared_transaction_offset: 0,
+                body,
+                properties: text.into(),
+                tags_code: java_hash::tags_code(Some(tag)),
+                unique_key: Some(key),
+                keys: None,
+                tag: Some(tag),
+            },
             delay_level: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_ms: clock::now_ms(),
-            born_host: self.host,
-            store_host: self.host,
-            reconsume_times: 0,
-            body,
-            properties: text,
-            unique_key: Some(key),
-            keys: None,
-            tags: Some(tag),
         };
         self.timers.schedule(&mut pending)?;
         let stored = pending.put(self.store, self.levels);

@@ -12,8 +12,10 @@ use crate::message::properties::{self, names};
 use crate::processor::Answer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
+use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
+use pyrmq_store::NewMessage;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -64,20 +66,24 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
         properties::append(&mut text, names::PGROUP, group);
     }
     let mut pending = PendingMessage {
-        topic: &handle.topic,
-        queue_id: 0,
+        message: NewMessage {
+            topic: &handle.topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: now_ms,
+            born_host: born_host(peer),
+            store_host: state.store_host(),
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"0",
+            properties: text.into(),
+            tags_code: java_hash::tags_code(Some(TAG)),
+            unique_key: Some(&handle.unique_key),
+            keys: None,
+            tag: Some(TAG),
+        },
         delay_level: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_ms: now_ms,
-        born_host: born_host(peer),
-        store_host: state.store_host(),
-        reconsume_times: 0,
-        body: b"0",
-        properties: text,
-        unique_key: Some(&handle.unique_key),
-        keys: None,
-        tags: Some(TAG),
     };
     let failed = |reason: &str| {
         tracing::warn!(topic = handle.topic, reason, "a recall failed");

@@ -5,14 +5,14 @@
 
 use crate::context::{State, born_host};
 use crate::error::Refusal;
-use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, names};
 use crate::processor::send;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
-use pyrmq_remoting::message::sys_flag;
+use pyrmq_remoting::message::{java_hash, sys_flag};
 use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
+use pyrmq_store::NewMessage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,24 +132,26 @@ fn store(
     let mut text =
         properties::copy_for_store(header.properties.unwrap_or_default(), &parsed, own.len(), true);
     text.push_str(own);
-    let pending = PendingMessage {
+    let message = NewMessage {
         topic,
         queue_id,
-        delay_level: 0,
         flag: header.flag,
         sys_flag: header.sys_flag,
-        born_ms: header.born_timestamp,
+        born_timestamp_ms: header.born_timestamp,
         born_host: born_host(peer),
         store_host: state.store_host(),
         reconsume_times: header.reconsume_times.unwrap_or(0),
+        prepared_transaction_offset: 0,
         body,
-        properties: text,
+        properties: text.into(),
+        tags_code: java_hash::tags_code(parsed.tags),
         unique_key: parsed.unique_key,
         keys: parsed.keys,
-        tags: parsed.tags,
+        tag: parsed.tags,
     };
-    let stored = pending
-        .put(&state.store, state.delays.levels())
+    let stored = state
+        .store
+        .put(&message)
         .map_err(|error| Refusal::of_put(&error))?;
     state.stats.count_put(1, stored.bytes());
     Ok(())

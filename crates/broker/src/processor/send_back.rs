@@ -10,7 +10,7 @@
 use crate::admission;
 use crate::context::State;
 use crate::error::Refusal;
-use crate::message::pending::PendingMessage;
+use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::processor::Answer;
 use crate::processor::query::internal;
@@ -24,6 +24,7 @@ use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, sys_flag};
 use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
 use pyrmq_remoting::net::Peer;
+use pyrmq_store::NewMessage;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,22 +84,14 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     }
     let target = retry_target(state, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
-    let parsed = properties::parse(old);
     let pending = PendingMessage {
-        topic: &target.topic.topic_name,
-        queue_id: target.queue_id,
+        message: NewMessage {
+            store_host: state.store_host(),
+            reconsume_times: record.reconsume_times.saturating_add(1),
+            properties: retry_properties(&record, old, &target).into(),
+            ..copy_of(&record, &target.topic.topic_name, target.queue_id, old)
+        },
         delay_level: target.level,
-        flag: record.flag,
-        sys_flag: record.sys_flag,
-        born_ms: record.born_timestamp_ms,
-        born_host: record.born_host,
-        store_host: state.store_host(),
-        reconsume_times: record.reconsume_times.saturating_add(1),
-        body: record.body,
-        properties: retry_properties(&record, old, &target),
-        unique_key: parsed.unique_key,
-        keys: parsed.keys,
-        tags: parsed.tags,
     };
     let stored = pending
         .put_accepted(&state.store, state.delays.levels())

@@ -158,7 +158,7 @@ fn message<'a>(body: &'a [u8], queue_id: i32, keyed: Keyed<'a>) -> NewMessage<'a
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body,
-        properties: keyed.text,
+        properties: keyed.text.into(),
         tags_code: 116,
         unique_key: Some(keyed.unique_key),
         keys: Some(keyed.key),

@@ -86,7 +86,7 @@ impl<'m> Shared<'m> {
     }
 }
 
-fn record<'m>(message: &NewMessage<'m>) -> NewRecord<'m> {
+fn record<'m>(message: &'m NewMessage<'_>) -> NewRecord<'m> {
     NewRecord {
         topic: message.topic,
         queue_id: message.queue_id,
@@ -354,7 +354,7 @@ impl AppendBuffer {
         let delay_ms = shared.delay_levels_ms.and_then(|levels| {
             delay_of(
                 SCHEDULE_TOPIC,
-                properties::Properties::new(message.properties),
+                properties::Properties::new(&message.properties),
                 levels,
             )
         });

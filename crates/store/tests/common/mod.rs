@@ -65,7 +65,7 @@ pub(crate) fn message<'a>(
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body,
-        properties,
+        properties: properties.into(),
         tags_code: java_hash::tags_code(tag),
         unique_key: view.get("UNIQ_KEY"),
         keys: view.get("KEYS"),

@@ -12,8 +12,9 @@ use pyrmq_store::TIMER_QUEUE;
 impl Timers {
     /// Redirects a message to the timer if its properties name a future time. Returns the step that it waits for.
     pub(crate) fn schedule(&self, pending: &mut PendingMessage<'_>) -> Result<Option<i64>, Refusal> {
-        let text = &pending.properties;
-        if pending.topic == TIMER_TOPIC || properties::find(text, names::TIMER_OUT_MS).is_some() {
+        let message = &mut pending.message;
+        let text = &message.properties;
+        if message.topic == TIMER_TOPIC || properties::find(text, names::TIMER_OUT_MS).is_some() {
             return Ok(None);
         }
         let now_ms = clock::now_ms();
@@ -36,15 +37,15 @@ impl Timers {
         // A step is delivered when it is over, so a message due exactly at a step's start belongs to the step before.
         let step_ms = self.options.floor_ms(due_ms - 1);
         self.check_capacity(step_ms.saturating_add(self.ahead_ms()), now_ms)?;
-        let mut held = properties::copy(text, pending.topic.len() + 64, |name| {
+        let mut held = properties::copy(text, message.topic.len() + 64, |name| {
             matches!(name, names::REAL_TOPIC | names::REAL_QID)
         });
         properties::append(&mut held, names::TIMER_OUT_MS, &step_ms.to_string());
-        properties::append(&mut held, names::REAL_TOPIC, pending.topic);
-        properties::append(&mut held, names::REAL_QID, &pending.queue_id.to_string());
-        pending.properties = held;
-        pending.topic = TIMER_TOPIC;
-        pending.queue_id = TIMER_QUEUE;
+        properties::append(&mut held, names::REAL_TOPIC, message.topic);
+        properties::append(&mut held, names::REAL_QID, &message.queue_id.to_string());
+        message.properties = held.into();
+        message.topic = TIMER_TOPIC;
+        message.queue_id = TIMER_QUEUE;
         Ok(Some(step_ms))
     }
 

@@ -28,7 +28,7 @@ use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
-use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch};
+use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
 use reply::{Answer, OpenReply, PendingReply, SPARE, refuse};
 use std::sync::Arc;
 
@@ -141,20 +141,24 @@ impl Send {
             (topic.topic_name.as_str(), queue_id, sys_flag)
         };
         let mut pending = PendingMessage {
-            topic: stored_topic,
-            queue_id: stored_queue,
+            message: NewMessage {
+                topic: stored_topic,
+                queue_id: stored_queue,
+                flag: header.flag,
+                sys_flag,
+                born_timestamp_ms: header.born_timestamp,
+                born_host: born_host(peer),
+                store_host: state.store_host(),
+                reconsume_times: header.reconsume_times.unwrap_or(0),
+                prepared_transaction_offset: 0,
+                body: request.body.as_deref().unwrap_or_default(),
+                properties: text.into(),
+                tags_code: java_hash::tags_code(parsed.tags),
+                unique_key,
+                keys: parsed.keys,
+                tag: parsed.tags,
+            },
             delay_level: target.delay_level,
-            flag: header.flag,
-            sys_flag,
-            born_ms: header.born_timestamp,
-            born_host: born_host(peer),
-            store_host: state.store_host(),
-            reconsume_times: header.reconsume_times.unwrap_or(0),
-            body: request.body.as_deref().unwrap_or_default(),
-            properties: text,
-            unique_key,
-            keys: parsed.keys,
-            tags: parsed.tags,
         };
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
         let answer = Answer {

@@ -14,6 +14,7 @@ use pyrmq_remoting::message::{Record, sys_flag};
 use pyrmq_remoting::names::HALF_TOPIC;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
+use pyrmq_store::NewMessage;
 use std::sync::atomic::Ordering;
 
 /// Commits a transaction, rolls it back, or leaves it open (37).
@@ -149,33 +150,20 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let queue_id = queue_id.rem_euclid(known.queue_nums().max(1));
     let parsed = properties::parse(text);
     let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
-    let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
     let mut pending = PendingMessage {
-        topic,
-        queue_id,
+        message: NewMessage {
+            sys_flag: sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT),
+            properties: real.into(),
+            ..copy_of(half, topic, queue_id, text)
+        },
         delay_level: parsed.delay_level,
-        flag: half.flag,
-        sys_flag: committed,
-        born_ms: half.born_timestamp_ms,
-        born_host: half.born_host,
-        store_host: half.store_host,
-        reconsume_times: half.reconsume_times,
-        body: half.body,
-        properties: real,
-        unique_key: parsed.unique_key,
-        keys: parsed.keys,
-        tags: parsed.tags,
     };
     let is_delayed = parsed.delay_level > 0;
     let waits = is_delayed || (parsed.is_timer && state.timers.schedule(&mut pending)?.is_some());
-    let stored = if waits {
-        pending.put_accepted(&state.store, state.delays.levels())
-    } else {
-        let mut message = copy_of(half, topic, queue_id, &pending.properties);
-        message.sys_flag = committed;
-        message.prepared_transaction_offset = half.physical_offset;
-        state.store.put_accepted(&message)
-    };
+    if !waits {
+        pending.message.prepared_transaction_offset = half.physical_offset;
+    }
+    let stored = pending.put_accepted(&state.store, state.delays.levels());
     let stored = stored.map_err(|error| {
         state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         Refusal::of_put(&error)
