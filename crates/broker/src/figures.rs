@@ -4,7 +4,7 @@
 //! Only the store times of the oldest waiting messages are read from the disk, and only for the requested groups: a
 //! scrape must not cost more than what it shows.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::processor::topic::ends;
 use crate::stats::traffic::GroupTotals;
 use crate::tables::topics::Topic;
@@ -44,7 +44,7 @@ pub struct GroupFigures {
 }
 
 /// Reads every topic.
-pub fn topics(state: &State) -> Vec<TopicFigures> {
+pub fn topics(state: &BrokerContext) -> Vec<TopicFigures> {
     let (topics, _) = state.topics.all();
     let figures = topics.iter().map(|topic| {
         let name = &topic.topic_name;
@@ -63,7 +63,7 @@ pub fn topics(state: &State) -> Vec<TopicFigures> {
 }
 
 /// Reads every group on every topic for which it has committed offsets or from which it has pulled since the start.
-pub fn groups(state: &State) -> Vec<GroupFigures> {
+pub fn groups(state: &BrokerContext) -> Vec<GroupFigures> {
     let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for key in state.offsets.rows().into_keys() {
         if let Some((topic, group)) = key.split_once('@') {
@@ -82,7 +82,7 @@ pub fn groups(state: &State) -> Vec<GroupFigures> {
     figures
 }
 
-fn on_topic(state: &State, group: String, topic: &Topic) -> GroupFigures {
+fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures {
     let name = &topic.topic_name;
     let committed = state.offsets.of_topic(&group, name);
     let traffic = topic.traffic.group(&group);
@@ -108,7 +108,7 @@ fn on_topic(state: &State, group: String, topic: &Topic) -> GroupFigures {
 }
 
 /// The age in ms of the oldest message that waits for a group on a topic; 0 if none waits.
-pub fn lag_ms(state: &State, group: &str, topic: &str) -> i64 {
+pub fn lag_ms(state: &BrokerContext, group: &str, topic: &str) -> i64 {
     let Some(topic) = state.topics.get(topic) else {
         return 0;
     };
@@ -125,7 +125,7 @@ pub fn lag_ms(state: &State, group: &str, topic: &str) -> i64 {
 }
 
 /// Connected consumers by group.
-pub fn consumers(state: &State) -> Vec<(String, usize)> {
+pub fn consumers(state: &BrokerContext) -> Vec<(String, usize)> {
     let names = state.groups.names().into_iter();
     let connected = names.filter_map(|group| {
         let members = state
@@ -137,7 +137,7 @@ pub fn consumers(state: &State) -> Vec<(String, usize)> {
 }
 
 /// Counters of the whole broker since its start, by name.
-pub fn counters(state: &State) -> Vec<(&'static str, u64)> {
+pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
     let stats = &state.stats;
     let store = state.store.stats();
     let busy = state.store.health().busy;
@@ -163,7 +163,7 @@ pub fn counters(state: &State) -> Vec<(&'static str, u64)> {
 }
 
 /// Messages that the broker itself still holds, by name: a drained broker has none.
-pub fn held(state: &State) -> Vec<(&'static str, i64)> {
+pub fn held(state: &BrokerContext) -> Vec<(&'static str, i64)> {
     let delivered = state.delays.offsets();
     let delayed = (1..=state.delays.levels().count()).map(|level| {
         let (min, max) = ends(state, SCHEDULE_TOPIC, level - 1);

@@ -1,6 +1,6 @@
 //! Warns before `storeMaxBytes` deletes messages that a consumer group has not consumed.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::figures;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::time::Duration;
 type Endangered = BTreeSet<(String, String)>;
 
 /// Checks as often as the store deletes. Logs each group and topic once, until it has caught up.
-pub(crate) async fn watch(state: Arc<State>, shutdown: Shutdown) {
+pub(crate) async fn watch(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut warned = Endangered::new();
     let period = || Duration::from_millis(state.store.live().clean_interval_ms());
     while !shutdown.sleep_or_stop(period()).await {
@@ -32,7 +32,7 @@ pub(crate) async fn watch(state: Arc<State>, shutdown: Shutdown) {
 }
 
 /// The groups whose next message lies in a segment that will be deleted soon.
-pub(crate) fn endangered(state: &State) -> Endangered {
+pub(crate) fn endangered(state: &BrokerContext) -> Endangered {
     let Some(goes_to) = state.store.goes_soon() else {
         return Endangered::new();
     };

@@ -4,11 +4,11 @@ use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use pyrmq_broker::context::State;
+use pyrmq_broker::context::BrokerContext;
 use pyrmq_broker::figures;
 
 /// One dictionary with a list for each kind; the lists are read without the interpreter.
-pub(crate) fn read<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn read<'py>(py: Python<'py>, state: &BrokerContext) -> PyResult<Bound<'py, PyDict>> {
     let (topics, groups, consumers, counters, held, flushes, oldest_ms) = enter::compute(py, || {
         Ok::<_, Error>((
             figures::topics(state),
@@ -54,7 +54,7 @@ pub(crate) fn read<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, P
 }
 
 /// How old the oldest message that waits for each group on its topic is, ms.
-pub(crate) fn lag_ms(state: &State, pairs: &[(String, String)]) -> Vec<i64> {
+pub(crate) fn lag_ms(state: &BrokerContext, pairs: &[(String, String)]) -> Vec<i64> {
     let pairs = pairs.iter();
     pairs
         .map(|(group, topic)| figures::lag_ms(state, group, topic))

@@ -10,7 +10,7 @@ mod threads;
 
 pub use health::{Descriptors, Health, Unfinished};
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::BrokerError;
 use crate::long_polling::{Held, LongPolling};
 use crate::options::Options;
@@ -46,7 +46,7 @@ const CUT: Duration = Duration::from_secs(2);
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     client: Client,
     name_servers: Vec<String>,
     /// Ends the servers; the background tasks end with `background`.
@@ -110,7 +110,7 @@ impl Broker {
             HeldPops::new(most(options.max_pop_polling_size), most(options.pop_polling_size));
         // Before the store opens, which claims a share of the descriptors.
         raise_descriptor_limit();
-        let state = Arc::new(State::open(
+        let state = Arc::new(BrokerContext::open(
             options,
             fs,
             (long_polling, held),
@@ -173,7 +173,7 @@ impl Broker {
     }
 
     /// The state that all processors share, for tests and the bindings.
-    pub fn state(&self) -> &Arc<State> {
+    pub fn state(&self) -> &Arc<BrokerContext> {
         &self.state
     }
 
@@ -343,7 +343,7 @@ impl Drop for Broker {
 
 /// Connects store, tables, ports and client.
 fn hook_up(
-    state: &Arc<State>,
+    state: &Arc<BrokerContext>,
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
@@ -393,7 +393,7 @@ fn hook_up(
 }
 
 /// Removes the client of a lost connection from its groups at once.
-struct Connections(Arc<State>);
+struct Connections(Arc<BrokerContext>);
 
 impl Events for Connections {
     fn reserved_descriptors(&self) -> usize {

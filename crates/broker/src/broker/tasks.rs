@@ -1,6 +1,6 @@
 //! The background tasks of a broker. Each runs until the broker shuts down.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::BrokerError;
 use crate::long_polling::{EndOf, Held};
 use crate::pop::hold::HeldPop;
@@ -23,12 +23,12 @@ const CHECK_SWEEPS: u32 = 5;
 /// How often silent clients are removed (Apache: every 10 s).
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
-pub(super) async fn answer_waiting(state: Arc<State>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
+pub(super) async fn answer_waiting(state: Arc<BrokerContext>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
     let pull = Pull::new(state);
     resume_each(ready, shutdown, move |held| pull.resume(held)).await;
 }
 
-pub(super) async fn answer_pops(state: Arc<State>, ready: UnboundedReceiver<HeldPop>, shutdown: Shutdown) {
+pub(super) async fn answer_pops(state: Arc<BrokerContext>, ready: UnboundedReceiver<HeldPop>, shutdown: Shutdown) {
     let pop = Pop::new(state);
     resume_each(ready, shutdown, move |held| pop.resume(held)).await;
 }
@@ -47,7 +47,7 @@ async fn resume_each<T>(mut ready: UnboundedReceiver<T>, shutdown: Shutdown, res
 }
 
 /// Wakes pops when they are due.
-pub(super) async fn wake_pops(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn wake_pops(state: Arc<BrokerContext>, shutdown: Shutdown) {
     loop {
         let now_ms = clock::now_ms();
         let next_ms = state.pops.held.sweep(now_ms);
@@ -61,7 +61,7 @@ pub(super) async fn wake_pops(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn sweep_waiting(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
     let mut had_failed = false;
     let mut schedule = Schedule::default();
@@ -82,7 +82,7 @@ pub(super) async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-pub(super) async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn scan_clients(state: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
         state.locks.sweep(clock::now_ms());
         let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
@@ -94,7 +94,7 @@ pub(super) async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
 }
 
 /// Asks producers about transactions that have not ended.
-pub(super) async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn check_transactions(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
         let checking = state.clone();
@@ -106,7 +106,7 @@ pub(super) async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
 }
 
 /// Writes what is only written now and then: consumer offsets and the progress of delayed messages.
-pub(super) async fn write_files(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
     let period = || {
         let live = &state.live;
@@ -135,7 +135,7 @@ const ORDERS_PERIOD: Duration = Duration::from_millis(200);
 const ORDERS_PART: u32 = 20;
 
 /// Writes what ordered groups have, soon after each change.
-pub(super) async fn write_orders(state: Arc<State>, shutdown: Shutdown) {
+pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut pause = ORDERS_PERIOD;
     while !shutdown.sleep_or_stop(pause).await {
         pause = ORDERS_PERIOD;
@@ -151,7 +151,7 @@ pub(super) async fn write_orders(state: Arc<State>, shutdown: Shutdown) {
     }
 }
 
-pub(super) fn persist_and_close(state: &State) -> Result<(), BrokerError> {
+pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError> {
     // One failure must not skip the others: the store has to be closed cleanly in any case.
     let results = [
         state.persist_offsets(),
@@ -165,7 +165,7 @@ pub(super) fn persist_and_close(state: &State) -> Result<(), BrokerError> {
         .map_err(BrokerError::from)
 }
 
-pub(super) fn close_store(state: &State) {
+pub(super) fn close_store(state: &BrokerContext) {
     if let Err(error) = state.store.close() {
         tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }

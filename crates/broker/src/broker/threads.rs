@@ -2,7 +2,7 @@
 
 use super::Broker;
 use super::tasks::{answer_pops, wake_pops};
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::pop::hold::HeldPop;
 use crate::processor;
 use pyrmq_remoting::sync::lock;
@@ -23,7 +23,7 @@ impl Broker {
         );
     }
 
-    pub(super) fn start_thread(&self, name: &str, run: impl FnOnce(&State) + Send + 'static) {
+    pub(super) fn start_thread(&self, name: &str, run: impl FnOnce(&BrokerContext) + Send + 'static) {
         let state = self.state.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())

@@ -1,7 +1,7 @@
 //! Which sends are accepted, and the topics and groups that they create.
 
 use crate::admission;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
@@ -13,7 +13,7 @@ use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl State {
+impl BrokerContext {
     /// Refuses an invalid send, and creates its topic where that is allowed (Apache `msgCheck`).
     pub(crate) fn admit(
         &self,

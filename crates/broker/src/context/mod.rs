@@ -48,7 +48,7 @@ const BROKER_LOADER: u32 = 0xB20C_E200;
 
 /// Everything that processors share.
 #[derive(Debug)]
-pub struct State {
+pub struct BrokerContext {
     /// The settings at the start.
     pub options: Options,
     /// Those settings that may have changed since.
@@ -166,7 +166,7 @@ impl Tables {
     }
 }
 
-impl State {
+impl BrokerContext {
     /// Opens the store and reads the files below `config/`.
     pub(crate) fn open(
         options: Options,

@@ -4,7 +4,7 @@
 //! has failed may lose some after their offsets were written. New messages take the places of the lost ones, so they
 //! would be passed over. Apache corrects only the delay levels (`ScheduleMessageService.correctDelayOffset`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::delivery::schedule::Delays;
 use crate::pop::order::Orders;
 use crate::tables::offsets::{Move, Offsets};
@@ -58,7 +58,7 @@ fn cut_orders(store: &Store, orders: &Orders) -> bool {
     true
 }
 
-impl State {
+impl BrokerContext {
     /// Writes the progress that the start moved back. Before the ports open: once new messages have filled the gap, no
     /// later start could tell that it was ahead. After the offsets of pops, which go by the time of the last write.
     pub(crate) fn persist_moved_back(&self) -> Result<(), StoreError> {

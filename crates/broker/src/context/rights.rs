@@ -1,13 +1,13 @@
 //! Rights that a request needs for things that it does not name, and the number of topics that a user may make.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::net::{Peer, Security};
 use std::sync::Arc;
 
-impl State {
+impl BrokerContext {
     /// Called once, before any request is served.
     pub(crate) fn secured_by(&self, security: &Security) {
         let check = (security.check.iter()).all(|check| self.check.set(check.clone()).is_ok());

@@ -1,7 +1,7 @@
 //! Requests that the broker forwards to a consumer: 307 asks for its running state, 309 makes it consume a message now
 //! (Apache `AdminBrokerProcessor.callConsumer`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{
@@ -21,11 +21,11 @@ const OLDEST: i32 = 62;
 /// Answers 307 and 309.
 #[derive(Debug)]
 pub(crate) struct Call {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
 }
 
 impl Call {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 

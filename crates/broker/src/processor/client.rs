@@ -1,7 +1,7 @@
 //! Clients: heartbeat 34, unregister 35, 46, members 38, queue locks 41 and 42, connections 203, 204, 328 (Apache
 //! `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
@@ -27,7 +27,7 @@ const LONGEST_ID: usize = 1024;
 const LONGEST_GROUP: usize = 255;
 
 /// Serves a heartbeat (34).
-pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     let missing = || Refusal::new(response::INVALID_PARAMETER, "the body has no clientID");
     let client = Client {
@@ -77,7 +77,7 @@ fn too_many(what: TooMany) -> Refusal {
 
 /// Binds the client id to the user that had it first, while rights are checked: answers to requests go to whoever has
 /// the id that they name.
-fn claim_id(state: &State, client: &Client) -> Result<(), Refusal> {
+fn claim_id(state: &BrokerContext, client: &Client) -> Result<(), Refusal> {
     let Some(user) = &client.user else {
         return Ok(());
     };
@@ -92,13 +92,13 @@ fn claim_id(state: &State, client: &Client) -> Result<(), Refusal> {
     Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
-pub(super) fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {
+pub(super) fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
     !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
 /// Processes one consumer group of a heartbeat. True: the broker needs its subscriptions in full.
 fn consumer_beat(
-    state: &State,
+    state: &BrokerContext,
     consumer: &ConsumerData,
     client: &Client,
     fingerprint: i32,
@@ -166,7 +166,7 @@ fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
 }
 
 /// Unregisters a client from its groups (35).
-pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn unregister(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = UnregisterClientRequestHeader::decode(&request.fields)?;
     if let Some(group) = header.producer_group {
         state.clients.leave_producers(group, peer.id());
@@ -179,7 +179,7 @@ pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answe
 }
 
 /// Checks a subscription before a consumer starts with it (46).
-pub(crate) fn check_config(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: CheckClientRequestBody = read_body(request)?;
     let Some(data) = body.subscription_data else {
         return Ok(Command::response(response::SUCCESS));
@@ -198,7 +198,7 @@ pub(crate) fn check_config(state: &State, request: &Command, _peer: &Peer) -> An
 }
 
 /// Lists the client ids of a consumer group (38).
-pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn members(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::decode(&request.fields)?;
     let ids = state.clients.consumers(
         header.consumer_group,
@@ -213,7 +213,7 @@ pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer 
 }
 
 /// Locks queues for an orderly consumer (41).
-pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: LockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     // A lock on a queue that does not exist would never be released, and their number would be unbounded.
@@ -234,14 +234,14 @@ pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Whether the queue exists on this broker.
-fn is_here(state: &State, queue: &MessageQueue) -> bool {
+fn is_here(state: &BrokerContext, queue: &MessageQueue) -> bool {
     let topic = state.topics.get(&queue.topic);
     queue.broker_name == state.options.broker_name
         && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.queue_id))
 }
 
 /// Unlocks queues of an orderly consumer (42).
-pub(crate) fn unlock(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn unlock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: UnlockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     let queues: Vec<MessageQueue> = body.mq_set.into_iter().collect();
@@ -258,7 +258,7 @@ fn require_names(group: &str, client: &str) -> Result<(), Refusal> {
 }
 
 /// Lists the connections of a consumer group (203).
-pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn consumer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::decode(&request.fields)?;
     let body = state.clients.consumers(header.consumer_group, |group| {
         let subscriptions = group.subscriptions.iter();
@@ -284,7 +284,7 @@ pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Pee
 }
 
 /// Lists the connections of a producer group (204).
-pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn producer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetProducerConnectionListRequestHeader::decode(&request.fields)?;
     let members = state.clients.producers(header.producer_group);
     if members.is_empty() {
@@ -299,7 +299,7 @@ pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Pee
 }
 
 /// Lists the connections of all producer groups (328).
-pub(crate) fn all_producers(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all_producers(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let info = |client: &Client| ProducerInfo {
         client_id: client.id.clone(),
         language: client.language,

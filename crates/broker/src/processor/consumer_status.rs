@@ -1,7 +1,7 @@
 //! Requests to the members of a consumer group on behalf of a tool: for their offsets (221, for 223), and to take new
 //! ones (220, for 222 without `useServerSideResetOffset`) (Apache `Broker2Client`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::{Answer, answer};
 use crate::tables::clients::Client;
@@ -27,7 +27,7 @@ const OLDEST: i32 = 28;
 /// Serves 223.
 #[derive(Debug)]
 pub(crate) struct ConsumerStatus {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
 }
 
 /// The answers so far. Dropping the last share sends the response; a member that never answers drops its share at its
@@ -51,7 +51,7 @@ impl Drop for Collected {
 }
 
 impl ConsumerStatus {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 
@@ -109,7 +109,7 @@ impl Processor for ConsumerStatus {
 }
 
 /// The connected members of a group; `None` if there are none.
-fn members_of(state: &State, group: &str) -> Option<Vec<Client>> {
+fn members_of(state: &BrokerContext, group: &str) -> Option<Vec<Client>> {
     let members = state
         .clients
         .consumers(group, |group| group.members.values().cloned().collect::<Vec<_>>());
@@ -118,7 +118,7 @@ fn members_of(state: &State, group: &str) -> Option<Vec<Client>> {
 
 /// Serves 222 without `useServerSideResetOffset`: makes the connected members stop, take these offsets and commit them.
 pub(crate) fn reset_by_members(
-    state: &State,
+    state: &BrokerContext,
     header: &ResetOffsetRequestHeader<'_>,
     language: Language,
 ) -> Answer {
@@ -174,7 +174,7 @@ pub(crate) fn reset_by_members(
 
 /// The offset that each queue of the topic goes on at: that of the time, unless the group is already before it.
 fn targets(
-    state: &State,
+    state: &BrokerContext,
     header: &ResetOffsetRequestHeader<'_>,
     queues: i32,
 ) -> Result<BTreeMap<MessageQueue, i64>, Refusal> {

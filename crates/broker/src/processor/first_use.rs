@@ -3,7 +3,7 @@
 //! blocking thread makes the groups of all that are waiting with one write, then hands the requests to their rows.
 
 use crate::admission;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, HeartbeatData};
@@ -39,14 +39,14 @@ struct Queue {
 /// Makes the groups of requests that wait. The rows of a table share one.
 #[derive(Clone)]
 pub(crate) struct GroupMaker {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     tasks: Tracker,
     // Guards the requests that wait, and whether a thread takes them.
     queue: Arc<Mutex<Queue>>,
 }
 
 impl GroupMaker {
-    pub(crate) fn new(state: &Arc<State>, tasks: &Tracker) -> Self {
+    pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         Self {
             state: state.clone(),
             tasks: tasks.clone(),
@@ -134,7 +134,7 @@ impl Drop for End<'_> {
     }
 }
 
-type Groups = fn(&State, &Command) -> Vec<NewGroup>;
+type Groups = fn(&BrokerContext, &Command) -> Vec<NewGroup>;
 
 struct FirstUse {
     maker: GroupMaker,
@@ -165,11 +165,11 @@ impl fmt::Debug for FirstUse {
 }
 
 /// Whether a request may make this group.
-fn may_make(state: &State, name: &str) -> bool {
+fn may_make(state: &BrokerContext, name: &str) -> bool {
     state.live.auto_create_subscription_group() && admission::group_name(name).is_ok()
 }
 
-fn group_of_field(state: &State, request: &Command) -> Vec<NewGroup> {
+fn group_of_field(state: &BrokerContext, request: &Command) -> Vec<NewGroup> {
     let Some(name) = request.fields.get("consumerGroup") else {
         return Vec::new();
     };
@@ -182,7 +182,7 @@ fn group_of_field(state: &State, request: &Command) -> Vec<NewGroup> {
     }]
 }
 
-fn group_of_pop(state: &State, request: &Command) -> Vec<NewGroup> {
+fn group_of_pop(state: &BrokerContext, request: &Command) -> Vec<NewGroup> {
     let topic = request.fields.get("topic");
     if topic.is_none_or(|topic| state.topics.get(topic).is_none()) {
         return Vec::new();
@@ -190,7 +190,7 @@ fn group_of_pop(state: &State, request: &Command) -> Vec<NewGroup> {
     group_of_field(state, request)
 }
 
-fn groups_of_heartbeat(state: &State, request: &Command) -> Vec<NewGroup> {
+fn groups_of_heartbeat(state: &BrokerContext, request: &Command) -> Vec<NewGroup> {
     let body = request.body.as_deref().map(HeartbeatData::decode);
     // One that cannot be read is refused by its row.
     let Some(Ok(body)) = body else {

@@ -1,7 +1,7 @@
 //! Consumer groups: create 200, 225, delete 207, the whole table 201, one group 352; what they may read 353, what they
 //! read 343, 345, 303 (Apache `AdminBrokerProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::client::subscription_data;
 use crate::processor::query::internal;
@@ -21,7 +21,7 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
 /// Creates or changes a consumer group (200).
-pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn put(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let group: SubscriptionGroupConfig = read_body(request)?;
     check(&group)?;
     tracing::info!(group = group.group_name, peer = %peer.remote(), "changed a consumer group");
@@ -30,7 +30,7 @@ pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Creates or changes several consumer groups (225).
-pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn put_list(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let groups = read_body::<SubscriptionGroupList>(request)?.group_config_list;
     groups.iter().try_for_each(check)?;
     state.groups.put(groups)?;
@@ -50,12 +50,12 @@ fn check(group: &SubscriptionGroupConfig) -> Result<(), Refusal> {
 }
 
 /// Returns all consumer groups (201).
-pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.groups.to_body()))
 }
 
 /// Deletes a consumer group (207).
-pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields)?;
     let name = header.group_name;
     if state.groups.remove(name)? {
@@ -79,7 +79,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Returns one consumer group (352).
-pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetSubscriptionGroupConfigRequestHeader::decode(&request.fields)?;
     let group = state
         .groups
@@ -89,7 +89,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Returns whether a group may read a topic, after changing that if asked to (353).
-pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn forbid(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = UpdateGroupForbiddenRequestHeader::decode(&request.fields)?;
     let (group, topic) = (header.group, header.topic);
     if let Some(readable) = header.readable {
@@ -111,7 +111,7 @@ pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// For each queue returns the store times of its first and last message, and of the group's next one (303).
-pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn time_span(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeTimeSpanRequestHeader::decode(&request.fields)?;
     let topic = state
         .topics
@@ -155,13 +155,13 @@ pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answe
 }
 
 /// Lists the topics that a group reads (343).
-pub(crate) fn topics(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn topics(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicsByConsumerRequestHeader::decode(&request.fields)?;
     Ok(topic_list(state.offsets.topics_of(header.group)))
 }
 
 /// Returns a group's subscription to a topic (345).
-pub(crate) fn subscription(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn subscription(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QuerySubscriptionByConsumerRequestHeader::decode(&request.fields)?;
     let topic = header.topic.unwrap_or_default();
     let data = state

@@ -29,7 +29,7 @@ pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Body;
@@ -56,16 +56,16 @@ pub(crate) fn answer(body: &impl Body) -> Command {
 }
 
 /// A function that serves a request at once.
-pub(crate) type Function = fn(&State, &Command, &Peer) -> Answer;
+pub(crate) type Function = fn(&BrokerContext, &Command, &Peer) -> Answer;
 
 /// A row that calls a function.
 pub(crate) struct Handler {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     function: Function,
 }
 
 impl Handler {
-    pub(crate) fn row(state: &Arc<State>, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(state: &Arc<BrokerContext>, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
             state: state.clone(),
             function,
@@ -86,14 +86,14 @@ const SEARCHES: usize = 2;
 /// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
 /// for it.
 pub(crate) struct Search {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
     permits: Arc<Semaphore>,
 }
 
 impl Search {
-    pub(crate) fn row(state: &Arc<State>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
             state: state.clone(),
             tasks: tasks.clone(),
@@ -133,13 +133,13 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks for
 /// its route must find it.
 pub(crate) struct Deferred {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
 }
 
 impl Deferred {
-    pub(crate) fn row(state: &Arc<State>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
             state: state.clone(),
             tasks: tasks.clone(),

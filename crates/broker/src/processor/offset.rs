@@ -2,7 +2,7 @@
 //! (Apache `AdminBrokerProcessor`).
 
 use crate::admission;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::consumer_status::reset_by_members;
 use crate::processor::query::internal;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 /// Returns a group's offset of a queue (14). A group without one starts at 0 while the queue's first message can still
 /// be read cheaply, so a new group on a young topic misses nothing.
-pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn query(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::decode(&request.fields)?;
     if let Some(committed) = state
         .offsets
@@ -49,7 +49,7 @@ fn found(offset: i64) -> Command {
 /// Whether a queue is young. Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`), that is,
 /// within 40 % of RAM of the log's end. Here the queue must begin at 0 and its messages lie within a fixed distance of
 /// the log's end.
-pub(crate) fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
+pub(crate) fn is_young(state: &BrokerContext, topic: &str, queue_id: i32) -> bool {
     if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
         return false;
     }
@@ -58,7 +58,7 @@ pub(crate) fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
 }
 
 /// Commits an offset (15).
-pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields).map_err(nothing_to_commit)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     let known = state
@@ -116,18 +116,18 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
 }
 
 /// Returns all offsets (43).
-pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.offsets_body()))
 }
 
 /// Returns the progress of all delay levels (45).
-pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all_delays(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.delays.to_body()))
 }
 
 /// Returns each queue's smallest offset among all groups except some (308), or the largest number where the compared
 /// group is not ahead of it.
-pub(crate) fn correction(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn correction(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryCorrectionOffsetHeader::decode(&request.fields)?;
     let topic = header.topic;
     let without: Vec<&str> = header
@@ -149,7 +149,7 @@ pub(crate) fn correction(state: &State, request: &Command, _peer: &Peer) -> Answ
 }
 
 /// Copies the offsets of one group to another, for one topic or for all (314).
-pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn copy(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = CloneGroupOffsetRequestHeader::decode(&request.fields)?;
     let (from, to) = (header.src_group, header.dest_group);
     admission::open_to_commits(to)?;
@@ -187,7 +187,7 @@ pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Resets a group's offsets, which take effect with its next pulls (222).
-pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
     if !state.options.use_server_side_reset_offset {
         return reset_by_members(state, &header, request.language);
@@ -246,7 +246,7 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     }))
 }
 
-fn in_range(state: &State, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {
+fn in_range(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {
     let (min, max) = (
         state.store.min_offset(topic, queue_id),
         state.store.max_offset(topic, queue_id),

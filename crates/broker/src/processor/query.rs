@@ -1,7 +1,7 @@
 //! Requests for stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and for the ends of
 //! queues: 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::Answer;
 use pyrmq_remoting::Command;
@@ -19,7 +19,7 @@ use pyrmq_store::{Boundary, KeyKind, KeyQuery, StoreError};
 const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 
 /// Finds messages by key (12).
-pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryMessageRequestHeader::decode(&request.fields)?;
     let is_unique = request
         .fields
@@ -66,7 +66,7 @@ pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Returns the message at a log offset (33).
-pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_id(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewMessageRequestHeader::decode(&request.fields)?;
     match state
         .store
@@ -82,21 +82,21 @@ pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Returns a queue's maximum offset (30).
-pub(crate) fn max_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn max_offset(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMaxOffsetRequestHeader::decode(&request.fields)?;
     let offset = state.store.max_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMaxOffsetResponseHeader { offset }))
 }
 
 /// Returns a queue's minimum offset (31).
-pub(crate) fn min_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn min_offset(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMinOffsetRequestHeader::decode(&request.fields)?;
     let offset = state.store.min_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMinOffsetResponseHeader { offset }))
 }
 
 /// Finds a queue's offset by store time (29).
-pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_time(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = SearchOffsetRequestHeader::decode(&request.fields)?;
     let boundary = match header.boundary_type {
         Some(kind) if kind.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
@@ -110,7 +110,7 @@ pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer 
 }
 
 /// Returns when a queue's first message was stored (32).
-pub(crate) fn earliest_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn earliest_time(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::decode(&request.fields)?;
     let time = state
         .store

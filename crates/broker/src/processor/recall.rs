@@ -4,7 +4,7 @@
 //! named message is not.
 
 use crate::admission;
-use crate::context::{State, born_host};
+use crate::context::{BrokerContext, born_host};
 use crate::delivery::timer::Handle;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
@@ -24,11 +24,11 @@ const TAG: &str = "_RECALL_TAG_";
 /// Serves 370.
 #[derive(Debug)]
 pub(crate) struct Recall {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
 }
 
 impl Recall {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 }
@@ -52,7 +52,7 @@ impl Processor for Recall {
 }
 
 /// The response, and the log position that must be durable before it is sent.
-fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Option<i64>), Refusal> {
+fn recall(state: &BrokerContext, request: &Command, peer: &Peer) -> Result<(Command, Option<i64>), Refusal> {
     let header = RecallMessageRequestHeader::decode(&request.fields)?;
     let handle = check(state, &header)?;
     let now_ms = clock::now_ms();
@@ -107,7 +107,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
     Ok((answer, state.waits_for_disk().then_some(stored.end_position)))
 }
 
-fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
+fn check(state: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
     let options = &state.options;
     if !state.live.recall_message_enable() {
         return Err(Refusal::new(
@@ -149,7 +149,7 @@ fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handl
 }
 
 /// Returns the timer's checkpoint (60).
-pub(crate) fn checkpoint(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn checkpoint(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let numbers = state
         .timers
         .checkpoint()

@@ -3,7 +3,7 @@
 //! The requester is a producer with a heartbeat at this broker. It gets 326 on its own connection, and the replier's
 //! response waits for the requester's. With `storeReplyMessageEnable` the reply is stored, too.
 
-use crate::context::{State, born_host};
+use crate::context::{BrokerContext, born_host};
 use crate::error::Refusal;
 use crate::message::properties::{self, names};
 use crate::processor::send;
@@ -22,11 +22,11 @@ const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves 324 and 325.
 #[derive(Debug)]
 pub(crate) struct SendReply {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
 }
 
 impl SendReply {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 
@@ -120,7 +120,7 @@ fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Command {
 }
 
 fn store(
-    state: &State,
+    state: &BrokerContext,
     header: &SendMessageRequestHeader<'_>,
     topic: &str,
     queue_id: i32,

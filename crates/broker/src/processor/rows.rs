@@ -1,6 +1,6 @@
 //! The table of request codes: the one list that defines the processor tables, the refusals and docs/compat.md.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
 use crate::processor::first_use::GroupMaker;
@@ -347,7 +347,7 @@ fn row(code: i32) -> RowInfo {
 
 /// The table of one port. `python_codes` without a native row go to Python.
 pub(crate) fn table(
-    state: &Arc<State>,
+    state: &Arc<BrokerContext>,
     tasks: &Tracker,
     fast: bool,
     python: Option<&Arc<Requests>>,

@@ -3,7 +3,7 @@
 //! It has every key of Apache's, because tools read them without checking that they exist. Keys of parts that are not
 //! built are 0.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::processor::{Answer, answer};
 use pyrmq_remoting::body::KVTable;
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
@@ -24,13 +24,13 @@ const POOLS: [(&str, &str); 4] = [
 ];
 
 /// Returns the broker's runtime information (28).
-pub(crate) fn runtime(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn runtime(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let table = info(state).into_iter().collect();
     Ok(answer(&KVTable { table }))
 }
 
 /// The keys and values, sorted by key.
-pub(crate) fn info(state: &State) -> Vec<(String, String)> {
+pub(crate) fn info(state: &BrokerContext) -> Vec<(String, String)> {
     let mut rows = Rows::default();
     counters(state, &mut rows);
     store(state, &mut rows);
@@ -68,7 +68,7 @@ impl Rows {
     }
 }
 
-fn counters(state: &State, rows: &mut Rows) {
+fn counters(state: &BrokerContext, rows: &mut Rows) {
     let stats = &state.stats;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (put, sent) = (load(&stats.put), load(&stats.sent));
@@ -130,7 +130,7 @@ fn uptime_text(seconds: i64) -> String {
 }
 
 /// What sends wait for, and how often that took too long. Apache does not have the last four keys.
-fn flow_control(state: &State, rows: &mut Rows) {
+fn flow_control(state: &BrokerContext, rows: &mut Rows) {
     let busy = state.store.health().busy;
     rows.add("pageCacheLockTimeMills", &busy.held_now_ms);
     rows.add(
@@ -150,7 +150,7 @@ fn windows_text(windows: [f64; 3]) -> String {
     format!("{short:?} {middle:?} {long:?}")
 }
 
-fn store(state: &State, rows: &mut Rows) {
+fn store(state: &BrokerContext, rows: &mut Rows) {
     let health = state.store.health();
     rows.add("commitLogMinOffset", &health.min_physical_offset);
     rows.add("commitLogMaxOffset", &health.max_physical_offset);

@@ -8,7 +8,7 @@
 //! ORIGIN_MESSAGE_ID name its first origin.
 
 use crate::admission;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
@@ -58,7 +58,7 @@ fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> R
 }
 
 /// Sends a message back for a retry (36).
-pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields)?;
     let group = state
         .group(header.group)
@@ -113,7 +113,7 @@ fn check_visible(record: &Record<'_>) -> Result<(), Refusal> {
 }
 
 fn count(
-    state: &State,
+    state: &BrokerContext,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     target: &RetryTarget,
     from: &str,
@@ -137,7 +137,7 @@ fn count(
 /// The retry topic while retries are left, otherwise the dead-letter topic. The retry topic is created in either case,
 /// because the group subscribes to it.
 fn retry_target(
-    state: &State,
+    state: &BrokerContext,
     version: i32,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     group: &SubscriptionGroupConfig,

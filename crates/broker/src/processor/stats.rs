@@ -1,7 +1,7 @@
 //! Rates and lag for tools: one counter 315, the progress of one group 208, of all groups 317 (Apache
 //! `AdminBrokerProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::query::internal;
 use crate::processor::topic::ends;
@@ -26,7 +26,7 @@ enum Measure {
 }
 
 /// Returns one counter (315).
-pub(crate) fn counter(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn counter(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewBrokerStatsDataRequestHeader::decode(&request.fields)?;
     let name = header.stats_name.unwrap_or_default();
     let key = header.stats_key.unwrap_or_default();
@@ -50,7 +50,7 @@ pub(crate) fn counter(state: &State, request: &Command, _peer: &Peer) -> Answer 
 }
 
 /// The counts of a counter with Apache's name and key (`BrokerStatsManager`); `None` if it never counted.
-fn grown(state: &State, name: &str, key: &str, span: Span) -> Option<Growth> {
+fn grown(state: &BrokerContext, name: &str, key: &str, span: Span) -> Option<Growth> {
     let now_ms = clock::now_ms();
     let [put, sent] = state.stats.growth(span, now_ms);
     let of_cluster = key == state.options.broker_cluster_name;
@@ -90,7 +90,7 @@ fn item(growth: Growth, measure: Measure) -> BrokerStatsItem {
 }
 
 /// Returns a group's progress (208).
-pub(crate) fn of_group(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn of_group(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsRequestHeader::decode(&request.fields)?;
     let group = header.consumer_group;
     let listed = header.topic_list.unwrap_or_default().split(';');
@@ -115,7 +115,7 @@ pub(crate) fn of_group(state: &State, request: &Command, _peer: &Peer) -> Answer
 }
 
 /// The topics that the group reads: while members are connected, only those that they subscribe to.
-fn subscribed(state: &State, group: &str, topics: Vec<String>) -> impl Iterator<Item = String> {
+fn subscribed(state: &BrokerContext, group: &str, topics: Vec<String>) -> impl Iterator<Item = String> {
     let subscribed = state.clients.consumers(group, |members| {
         members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
     });
@@ -128,7 +128,7 @@ fn subscribed(state: &State, group: &str, topics: Vec<String>) -> impl Iterator<
 }
 
 /// Returns the progress of all groups (317).
-pub(crate) fn of_all_groups(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn of_all_groups(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsInBrokerHeader::decode(&request.fields)?;
     let mut body = ConsumeStatsList {
         broker_addr: Some(state.address()),
@@ -156,7 +156,7 @@ pub(crate) fn of_all_groups(state: &State, request: &Command, _peer: &Peer) -> A
 }
 
 /// A group's progress on a topic.
-fn on_topic(state: &State, group: &str, topic: &Topic, queues: i32) -> Result<ConsumeStats, Refusal> {
+fn on_topic(state: &BrokerContext, group: &str, topic: &Topic, queues: i32) -> Result<ConsumeStats, Refusal> {
     let name = &topic.topic_name;
     let committed = state.offsets.of_topic(group, name);
     let traffic = topic.traffic.group(group);
@@ -184,7 +184,7 @@ fn on_topic(state: &State, group: &str, topic: &Topic, queues: i32) -> Result<Co
 }
 
 /// When the last consumed message was stored, in ms; 0 if there is none.
-fn last_consumed(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<i64, Refusal> {
+fn last_consumed(state: &BrokerContext, topic: &str, queue_id: i32, consumed: i64) -> Result<i64, Refusal> {
     if consumed <= 0 {
         return Ok(0);
     }

@@ -1,7 +1,7 @@
 //! Store administration: entries of a consume queue 321, deletion of old files 306, 316 and 329, and the state of
 //! replication 907 (Apache `AdminBrokerProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::client::subscription_data;
 use crate::processor::query::internal;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MOST_ENTRIES: i32 = 4096;
 
 /// Returns entries of a consume queue (321).
-pub(crate) fn queue_entries(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn queue_entries(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeQueueRequestHeader::decode(&request.fields)?;
     let topic = header.topic.ok_or(WireError::MissingField("topic"))?;
     let queue_id = header.queue_id.unwrap_or(0);
@@ -64,7 +64,7 @@ fn queue_data(entry: &QueueEntry) -> ConsumeQueueData {
 }
 
 /// Deletes the oldest files of consume queues together with the log's: runs one round of retention now (306).
-pub(crate) fn clean_expired_queues(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn clean_expired_queues(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     state
         .store
         .run(MaintenanceTask::Clean)
@@ -74,7 +74,7 @@ pub(crate) fn clean_expired_queues(state: &State, _request: &Command, _peer: &Pe
 
 /// Deletes the consume queues of topics that are not in the table (316): a crash right after a topic's deletion leaves
 /// them.
-pub(crate) fn clean_unused_topics(state: &State, _request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn clean_unused_topics(state: &BrokerContext, _request: &Command, peer: &Peer) -> Answer {
     for (topic, _) in state.store.topics() {
         let is_used = state.topics.get(&topic).is_some() || state.topics.is_system(&topic);
         if !is_used {
@@ -90,7 +90,7 @@ pub(crate) fn clean_unused_topics(state: &State, _request: &Command, peer: &Peer
 
 /// Deletes segments older than `fileReservedTime` at any hour (329). Responds before it is done, as Apache does,
 /// because it may take longer than the caller waits.
-pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn delete_expired(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let store = Arc::clone(&state.store);
     std::thread::Builder::new()
         .name("pyrmq-delete".to_owned())
@@ -103,7 +103,7 @@ pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) ->
 }
 
 /// Returns the state of replication (907): a master without slaves.
-pub(crate) fn replication(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn replication(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&HARuntimeInfo {
         master: true,
         master_commit_log_max_offset: state.store.health().max_physical_offset,
@@ -112,6 +112,6 @@ pub(crate) fn replication(state: &State, _request: &Command, _peer: &Peer) -> An
 }
 
 /// Resets what a slave knows of its master's flushed log (908). A master answers and changes nothing, as Apache's.
-pub(crate) fn reset_master_flush(_state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn reset_master_flush(_state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }

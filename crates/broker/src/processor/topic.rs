@@ -3,7 +3,7 @@
 
 use crate::admission;
 use crate::announcements::announced;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer, read_body};
@@ -28,7 +28,7 @@ pub(crate) const QUEUES_LIMIT: i32 = 65_536;
 const FURTHER_TOPICS: usize = 1000;
 
 /// Creates or changes a topic (17).
-pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn create(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = CreateTopicRequestHeader::decode(&request.fields)?;
     let old = state.topics.get(header.topic);
     let topic = TopicConfig {
@@ -55,7 +55,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Creates or changes several topics (18).
-pub(crate) fn create_list(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn create_list(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let mut topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
     for topic in &mut topics {
         check(state, topic)?;
@@ -72,7 +72,7 @@ pub(crate) fn create_list(state: &State, request: &Command, peer: &Peer) -> Answ
     Ok(Command::response(response::SUCCESS))
 }
 
-fn check(state: &State, topic: &TopicConfig) -> Result<(), Refusal> {
+fn check(state: &BrokerContext, topic: &TopicConfig) -> Result<(), Refusal> {
     admission::topic_name(&topic.topic_name)?;
     if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.topic_name) {
         return Err(Refusal::new(
@@ -119,7 +119,7 @@ fn filter_type(name: &str) -> Result<TopicFilterType, Refusal> {
 }
 
 /// Deletes a topic (215).
-pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteTopicRequestHeader::decode(&request.fields)?;
     let name = header.topic;
     if name.trim().is_empty() {
@@ -151,7 +151,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
 }
 
 /// Returns one topic's configuration (351).
-pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicConfigRequestHeader::decode(&request.fields)?;
     let topic = state
         .topics
@@ -161,7 +161,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
 }
 
 /// Returns all topics (21).
-pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let (topics, version) = state.topics.all();
     Ok(
         answer(&announced(&topics, version, -1)).with_header(&GetAllTopicConfigResponseHeader {
@@ -174,7 +174,7 @@ pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
 ///
 /// Unlike Apache's brokers, also those of further topics, which the body names: `{"topics":["a","b"]}`. A further topic
 /// that does not exist is left out.
-pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
     let topic = state
         .topics
@@ -214,7 +214,7 @@ fn further_topics(request: &Command) -> Result<Vec<String>, Refusal> {
     Ok(names.map(str::to_owned).collect())
 }
 
-fn add_queues(state: &State, topic: &TopicConfig, body: &mut TopicStatsTable) -> Result<(), Refusal> {
+fn add_queues(state: &BrokerContext, topic: &TopicConfig, body: &mut TopicStatsTable) -> Result<(), Refusal> {
     for queue_id in 0..topic.queue_nums() {
         let (min_offset, max_offset) = ends(state, &topic.topic_name, queue_id);
         let newest = if max_offset > 0 {
@@ -239,7 +239,7 @@ fn add_queues(state: &State, topic: &TopicConfig, body: &mut TopicStatsTable) ->
 }
 
 /// The smallest and largest offset of a queue, never negative.
-pub(crate) fn ends(state: &State, topic: &str, queue_id: i32) -> (i64, i64) {
+pub(crate) fn ends(state: &BrokerContext, topic: &str, queue_id: i32) -> (i64, i64) {
     (
         state.store.min_offset(topic, queue_id).max(0),
         state.store.max_offset(topic, queue_id).max(0),
@@ -247,7 +247,7 @@ pub(crate) fn ends(state: &State, topic: &str, queue_id: i32) -> (i64, i64) {
 }
 
 /// Lists the groups that consume a topic (300).
-pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn consumed_by(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicConsumeByWhoRequestHeader::decode(&request.fields)?;
     let mut groups = state.offsets.groups_of(header.topic);
     groups.extend(state.clients.groups_of_topic(header.topic));
@@ -257,7 +257,7 @@ pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Ans
 }
 
 /// Lists the system topics (305).
-pub(crate) fn system(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn system(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(topic_list(state.topics.system().map(str::to_owned).collect()))
 }
 

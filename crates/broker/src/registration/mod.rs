@@ -5,7 +5,7 @@
 //! a topic, a caller can wait until every reachable name server knows it.
 
 use crate::announcements::announced;
-use crate::context::State;
+use crate::context::BrokerContext;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, RegisterBrokerBody};
 use pyrmq_remoting::clock;
@@ -28,7 +28,7 @@ const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Registers again when a connection to a name server was lost.
 #[derive(Debug)]
-pub struct LostConnection(pub Arc<State>);
+pub struct LostConnection(pub Arc<BrokerContext>);
 
 impl Events for LostConnection {
     fn closed(&self, _peer: &Peer, _reason: &CloseReason) {
@@ -38,7 +38,7 @@ impl Events for LostConnection {
 
 /// Keeps one name server informed until the broker stops.
 pub(crate) async fn keep_registered(
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     client: Client,
     at: usize,
     address: String,
@@ -87,7 +87,7 @@ pub(crate) async fn keep_registered(
     }
 }
 
-async fn register(state: &State, client: &Client, address: &str) -> Result<(), String> {
+async fn register(state: &BrokerContext, client: &Client, address: &str) -> Result<(), String> {
     let limit =
         Duration::from_millis(u64::try_from(state.options.register_broker_timeout_mills).unwrap_or(24_000));
     let answer = client.request(address, register_command(state), limit).await;
@@ -103,7 +103,7 @@ async fn register(state: &State, client: &Client, address: &str) -> Result<(), S
 }
 
 /// The registration request (103).
-pub(crate) fn register_command(state: &State) -> Command {
+pub(crate) fn register_command(state: &BrokerContext) -> Command {
     let options = &state.options;
     let (topics, version) = state.topics.all();
     let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
@@ -137,7 +137,7 @@ pub(crate) fn register_command(state: &State) -> Command {
 }
 
 /// Sends 104 to every name server that knows this broker. One that does not respond notices the lost connection.
-pub(crate) async fn unregister(state: &State, client: &Client, name_servers: &[String]) {
+pub(crate) async fn unregister(state: &BrokerContext, client: &Client, name_servers: &[String]) {
     let options = &state.options;
     let address = state.address();
     let acknowledged = state.announcements.acknowledged.borrow().clone();

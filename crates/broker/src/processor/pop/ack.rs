@@ -3,7 +3,7 @@
 //! A handle that is expired or was used before is answered as any other, as Apache does: the acknowledgement finds
 //! nothing to do. One that names the wrong queue, offset, broker or revive queue is refused.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::base64;
 use crate::pop::checkpoint::Taken;
@@ -27,11 +27,11 @@ const MOST_BITS: usize = 1 << 16;
 
 /// Answers 200051.
 #[derive(Debug)]
-pub(crate) struct Ack(pub(crate) Arc<State>);
+pub(crate) struct Ack(pub(crate) Arc<BrokerContext>);
 
 /// Answers 200151.
 #[derive(Debug)]
-pub(crate) struct BatchedAck(pub(crate) Arc<State>);
+pub(crate) struct BatchedAck(pub(crate) Arc<BrokerContext>);
 
 impl Processor for Ack {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
@@ -45,7 +45,7 @@ impl Processor for BatchedAck {
     }
 }
 
-fn answer(state: &State, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
+fn answer(state: &BrokerContext, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
     match outcome {
         Ok(end) => reply_when_durable(state, end, reply, Command::response(response::SUCCESS)),
         Err(refusal) => reply.send(refusal.into_response()),
@@ -53,7 +53,7 @@ fn answer(state: &State, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
 }
 
 /// Answers the end of what was stored.
-fn one(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
+fn one(state: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let header = AckMessageRequestHeader::decode(&request.fields)?;
     let topic = popped_from(state, header.topic, header.queue_id)?;
     check_offset(state, header.topic, header.queue_id, header.offset)?;
@@ -71,7 +71,7 @@ fn one(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
 }
 
 /// Refuses an offset that the queue has not.
-fn check_offset(state: &State, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
+fn check_offset(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
     let (min, max) = (
         state.store.min_offset(topic, queue_id),
         state.store.max_offset(topic, queue_id),
@@ -97,7 +97,7 @@ pub(super) fn check_queue(handle: &ReceiptHandle<'_>, queue_id: i32) -> Result<(
 }
 
 /// Refuses a group that does not exist: it has nothing to acknowledge.
-pub(super) fn known_group(state: &State, group: &str) -> Result<(), Refusal> {
+pub(super) fn known_group(state: &BrokerContext, group: &str) -> Result<(), Refusal> {
     match state.groups.get(group) {
         Some(_) => Ok(()),
         None => Err(Refusal::no_group(group)),
@@ -105,7 +105,7 @@ pub(super) fn known_group(state: &State, group: &str) -> Result<(), Refusal> {
 }
 
 /// A message of an ordered group is done.
-fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
+fn in_order(state: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
     let (name, group, queue_id) = (taken.topic, taken.group, taken.queue_id);
     let queue = (name, group, queue_id);
     let lock = state.pops.lock(name, group, queue_id);
@@ -143,7 +143,7 @@ fn in_order(state: &State, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Res
 }
 
 /// Whether the message at an offset is older than the pop. If not, the topic was deleted and made again since.
-fn was_handed_out(state: &State, taken: &Taken<'_>, offset: i64) -> bool {
+fn was_handed_out(state: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool {
     let stored_ms = message_at(&state.store, taken.topic, taken.queue_id, offset, |record| {
         record.store_timestamp_ms
     });
@@ -153,7 +153,7 @@ fn was_handed_out(state: &State, taken: &Taken<'_>, offset: i64) -> bool {
 
 /// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same. If none can
 /// be, the answer is that of the first, as 200051 would have it.
-fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
+fn several(state: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let body: BatchAckMessageRequestBody = read_body(request)?;
     if body.acks.is_empty() {
         return Err(Refusal::new(response::NO_MESSAGE, "the body has no acks"));
@@ -187,7 +187,7 @@ fn several(state: &State, request: &Command) -> Result<Option<i64>, Refusal> {
     first_refusal.filter(|_| !is_any_done).map_or(Ok(end), Err)
 }
 
-fn entry(state: &State, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
+fn entry(state: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
     let source: PopSource = ack.retry.parse()?;
     let name = source.topic(&ack.topic, &ack.consumer_group);
     let topic = popped_from(state, &name, ack.queue_id)?;

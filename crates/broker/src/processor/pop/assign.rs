@@ -2,7 +2,7 @@
 //!
 //! The queues are those of all brokers, so 400 asks a name server for the topic's route.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::request_mode::{POP, PULL};
 use crate::processor::{Answer, answer, read_body};
@@ -24,7 +24,7 @@ const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Answers 400.
 #[derive(Debug)]
-pub(crate) struct QueryAssignment(pub(crate) Arc<State>);
+pub(crate) struct QueryAssignment(pub(crate) Arc<BrokerContext>);
 
 impl Processor for QueryAssignment {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
@@ -52,7 +52,7 @@ impl Processor for QueryAssignment {
 }
 
 /// The readable queues of this broker; nothing for an unknown topic.
-fn own_queues(state: &State, topic: &str) -> Option<Vec<MessageQueue>> {
+fn own_queues(state: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>> {
     let known = state.topics.get(topic)?;
     let queues = 0..known.read_queue_nums;
     let broker = &state.options.broker_name;
@@ -64,7 +64,11 @@ fn own_queues(state: &State, topic: &str) -> Option<Vec<MessageQueue>> {
 }
 
 /// The readable queues of a route. This broker's own where no name server says.
-fn queues_of(route: Result<Command, NetError>, state: &State, topic: &str) -> Option<Vec<MessageQueue>> {
+fn queues_of(
+    route: Result<Command, NetError>,
+    state: &BrokerContext,
+    topic: &str,
+) -> Option<Vec<MessageQueue>> {
     let found = match route {
         Ok(answer) if answer.code == response::SUCCESS => answer.body,
         Ok(answer) if answer.code == response::TOPIC_NOT_EXIST => return None,
@@ -96,7 +100,11 @@ fn queues_of(route: Result<Command, NetError>, state: &State, topic: &str) -> Op
 }
 
 /// The answer: without `messageQueueAssignments` where nothing can be said, as the client keeps what it has then.
-fn assigned(state: &State, ask: &QueryAssignmentRequestBody, queues: Option<Vec<MessageQueue>>) -> Command {
+fn assigned(
+    state: &BrokerContext,
+    ask: &QueryAssignmentRequestBody,
+    queues: Option<Vec<MessageQueue>>,
+) -> Command {
     let mode = state.pops.modes.get(&ask.topic, &ask.consumer_group);
     let chosen = queues
         .filter(|queues| !queues.is_empty())
@@ -115,7 +123,7 @@ fn assigned(state: &State, ask: &QueryAssignmentRequestBody, queues: Option<Vec<
 }
 
 fn share(
-    state: &State,
+    state: &BrokerContext,
     ask: &QueryAssignmentRequestBody,
     mode: &SetMessageRequestModeRequestBody,
     queues: Vec<MessageQueue>,
@@ -190,7 +198,7 @@ fn every_queue(queues: &[MessageQueue]) -> Vec<MessageQueue> {
 }
 
 /// 401.
-pub(crate) fn set_request_mode(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn set_request_mode(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: SetMessageRequestModeRequestBody = read_body(request)?;
     if names::is_retry(&body.topic) {
         return Err(Refusal::new(
@@ -215,6 +223,6 @@ pub(crate) fn set_request_mode(state: &State, request: &Command, peer: &Peer) ->
 }
 
 /// 402.
-pub(crate) fn all_request_modes(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all_request_modes(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&state.pops.modes.all()))
 }

@@ -4,7 +4,7 @@
 //! The message gets a check point of its own, which counts from now, and is done for the old one. An ordered group
 //! has no check points: there the time of the message changes.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::checkpoint::Taken;
 use crate::processor::pop::ack::{check_queue, known_group};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Answers 200053.
 #[derive(Debug)]
-pub(crate) struct ChangeInvisibleTime(pub(crate) Arc<State>);
+pub(crate) struct ChangeInvisibleTime(pub(crate) Arc<BrokerContext>);
 
 impl Processor for ChangeInvisibleTime {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
@@ -32,7 +32,7 @@ impl Processor for ChangeInvisibleTime {
 }
 
 /// The answer, and the end of what was stored.
-fn change(state: &State, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
+fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
     let header = ChangeInvisibleTimeRequestHeader::decode(&request.fields)?;
     popped_from(state, header.topic, header.queue_id)?;
     let (min, max) = (
@@ -81,7 +81,7 @@ fn change(state: &State, request: &Command) -> Result<(Command, Option<i64>), Re
 /// is: the answer has no times, as Apache answers for the former. With times its client would go on with a message
 /// that another has.
 fn in_order(
-    state: &State,
+    state: &BrokerContext,
     header: &ChangeInvisibleTimeRequestHeader<'_>,
     handle: &ReceiptHandle<'_>,
 ) -> Command {

@@ -1,7 +1,7 @@
 //! Requests that take nothing: 200052 looks at messages, 200055 counts requests that wait, 200056 is for brokers with
 //! RocksDB (Apache `PeekMessageProcessor`, `PollingInfoProcessor`, `AdminBrokerProcessor.transferPopToFsStore`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::MOST_MESSAGES;
 use crate::processor::Answer;
@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// 200052.
-pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let ask = PeekMessageRequestHeader::decode(&request.fields)?;
     let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
     if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
@@ -60,7 +60,7 @@ pub(crate) fn peek(state: &State, request: &Command, _peer: &Peer) -> Answer {
 
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
 fn read(
-    state: &State,
+    state: &BrokerContext,
     ask: &PeekMessageRequestHeader<'_>,
     places: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
 ) -> Result<(Vec<Bytes>, i64), Refusal> {
@@ -94,7 +94,7 @@ fn read(
 }
 
 /// 200055.
-pub(crate) fn polling_info(state: &State, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn polling_info(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let ask = PollingInfoRequestHeader::decode(&request.fields)?;
     admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
     let count = state
@@ -109,6 +109,6 @@ pub(crate) fn polling_info(state: &State, request: &Command, _peer: &Peer) -> An
 }
 
 /// 200056: moves the messages in flight of a broker with RocksDB to its log. Here they are nowhere else.
-pub(crate) fn rollback(_state: &State, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn rollback(_state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }

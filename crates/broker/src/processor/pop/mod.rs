@@ -21,7 +21,7 @@ pub(crate) use rows::rows;
 pub(crate) use take::Pop;
 
 use crate::admission;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::checkpoint::{ReviveLog, revive_topic};
 use crate::processor::offset::is_young;
@@ -41,7 +41,13 @@ const INIT_AT_NEWEST: i32 = 1;
 type Admitted = (Arc<Topic>, Arc<SubscriptionGroupConfig>);
 
 /// The checks that pops, peeks and notifications share, in Apache's order.
-fn admit(state: &State, what: &str, topic: &str, group: &str, queue_id: i32) -> Result<Admitted, Refusal> {
+fn admit(
+    state: &BrokerContext,
+    what: &str,
+    topic: &str,
+    group: &str,
+    queue_id: i32,
+) -> Result<Admitted, Refusal> {
     if !admission::is_readable(state.live.broker_permission()) {
         let text = format!(
             "the broker[{}] {what} message is forbidden: brokerPermission of {}",
@@ -74,7 +80,7 @@ fn illegal_queue(queue_id: i32, topic: &Topic) -> String {
 }
 
 /// The topic and queue of a message that was popped: what acknowledgements and changes of the invisible time name.
-fn popped_from(state: &State, topic: &str, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
+fn popped_from(state: &BrokerContext, topic: &str, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
     let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
     if (0..known.read_queue_nums).contains(&queue_id) {
         return Ok(known);
@@ -84,7 +90,7 @@ fn popped_from(state: &State, topic: &str, queue_id: i32) -> Result<Arc<Topic>, 
 }
 
 /// Refuses a time that no timer holds.
-fn check_invisible_time(state: &State, invisible_ms: i64) -> Result<(), Refusal> {
+fn check_invisible_time(state: &BrokerContext, invisible_ms: i64) -> Result<(), Refusal> {
     let most_ms = state.options.store.timer.max_delay_sec.saturating_mul(1000);
     if (0..=most_ms).contains(&invisible_ms) {
         return Ok(());
@@ -94,7 +100,7 @@ fn check_invisible_time(state: &State, invisible_ms: i64) -> Result<(), Refusal>
 }
 
 /// Refuses a revive queue that does not exist: what is written there nobody would read.
-fn check_revive_queue(state: &State, queue_id: i32) -> Result<(), Refusal> {
+fn check_revive_queue(state: &BrokerContext, queue_id: i32) -> Result<(), Refusal> {
     let queues = revive_queues(state);
     if (0..queues).contains(&queue_id) {
         return Ok(());
@@ -107,7 +113,7 @@ fn check_revive_queue(state: &State, queue_id: i32) -> Result<(), Refusal> {
 }
 
 /// Refuses a handle of another broker: its check point is there.
-fn check_broker(state: &State, broker_name: &str) -> Result<(), Refusal> {
+fn check_broker(state: &BrokerContext, broker_name: &str) -> Result<(), Refusal> {
     let own = &state.options.broker_name;
     if broker_name == own {
         return Ok(());
@@ -117,12 +123,12 @@ fn check_broker(state: &State, broker_name: &str) -> Result<(), Refusal> {
 }
 
 /// How many queues of check points there are.
-fn revive_queues(state: &State) -> i32 {
+fn revive_queues(state: &BrokerContext) -> i32 {
     let topic = revive_topic(&state.options.broker_cluster_name);
     state.topics.get(&topic).map_or(0, |topic| topic.read_queue_nums)
 }
 
-fn revive_log(state: &State) -> ReviveLog<'_> {
+fn revive_log(state: &BrokerContext) -> ReviveLog<'_> {
     ReviveLog {
         store: &state.store,
         timers: &state.timers,
@@ -135,7 +141,7 @@ fn revive_log(state: &State) -> ReviveLog<'_> {
 /// The retry topics of a topic and group that may have messages, and how answers name them. Without
 /// `enableRetryTopicV2` that is one of version 2, too, if it exists: the option was on before. Apache's brokers leave
 /// unread what waits there.
-fn retry_topics(state: &State, topic: &str, group: &str) -> Vec<(String, PopSource)> {
+fn retry_topics(state: &BrokerContext, topic: &str, group: &str) -> Vec<(String, PopSource)> {
     let first = (names::pop_retry_topic(topic, group), PopSource::Retry);
     let second = (names::pop_retry_topic_v2(topic, group), PopSource::RetryV2);
     if !state.options.enable_retry_topic_v2 {
@@ -150,7 +156,7 @@ fn retry_topics(state: &State, topic: &str, group: &str) -> Vec<(String, PopSour
 }
 
 /// Where a group's next pop of a queue begins.
-fn pop_offset(state: &State, topic: &str, group: &str, queue_id: i32, init_mode: i32) -> i64 {
+fn pop_offset(state: &BrokerContext, topic: &str, group: &str, queue_id: i32, init_mode: i32) -> i64 {
     if let Some(committed) = state.offsets.get(group, topic, queue_id) {
         return committed;
     }
@@ -162,7 +168,7 @@ fn pop_offset(state: &State, topic: &str, group: &str, queue_id: i32, init_mode:
 }
 
 /// Answers once what was stored is as durable as the broker's sends.
-fn reply_when_durable(state: &State, end_position: Option<i64>, reply: Reply, answer: Command) {
+fn reply_when_durable(state: &BrokerContext, end_position: Option<i64>, reply: Reply, answer: Command) {
     match end_position.filter(|_| state.waits_for_disk()) {
         None => reply.send(answer),
         Some(end) => state.store.when_durable(end, move |flushed| {

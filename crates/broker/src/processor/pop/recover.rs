@@ -7,7 +7,7 @@
 //!
 //! Ordered groups have no check points. Their file is written more often than the offsets, and says what is done.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::message::properties::names;
 use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
@@ -24,7 +24,7 @@ const READ_BYTES: usize = 4 << 20;
 const WRITE_MS: i64 = 1000;
 
 /// Reads the check points that were stored since the offsets were written. Before the ports open.
-pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
+pub(crate) fn advance_offsets(state: &BrokerContext) -> Result<(), StoreError> {
     if !state.options.store.timer.enable || !state.store.health().recovered_from_crash {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(crate) fn advance_offsets(state: &State) -> Result<(), StoreError> {
 }
 
 /// Moves the offsets of ordered groups to their first messages that are not done.
-fn advance_in_order(state: &State, since_ms: i64) {
+fn advance_in_order(state: &BrokerContext, since_ms: i64) {
     for (name, group, queue_id, next) in state.pops.orders.progress_since(since_ms) {
         // An operator's change is newer than what the file says, which has no positions of the log.
         let is_changed = state.offsets.changed_at(&group, &name) >= 0;
@@ -62,7 +62,7 @@ fn advance_in_order(state: &State, since_ms: i64) {
 }
 
 fn advance_by(
-    state: &State,
+    state: &BrokerContext,
     revive_topic: &str,
     (topic, queue_id): (&str, i32),
     since_ms: i64,
@@ -99,7 +99,7 @@ fn advance_by(
 }
 
 /// Moves the offset of a check point's group behind its messages. False: it was there, or the record is none.
-fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
+fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
     let leads_to = record.properties.get(names::REAL_TOPIC).unwrap_or(record.topic);
     if leads_to != revive_topic || record.properties.get(names::TAGS) != Some(CHECK_POINT_TAG) {
         return Ok(false);
@@ -131,7 +131,7 @@ fn advance(state: &State, revive_topic: &str, record: &Record<'_>) -> Result<boo
 }
 
 /// Whether a queue's message lies before a position of the commit log.
-fn is_before(state: &State, (topic, queue_id, offset): (&str, i32, i64), log_end: i64) -> bool {
+fn is_before(state: &BrokerContext, (topic, queue_id, offset): (&str, i32, i64), log_end: i64) -> bool {
     let position = message_at(&state.store, topic, queue_id, offset, |record| {
         record.physical_offset
     });

@@ -9,7 +9,7 @@
 //! A message that cannot be stored now is tried again; its check point stays until then. After a kill check points from
 //! the committed offset on are read again: a message may come back twice, none is lost.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::{Refusal, may_pass};
 use crate::message::pending::copy_of;
 use crate::message::properties;
@@ -59,7 +59,7 @@ struct Pending {
 }
 
 /// Brings messages back until the broker stops; runs on a thread of its own.
-pub(crate) fn revive(state: &State) {
+pub(crate) fn revive(state: &BrokerContext) {
     if !state.options.store.timer.enable {
         return;
     }
@@ -88,7 +88,7 @@ pub(crate) fn revive(state: &State) {
 }
 
 impl ReviveQueue {
-    fn new(state: &State, topic: &str, id: i32) -> Self {
+    fn new(state: &BrokerContext, topic: &str, id: i32) -> Self {
         let committed = state.offsets.get(REVIVE_GROUP, topic, id);
         Self {
             id,
@@ -100,7 +100,7 @@ impl ReviveQueue {
         }
     }
 
-    fn pass(&mut self, state: &State, topic: &str) -> Result<(), Refusal> {
+    fn pass(&mut self, state: &BrokerContext, topic: &str) -> Result<(), Refusal> {
         // What was delivered before this look is read by it.
         let due = self.due(state);
         self.read(state, topic).map_err(|error| Refusal::of_put(&error))?;
@@ -119,7 +119,7 @@ impl ReviveQueue {
     }
 
     /// The check points whose acknowledgements have all left the timer.
-    fn due(&self, state: &State) -> Vec<i64> {
+    fn due(&self, state: &BrokerContext) -> Vec<i64> {
         let mut all: Vec<(i64, i64)> = (self.pending.iter())
             .map(|(offset, pending)| (pending.due_ms(), *offset))
             .collect();
@@ -144,7 +144,7 @@ impl ReviveQueue {
     }
 
     /// Takes in what the queue has.
-    fn read(&mut self, state: &State, topic: &str) -> Result<(), StoreError> {
+    fn read(&mut self, state: &BrokerContext, topic: &str) -> Result<(), StoreError> {
         loop {
             let got = state.store.get(&Get {
                 topic,
@@ -248,7 +248,7 @@ impl ReviveQueue {
     }
 
     /// Commits the offset behind which nothing is pending.
-    fn commit(&mut self, state: &State, topic: &str) {
+    fn commit(&mut self, state: &BrokerContext, topic: &str) {
         let done = self.pending.keys().next().map_or(self.next, |first| *first) - 1;
         if done >= 0 && self.committed.is_none_or(|committed| committed < done) {
             state.offsets.commit(REVIVE_GROUP, topic, self.id, done);
@@ -257,7 +257,7 @@ impl ReviveQueue {
     }
 
     /// How long there is nothing to do.
-    fn wait(&self, state: &State) -> Duration {
+    fn wait(&self, state: &BrokerContext) -> Duration {
         let first = self.pending.values().map(Pending::due_ms).min();
         let Some(due_ms) = first else {
             return IDLE;
@@ -300,7 +300,7 @@ impl Pending {
     }
 
     /// Stores every message that is not done in the retry topic.
-    fn bring_back(&mut self, state: &State) -> Result<(), Refusal> {
+    fn bring_back(&mut self, state: &BrokerContext) -> Result<(), Refusal> {
         let (topic, group) = (self.key.0.clone(), self.key.1.clone());
         if !is_wanted(state, &topic, &group) {
             tracing::warn!(
@@ -320,7 +320,13 @@ impl Pending {
         Ok(())
     }
 
-    fn bring_back_one(&self, state: &State, topic: &str, group: &str, offset: i64) -> Result<(), Refusal> {
+    fn bring_back_one(
+        &self,
+        state: &BrokerContext,
+        topic: &str,
+        group: &str,
+        offset: i64,
+    ) -> Result<(), Refusal> {
         let stored = message_at(&state.store, topic, self.point.queue_id, offset, |record| {
             if self.log_end.is_none_or(|end| record.physical_offset < end) {
                 return put_retry(state, &self.point, (topic, group), record);
@@ -349,7 +355,7 @@ impl Pending {
 }
 
 /// Whether topic and group are still there. A retry topic lives as long as the topic that it is for.
-fn is_wanted(state: &State, topic: &str, group: &str) -> bool {
+fn is_wanted(state: &BrokerContext, topic: &str, group: &str) -> bool {
     let normal = topic
         .strip_prefix(names::RETRY_PREFIX)
         .and_then(|rest| rest.strip_prefix(group));
@@ -360,7 +366,7 @@ fn is_wanted(state: &State, topic: &str, group: &str) -> bool {
 }
 
 fn put_retry(
-    state: &State,
+    state: &BrokerContext,
     point: &PopCheckPoint,
     (topic, group): (&str, &str),
     record: &Record<'_>,

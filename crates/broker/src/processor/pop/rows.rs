@@ -1,6 +1,6 @@
 //! The rows of requests that may be answered later.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::processor::pop::ack::{Ack, BatchedAck};
 use crate::processor::pop::assign::QueryAssignment;
 use crate::processor::pop::change::ChangeInvisibleTime;
@@ -9,7 +9,7 @@ use pyrmq_remoting::net::Processor;
 use std::sync::Arc;
 
 /// Codes and what answers them: once the disk has what they wrote, or a name server said something.
-pub(crate) fn rows(state: &Arc<State>) -> [(i32, Arc<dyn Processor>); 4] {
+pub(crate) fn rows(state: &Arc<BrokerContext>) -> [(i32, Arc<dyn Processor>); 4] {
     [
         (request::ACK_MESSAGE, Arc::new(Ack(state.clone()))),
         (request::BATCH_ACK_MESSAGE, Arc::new(BatchedAck(state.clone()))),

@@ -8,7 +8,7 @@
 //! The check point is in the log before the offset moves, and offsets are written to their file after a flush of the
 //! log: whatever is lost in a crash, no message is passed over.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
 use crate::pop::MOST_MESSAGES;
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 /// Answers pops and notifications.
 #[derive(Debug)]
 pub(crate) struct Pop {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<BrokerContext>,
 }
 
 /// What a pop may read.
@@ -54,7 +54,7 @@ impl Processor for Pop {
 }
 
 impl Pop {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 

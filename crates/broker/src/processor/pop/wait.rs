@@ -1,6 +1,6 @@
 //! Pops that wait for messages, and notifications, which only say that a pop would find something: 200054.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
 use crate::pop::hold::HeldPop;
@@ -154,7 +154,7 @@ impl Pop {
 
 /// The filter of a pop's expression; no expression is everything.
 pub(super) fn filter(
-    state: &State,
+    state: &BrokerContext,
     topic: &str,
     expression: Option<&str>,
     kind: Option<&str>,

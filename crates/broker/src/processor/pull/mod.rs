@@ -15,7 +15,7 @@ mod admission;
 mod cold_read_pool;
 
 use crate::admission::open_to_commits;
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling::{Held, deadline_ms};
 use admission::Admitted;
@@ -37,7 +37,7 @@ const OLD: i64 = 4096;
 /// Serves pulls.
 #[derive(Debug)]
 pub(crate) struct Pull {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
     cold_reads: Arc<ColdReadPool>,
 }
 
@@ -88,7 +88,7 @@ impl Processor for Pull {
 }
 
 impl Pull {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         let cold_reads = Arc::default();
         Self { state, cold_reads }
     }
@@ -311,7 +311,7 @@ impl Pull {
     }
 }
 
-fn is_far_behind(state: &State, ask: &PullMessageRequestHeader<'_>) -> bool {
+fn is_far_behind(state: &BrokerContext, ask: &PullMessageRequestHeader<'_>) -> bool {
     let end = state.store.max_offset(ask.topic, ask.queue_id);
     end.saturating_sub(ask.queue_offset) > OLD
 }

@@ -1,6 +1,6 @@
 //! What a send may request.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::properties::ParsedProperties;
 use pyrmq_remoting::Command;
@@ -23,7 +23,7 @@ pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refus
 
 /// Whether this is the first phase of a transaction.
 pub(super) fn is_half(
-    state: &State,
+    state: &BrokerContext,
     header: &SendMessageRequestHeader<'_>,
     parsed: &ParsedProperties<'_>,
 ) -> Result<bool, Refusal> {

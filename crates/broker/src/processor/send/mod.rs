@@ -15,7 +15,7 @@ mod reply;
 pub(crate) use checks::refuse_unsupported;
 
 use crate::admission;
-use crate::context::{State, born_host};
+use crate::context::{BrokerContext, born_host};
 use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
@@ -41,7 +41,7 @@ const NO_DELAY: &str = "-1";
 /// Serves sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
-    state: Arc<State>,
+    state: Arc<BrokerContext>,
 }
 
 /// The sends of a connection that arrived together.
@@ -85,7 +85,7 @@ impl RequestBatch for SendBatch {
 }
 
 impl Send {
-    pub(crate) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
     }
 

@@ -1,6 +1,6 @@
 //! The response to a send, once the message is in the store or on disk.
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::delivery::timer::Handle;
 use crate::error::Refusal;
 use crate::tables::topics::Topic;
@@ -32,7 +32,7 @@ pub(super) struct Answer {
     pub(super) recall: Option<i64>,
 }
 
-pub(super) fn refuse(state: &State, refusal: Refusal, reply: Reply) {
+pub(super) fn refuse(state: &BrokerContext, refusal: Refusal, reply: Reply) {
     state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
     reply.send(refusal.into_response());
 }
@@ -50,7 +50,7 @@ pub(super) struct PendingReply {
 
 #[derive(Debug)]
 pub(super) struct OpenReply {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<BrokerContext>,
     pub(super) reply: Reply,
     pub(super) answer: Answer,
 }
@@ -134,7 +134,7 @@ impl Answer {
     /// Writes the fields of the response.
     fn write(
         &self,
-        state: &State,
+        state: &BrokerContext,
         pending_reply: &PendingReply,
         reached: Durability,
         head: &mut HeadWriter<'_>,

@@ -8,7 +8,7 @@
 //!   otherwise                             -> written again behind, with one check more; its group is asked (39)
 //! ```
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read};
 use crate::message::pending::copy_of;
 use crate::message::properties::{self, names};
@@ -43,7 +43,7 @@ enum Step {
 }
 
 /// Makes one pass over the half queue.
-pub(crate) fn check(state: &State) -> Result<(), StoreError> {
+pub(crate) fn check(state: &BrokerContext) -> Result<(), StoreError> {
     let store = &state.store;
     let started_ms = clock::now_ms();
     let from = state.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
@@ -68,7 +68,7 @@ pub(crate) fn check(state: &State) -> Result<(), StoreError> {
 }
 
 /// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
-fn note_progress(state: &State, from: i64, half_offset: i64) {
+fn note_progress(state: &BrokerContext, from: i64, half_offset: i64) {
     let mut tables = state.transactions.tables();
     tables.ended = tables.ended.split_off(&half_offset);
     let mut done = None;
@@ -88,7 +88,7 @@ fn note_progress(state: &State, from: i64, half_offset: i64) {
     }
 }
 
-fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
+fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let open = {
         let tables = state.transactions.tables();
@@ -155,7 +155,7 @@ pub(super) fn with(text: &str, name: &str, value: i64) -> String {
 
 /// Writes a half again at the queue's end. `None`: it has ended meanwhile.
 fn write_again(
-    state: &State,
+    state: &BrokerContext,
     half: &Record<'_>,
     id: &str,
     open: OpenTransaction,
@@ -176,7 +176,7 @@ fn write_again(
 }
 
 /// Gives up a transaction that nobody ends. Its message is kept where an operator finds it.
-fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
+fn give_up(state: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
     let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
     match state.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
         Ok((_, false)) => {}
@@ -200,7 +200,7 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
 }
 
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.
-fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
+fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get(names::PGROUP).unwrap_or_default();
     let real = properties::find(text, names::REAL_TOPIC).unwrap_or_default();

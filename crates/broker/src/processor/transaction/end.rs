@@ -1,6 +1,6 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
@@ -18,7 +18,7 @@ use pyrmq_store::NewMessage;
 use std::sync::atomic::Ordering;
 
 /// Commits a transaction, rolls it back, or leaves it open (37).
-pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = EndTransactionRequestHeader::decode(&request.fields)?;
     let commit = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
@@ -82,7 +82,12 @@ fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Re
 }
 
 /// Refuses a user who may not send to the topic of the half: the request may name no topic, or another one.
-fn check_owner(state: &State, request: &Command, peer: &Peer, half: &Record<'_>) -> Result<(), Refusal> {
+fn check_owner(
+    state: &BrokerContext,
+    request: &Command,
+    peer: &Peer,
+    half: &Record<'_>,
+) -> Result<(), Refusal> {
     let user = state.user_of(request);
     let topic = half.properties.get(names::REAL_TOPIC).unwrap_or_default();
     if state.may_send(user.as_deref(), topic, peer) {
@@ -95,7 +100,7 @@ fn check_owner(state: &State, request: &Command, peer: &Peer, half: &Record<'_>)
 /// A producer that set its own time for the first check must end the transaction before it (Apache
 /// `rejectCommitOrRollback`).
 fn refuse_late(
-    state: &State,
+    state: &BrokerContext,
     half: &Record<'_>,
     header: &EndTransactionRequestHeader<'_>,
 ) -> Result<(), Refusal> {
@@ -114,7 +119,7 @@ fn refuse_late(
 }
 
 /// Claims the transaction: only one of two concurrent ends succeeds.
-fn begin_end(state: &State, id: &str) -> Result<OpenTransaction, Refusal> {
+fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal> {
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
         Some(open) if !open.ending => {
@@ -125,7 +130,12 @@ fn begin_end(state: &State, id: &str) -> Result<OpenTransaction, Refusal> {
     }
 }
 
-fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool) -> Result<(), Refusal> {
+fn finish(
+    state: &BrokerContext,
+    half: &Record<'_>,
+    open: OpenTransaction,
+    commit: bool,
+) -> Result<(), Refusal> {
     let written = open.found && is_committed(&state.store, half).map_err(|error| internal(&error))?;
     if commit && !written {
         commit_half(state, half)?;
@@ -136,7 +146,7 @@ fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool)
 }
 
 /// Stores the message under its real topic (Apache `endMessageTransaction`).
-fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
+fn commit_half(state: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal> {
     let text = half.properties.as_str()?;
     let topic = properties::find(text, names::REAL_TOPIC);
     let queue_id = properties::find(text, names::REAL_QID).and_then(|id| id.parse::<i32>().ok());

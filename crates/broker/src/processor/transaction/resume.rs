@@ -1,6 +1,6 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
-use crate::context::State;
+use crate::context::BrokerContext;
 use crate::delivery::transactions::{OpenTransaction, QUEUE};
 use crate::error::Refusal;
 use crate::message::pending::copy_of;
@@ -18,7 +18,7 @@ use pyrmq_remoting::net::Peer;
 
 /// Writes its half again as one that was never checked (323). The request names the message by its id in
 /// TRANS_CHECK_MAX_TIME_TOPIC.
-pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
+pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answer {
     let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
     let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
     let missing = || {
