@@ -90,8 +90,8 @@ pub struct BrokerContext {
     /// Distance from the log's end in bytes within which a queue counts as young.
     pub(crate) young_bytes: i64,
     /// What messages and send responses say with `traceOn`; `untraced` applies without it.
-    traced: Said,
-    untraced: Said,
+    traced: BrokerFields,
+    untraced: BrokerFields,
     /// The client and the name servers that it asks; set once the ports are open.
     asks: OnceLock<(WeakClient, Vec<String>)>,
     unique_ids: UniqueIds,
@@ -105,14 +105,19 @@ pub struct BrokerContext {
 
 /// What this broker adds to each message and each response to a send, encoded once.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct BrokerFields {
     /// The properties that every stored message gets.
     pub(crate) properties: String,
     /// The fields that every response to a send has besides the message's position.
     pub(crate) answer: SharedFields,
 }
 
-impl Said {
+impl BrokerFields {
+    /// The fields with `traceOn`, and those without it.
+    fn both(options: &Options) -> Result<(Self, Self), BrokerError> {
+        Ok((Self::new(options, true)?, Self::new(options, false)?))
+    }
+
     fn new(options: &Options, trace_on: bool) -> Result<Self, BrokerError> {
         let region = &options.region_id;
         let answer = SharedFields::new(|head| {
@@ -180,7 +185,7 @@ impl BrokerContext {
             .parse()
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let delay_levels = options.delay_levels()?;
-        let (traced, untraced) = (Said::new(&options, true)?, Said::new(&options, false)?);
+        let (traced, untraced) = BrokerFields::both(&options)?;
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
         // The store comes first: its lock proves that the directory is ours. If a later step fails, dropping it closes
@@ -244,7 +249,7 @@ impl BrokerContext {
     }
 
     /// What messages and senders get, according to the current `traceOn`.
-    pub(crate) fn said(&self) -> &Said {
+    pub(crate) fn broker_fields(&self) -> &BrokerFields {
         if self.live.trace_on() {
             &self.traced
         } else {

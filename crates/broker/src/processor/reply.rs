@@ -128,7 +128,7 @@ fn store(
     peer: &Peer,
 ) -> Result<(), Refusal> {
     let parsed = properties::parse(header.properties.unwrap_or_default());
-    let own = &state.said().properties;
+    let own = &state.broker_fields().properties;
     let mut text =
         properties::copy_for_store(header.properties.unwrap_or_default(), &parsed, own.len(), true);
     text.push_str(own);

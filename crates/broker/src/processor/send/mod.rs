@@ -221,7 +221,7 @@ impl Send {
         made_key: Option<&str>,
         target: &Target,
     ) -> String {
-        let own = &self.state.said().properties;
+        let own = &self.state.broker_fields().properties;
         let extra = own.len() + 96 + target.topic.topic_name.len();
         let sent = header.properties.unwrap_or_default();
         let mut text = properties::copy_for_store(sent, parsed, extra, target.delay_level > 0);

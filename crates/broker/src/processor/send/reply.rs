@@ -147,7 +147,7 @@ impl Answer {
         if !pending_reply.key.is_empty() {
             head.text("transactionId", &pending_reply.key);
         }
-        head.shared(&state.said().answer);
+        head.shared(&state.broker_fields().answer);
         if let Some(due_ms) = self.recall {
             let broker = &state.options.broker_name;
             let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
