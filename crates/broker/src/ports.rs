@@ -85,21 +85,21 @@ pub(crate) fn bind(
 /// The address for clients: the configured one, or the one from which this machine would reach others. A host name is
 /// announced as a name, but records contain its address.
 pub(crate) fn advertised(options: &Options, port: u16) -> Result<(SocketAddr, String), BrokerError> {
-    let told = options.broker_ip1.trim();
-    if let Ok(ip) = told.parse::<IpAddr>() {
+    let configured = options.broker_ip1.trim();
+    if let Ok(ip) = configured.parse::<IpAddr>() {
         let address = SocketAddr::new(ip, port);
         return Ok((address, address.to_string()));
     }
-    if !told.is_empty() {
-        let found = (told, port)
+    if !configured.is_empty() {
+        let found = (configured, port)
             .to_socket_addrs()
             .ok()
             .and_then(|mut addresses| addresses.next());
         return found
-            .map(|address| (address, format!("{told}:{port}")))
+            .map(|address| (address, format!("{configured}:{port}")))
             .ok_or_else(|| BrokerError::Option {
                 key: "brokerIP1",
-                value: told.to_owned(),
+                value: configured.to_owned(),
                 range: "an address of this machine, or a name that has one".to_owned(),
             });
     }

@@ -266,10 +266,10 @@ async fn a_reset_moves_the_next_pull() {
         .with_field("group", "G")
         .with_field("timestamp", "0")
         .with_field("isForce", "true");
-    let told = text(&site.ask_ok(reset.clone()).await);
+    let answer = text(&site.ask_ok(reset.clone()).await);
     assert!(
-        told.contains(r#"{"brokerName":"broker-a","queueId":0,"topic":"T"}:0"#),
-        "{told}"
+        answer.contains(r#"{"brokerName":"broker-a","queueId":0,"topic":"T"}:0"#),
+        "{answer}"
     );
     let moved = site.ask(pull("G", "T", 2, "*", None)).await;
     assert_eq!(
@@ -292,15 +292,15 @@ async fn a_reset_moves_the_next_pull() {
 /// A name server that records what it receives.
 struct NameServer {
     address: String,
-    told: Arc<Mutex<Vec<Command>>>,
+    received: Arc<Mutex<Vec<Command>>>,
     shutdown: Shutdown,
     tracker: Tracker,
 }
 
 impl NameServer {
     fn start(port: u16) -> Self {
-        let told: Arc<Mutex<Vec<Command>>> = Arc::default();
-        let keep = told.clone();
+        let received: Arc<Mutex<Vec<Command>>> = Arc::default();
+        let keep = received.clone();
         let processor: Arc<dyn Processor> = Arc::new(move |request: Command, _: &Peer, reply: Reply| {
             keep.lock().unwrap().push(request);
             reply.send(Command::response(response::SUCCESS));
@@ -318,14 +318,14 @@ impl NameServer {
         tracker.spawn(async move { drop(server.run(until).await) });
         Self {
             address,
-            told,
+            received,
             shutdown,
             tracker,
         }
     }
 
     fn heard(&self, code: i32) -> usize {
-        self.told
+        self.received
             .lock()
             .unwrap()
             .iter()
@@ -334,8 +334,9 @@ impl NameServer {
     }
 
     fn last_topics(&self) -> String {
-        let told = self.told.lock().unwrap();
-        told.iter()
+        let received = self.received.lock().unwrap();
+        received
+            .iter()
             .rfind(|command| command.code == request::REGISTER_BROKER)
             .map(text)
             .unwrap_or_default()
@@ -363,7 +364,7 @@ async fn name_servers_hear_of_start_changes_and_stop() {
         &format!("{};{}", one.address, two.address),
     ));
     eventually("both know it", async || site.broker.health().registered == 2).await;
-    let first = one.told.lock().unwrap()[0].clone();
+    let first = one.received.lock().unwrap()[0].clone();
     for (key, value) in [
         ("brokerName", "broker-a"),
         ("clusterName", "DefaultCluster"),

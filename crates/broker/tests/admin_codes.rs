@@ -267,8 +267,8 @@ async fn a_master_has_no_flush_offset_of_a_master_to_reset() {
 
 /// A consumer that answers 221 and keeps what it is told.
 fn member() -> (Client, Arc<Mutex<Vec<Command>>>) {
-    let told: Arc<Mutex<Vec<Command>>> = Arc::default();
-    let keep = told.clone();
+    let received: Arc<Mutex<Vec<Command>>> = Arc::default();
+    let keep = received.clone();
     let answer: Arc<dyn Processor> = Arc::new(move |request: Command, _: &Peer, reply: Reply| {
         keep.lock().unwrap().push(request);
         let mut body = GetConsumerStatusBody::default();
@@ -283,7 +283,7 @@ fn member() -> (Client, Arc<Mutex<Vec<Command>>>) {
     let mut table = ProcessorTable::new();
     table.native(&codes, &answer);
     let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
-    (client, told)
+    (client, received)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -337,7 +337,7 @@ async fn members_reset_offsets_themselves_where_the_broker_does_not() {
     );
     site.ask_ok(commit("G", "T", 0, 2)).await;
     assert_eq!(site.ask(ask("true")).await.code, response::CONSUMER_NOT_ONLINE);
-    let (consumer, told) = member();
+    let (consumer, received) = member();
     consumer
         .request(&site.address, heartbeat("G", "T"), LIMIT)
         .await
@@ -352,8 +352,8 @@ async fn members_reset_offsets_themselves_where_the_broker_does_not() {
     let mut from_cpp = ask("true");
     from_cpp.language = Language::Cpp;
     site.ask_ok(from_cpp).await;
-    eventually("three orders", async || told.lock().unwrap().len() == 3).await;
-    let orders: Vec<Command> = std::mem::take(&mut *told.lock().unwrap());
+    eventually("three orders", async || received.lock().unwrap().len() == 3).await;
+    let orders: Vec<Command> = std::mem::take(&mut *received.lock().unwrap());
     assert_eq!(number(&orders[1], "timestamp"), -1);
     assert_eq!(rows(&orders[1]), [4]);
     assert!(

@@ -8,8 +8,8 @@
 mod common;
 
 use common::pops::{
-    Popped, ack, bodies, fill, hide, make_again, pop, pop_until, popped, quick, reset, restart_as_killed,
-    site, with,
+    Popped, ack, bodies, fill, hide, make_again, pop, pop_until, popped, reset, restart_as_killed,
+    short_intervals, site, with,
 };
 use common::{LIMIT, Site, TempDir, eventually, number, options, properties, send, text};
 use pyrmq_remoting::Command;
@@ -541,7 +541,7 @@ async fn handles_of_another_group_or_topic_and_forged_ones_have_no_effect() {
 async fn what_waits_in_a_retry_topic_of_version_2_comes_after_the_option_was_switched_off() {
     let dir = TempDir::new();
     let with_v2 = |is_on| {
-        let mut options = quick(options(&dir));
+        let mut options = short_intervals(options(&dir));
         options.enable_retry_topic_v2 = is_on;
         options
     };
@@ -591,7 +591,7 @@ async fn messages_in_flight_outlive_a_restart() {
     let ordered = pop("O", "T", 0, 2, LONG_MS, 0).with_field("order", "true");
     popped(&before.ask_ok(ordered.clone()).await);
     before.stop().await;
-    let site = Site::start(quick(options(&dir)));
+    let site = Site::start(short_intervals(options(&dir)));
     site.ask_ok(ack("G", &messages[1])).await;
     assert_eq!(popped(&site.ask(ordered).await), [], "the queue is still closed");
     let rest = pop_until(&site, "G", "T", 4, LONG_MS).await;
@@ -614,7 +614,7 @@ async fn what_was_acknowledged_before_a_kill_is_gone_although_offsets_are_older(
         std::fs::read(&file).unwrap(),
         std::fs::metadata(&file).unwrap().modified().unwrap(),
     );
-    let site = Site::start(quick(options(&dir)));
+    let site = Site::start(short_intervals(options(&dir)));
     let messages = popped(&site.ask_ok(pop("G", "T", 0, 6, SHORT_MS, 0)).await);
     for message in &messages[1..] {
         site.ask_ok(ack("G", message)).await;
@@ -643,7 +643,7 @@ async fn what_an_operator_did_to_offsets_is_not_undone_after_a_kill() {
             if is_killed {
                 restart_as_killed(&dir)
             } else {
-                Site::start(quick(options(&dir)))
+                Site::start(short_intervals(options(&dir)))
             }
         };
         // Each time, the check points are younger than a second.
@@ -766,7 +766,7 @@ async fn modes_are_kept_and_queues_are_assigned() {
     let expected = r#"{"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"POP","popShareQueueNum":-1,"topic":"T"}}}}"#;
     assert_eq!(all, expected);
     site.stop().await;
-    let site = Site::start(quick(options(&dir)));
+    let site = Site::start(short_intervals(options(&dir)));
     let all = text(
         &site
             .ask_ok(Command::request(request::GET_ALL_MESSAGE_REQUEST_MODE))

@@ -7,7 +7,7 @@
 mod common;
 
 use common::crashes::{self, Crash, Outcome, ensure, name_of, simulated};
-use common::pops::{Popped, ack, pop, popped, quick};
+use common::pops::{Popped, ack, pop, popped, short_intervals};
 use common::{Site, properties, send};
 use pyrmq_broker::Options;
 use pyrmq_remoting::body::{Body, Json, PopCheckPoint};
@@ -38,7 +38,7 @@ struct History {
 }
 
 fn small() -> Options {
-    quick(simulated())
+    short_intervals(simulated())
 }
 
 /// Runs actions with a broker on this disk.

@@ -8,7 +8,7 @@
 mod common;
 
 use common::pops::{
-    Popped, ack, bodies, hide, make_again, pop, popped, quick, reset, restart_as_killed, site, with,
+    Popped, ack, bodies, hide, make_again, pop, popped, reset, restart_as_killed, short_intervals, site, with,
 };
 use common::{LIMIT, Site, TempDir, eventually, number, options};
 use pyrmq_broker::Options;
@@ -146,7 +146,7 @@ async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
         std::fs::remove_file(config.join(name)).unwrap();
         drop(std::fs::remove_file(config.join(format!("{name}.bak"))));
     }
-    let site = Site::start(quick(options(&dir)));
+    let site = Site::start(short_intervals(options(&dir)));
     // The second of three: the first may never be acknowledged.
     site.ask_ok(ack("O", &held[1])).await;
     let again = popped(&site.ask_ok(ordered()).await);
@@ -166,7 +166,7 @@ async fn second_batch(site: &Site, ordered: &Command) -> Vec<Popped> {
 
 /// Options under which offsets are written at a stop only.
 fn without_offsets(dir: &TempDir) -> Options {
-    let mut options = quick(options(dir));
+    let mut options = short_intervals(options(dir));
     options.flush_consumer_offset_interval = 3_600_000;
     options.flush_delay_offset_interval = 3_600_000;
     options

@@ -270,7 +270,7 @@ async fn held_requests_end_with_the_rights_of_their_user() {
     let rights = Arc::new(Rights::default());
     rights.give("root", &[]);
     rights.give("mallory", &[]);
-    let site = start(common::pops::quick(options(&dir)), &rights);
+    let site = start(common::pops::short_intervals(options(&dir)), &rights);
     let (root, mallory) = (User::new(&site, "root"), User::new(&site, "mallory"));
     root.ask_ok(send("T", 0, b"before", "")).await;
     let long = Duration::from_mins(10);

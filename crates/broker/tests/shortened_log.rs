@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::pops::{Popped, ack, bodies, pop, pop_until, popped, quick};
+use common::pops::{Popped, ack, bodies, pop, pop_until, popped, short_intervals};
 use common::{Site, TempDir, create, eventually, options, properties, pull, records};
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
@@ -27,7 +27,7 @@ const UNUSED: &str = "unused";
 fn small(dir: &TempDir) -> Options {
     Options {
         message_delay_level: "1s".to_owned(),
-        ..quick(options(dir))
+        ..short_intervals(options(dir))
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const TOPIC: &str = "Timed";
 
 /// Steps of a tenth of a second, small files.
-fn quick(dir: &TempDir) -> Options {
+fn short_intervals(dir: &TempDir) -> Options {
     let mut options = options(dir);
     options.recall_message_enable = true;
     options.store.timer.precision_ms = 100;
@@ -85,7 +85,7 @@ fn recall(topic: &str, handle: &str) -> Command {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_delivered_when_its_step_is_over() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     let before = clock::now_ms();
     let answer = site.send_ok(TOPIC, b"later", &delayed("K1", 700)).await;
     assert_eq!(number(&answer, "queueId"), 0);
@@ -112,7 +112,7 @@ async fn a_message_is_delivered_when_its_step_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn times_in_the_past_mean_now_and_impossible_ones_are_refused() {
     let dir = TempDir::new();
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.store.timer.max_delay_sec = 10;
     let site = start(settings).await;
     for (at, (name, value)) in [
@@ -162,11 +162,11 @@ async fn times_in_the_past_mean_now_and_impossible_ones_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_wheel_timers_are_refused_and_waiting_ones_keep_the_store_shut() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     site.send_ok(TOPIC, b"waits", &delayed("K1", 60_000)).await;
     eventually("the files", async || dir.path().join("store/timerwheel").exists()).await;
     site.stop().await;
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.store.timer.enable = false;
     let refused =
         pyrmq_broker::Broker::start(settings.clone(), &tokio::runtime::Handle::current(), None, &[]);
@@ -186,7 +186,7 @@ async fn without_a_wheel_timers_are_refused_and_waiting_ones_keep_the_store_shut
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_survive_a_stop_and_are_delivered_once() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     let mut wanted: Vec<String> = Vec::new();
     for at in 0..300 {
         let body = format!("m-{at:03}");
@@ -200,15 +200,15 @@ async fn messages_survive_a_stop_and_are_delivered_once() {
     .await;
     site.stop().await;
     for _ in 0..3 {
-        let site = start(quick(&dir)).await;
+        let site = start(short_intervals(&dir)).await;
         let enough = 100.min(bodies(&site).len() + 100);
         eventually("some", async || bodies(&site).len() >= enough).await;
         site.stop().await;
     }
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     eventually("all", async || bodies(&site).len() >= 300).await;
     site.stop().await;
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     site.send_ok(TOPIC, b"last", &delayed("last", 150)).await;
     wanted.push("last".to_owned());
     eventually("the last", async || bodies(&site).len() >= 301).await;
@@ -222,7 +222,7 @@ async fn messages_survive_a_stop_and_are_delivered_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recalled_messages_are_not_delivered() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     let taken = site.send_ok(TOPIC, b"taken back", &delayed("K1", 1500)).await;
     site.send_ok(TOPIC, b"kept", &delayed("K2", 1500)).await;
     let handle = taken.fields.get("recallHandle").unwrap().to_owned();
@@ -248,7 +248,7 @@ async fn recalled_messages_are_not_delivered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recall_that_cannot_be_is_refused_as_by_apache() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     site.create("Other", 1).await;
     let sent = site.send_ok(TOPIC, b"x", &delayed("K1", 60_000)).await;
     let handle = sent.fields.get("recallHandle").unwrap().to_owned();
@@ -276,7 +276,7 @@ async fn a_recall_that_cannot_be_is_refused_as_by_apache() {
     }
     site.stop().await;
     let dir = TempDir::new();
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.recall_message_enable = false;
     let site = start(settings).await;
     let answer = site.ask(recall(TOPIC, &handle)).await;
@@ -291,7 +291,7 @@ async fn a_recall_that_cannot_be_is_refused_as_by_apache() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_delay_rolls_and_can_be_taken_back_all_the_same() {
     let dir = TempDir::new();
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.store.timer.roll_window_slots = 3;
     let site = start(settings).await;
     let before = clock::now_ms();
@@ -316,7 +316,7 @@ async fn a_long_delay_rolls_and_can_be_taken_back_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_slot_refuses() {
     let dir = TempDir::new();
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.store.timer.congest_num_each_slot = 2;
     let site = start(settings).await;
     let at = (clock::now_ms() / 1000 * 1000 + 60_000).to_string();
@@ -341,7 +341,7 @@ async fn a_full_slot_refuses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_message_blocks_nothing() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     // No client may write there: only another broker's store may hold such messages.
     let foreign = |body: &[u8], properties: &str| {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
@@ -380,7 +380,7 @@ async fn an_unreadable_message_blocks_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_pull_is_answered_when_the_time_comes() {
     let dir = TempDir::new();
-    let mut settings = quick(&dir);
+    let mut settings = short_intervals(&dir);
     settings.store.flush = pyrmq_store::FlushDiskType::Sync;
     let site = start(settings).await;
     let waiting = site.asking(pull("readers", TOPIC, 0, "*", Some(LIMIT)));
@@ -401,7 +401,7 @@ fn stat(site: &Site, key: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_waits_from_its_commit_on() {
     let dir = TempDir::new();
-    let site = start(quick(&dir)).await;
+    let site = start(short_intervals(&dir)).await;
     let half = |key: &str, ms: i64| {
         let text = properties(&[
             ("TRAN_MSG", "true"),

@@ -68,7 +68,7 @@ async fn stored(site: &Site, topic: &str) -> Vec<(String, Vec<u8>, String)> {
     }
 }
 
-fn quick(dir: &TempDir) -> Options {
+fn short_intervals(dir: &TempDir) -> Options {
     Options {
         transaction_time_out: 1,
         transaction_check_interval: 10,
@@ -260,7 +260,7 @@ async fn producer(site: &Site) -> (Client, Arc<Asked>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_is_checked_and_its_answer_counts_once() {
     let dir = TempDir::new();
-    let site = Site::start(quick(&dir));
+    let site = Site::start(short_intervals(&dir));
     let (client, asked) = producer(&site).await;
     let sent = site.ask_ok(half("T", "0A01", &[])).await;
     eventually("the question comes", async || {
@@ -292,7 +292,7 @@ async fn a_producer_is_checked_and_its_answer_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_half_that_was_written_again_still_counts() {
     let dir = TempDir::new();
-    let site = Site::start(quick(&dir));
+    let site = Site::start(short_intervals(&dir));
     let (client, asked) = producer(&site).await;
     let sent = site.ask_ok(half("T", "0A01", &[])).await;
     eventually("the question comes", async || {
@@ -310,7 +310,7 @@ async fn a_transaction_that_nobody_ends_is_given_up_after_its_checks() {
     let dir = TempDir::new();
     let site = Site::start(Options {
         transaction_check_max: 3,
-        ..quick(&dir)
+        ..short_intervals(&dir)
     });
     let (client, asked) = producer(&site).await;
     let sent = site.ask_ok(half("T", "0A01", &[])).await;
@@ -334,7 +334,7 @@ async fn an_abandoned_transaction_is_checked_again_on_request() {
     let dir = TempDir::new();
     let site = Site::start(Options {
         transaction_check_max: 2,
-        ..quick(&dir)
+        ..short_intervals(&dir)
     });
     let (client, asked) = producer(&site).await;
     let plain = site.send_ok("T", b"x", "").await;
@@ -372,7 +372,7 @@ async fn an_abandoned_transaction_is_checked_again_on_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_of_its_own_is_kept_and_a_late_end_is_left_to_the_check() {
     let dir = TempDir::new();
-    let site = Site::start(quick(&dir));
+    let site = Site::start(short_intervals(&dir));
     let (client, asked) = producer(&site).await;
     let immune = site
         .ask_ok(half("T", "0A01", &[("CHECK_IMMUNITY_TIME_IN_SECONDS", "600")]))

@@ -39,10 +39,10 @@ fn options(dir: &TempDir, inline_below_us: u64) -> Options {
 
 /// A put in an append batch that waits for the disk.
 fn put_durable(puts: &mut AppendBatch, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-    let told = Box::new(move |stored: Result<Stored, StoreError>| {
+    let on_stored = Box::new(move |stored: Result<Stored, StoreError>| {
         Some((stored.unwrap().end_position, Box::new(done) as OnDurable))
     });
-    puts.stage(&message("T", 0, b"x", ""), told);
+    puts.stage(&message("T", 0, b"x", ""), on_stored);
 }
 
 fn put_one(puts: &mut AppendBatch, answers: &Answers) {
@@ -189,8 +189,8 @@ fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     let (_, _, syncs) = disk.counts();
     let (done, late) = mpsc::channel();
     let waits = Box::new(move |result| done.send(result).unwrap());
-    let told = Box::new(move |_| Some((i64::MAX, waits as OnDurable)));
-    puts.stage(&message("T", 0, b"x", ""), told);
+    let on_stored = Box::new(move |_| Some((i64::MAX, waits as OnDurable)));
+    puts.stage(&message("T", 0, b"x", ""), on_stored);
     puts.commit();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
@@ -250,8 +250,8 @@ fn an_append_batch_with_a_slow_fsync_is_reported() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&told);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
     store.on_slow_flush(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
@@ -265,7 +265,7 @@ fn an_append_batch_with_a_slow_fsync_is_reported() {
             puts.commit();
             answer
         });
-        eventually(|| told.load(Ordering::Relaxed) > 1);
+        eventually(|| calls.load(Ordering::Relaxed) > 1);
         disk.hang(false);
         assert_eq!(held.join().unwrap().recv_timeout(PATIENCE), Ok(Ok(())));
     });
@@ -442,17 +442,17 @@ fn a_full_disk_fails_the_whole_append_batch_and_releases_its_indexes() {
         puts.stage(&message("T", 0, b"lost", ""), note(&stories));
     }
     puts.commit();
-    let told = std::mem::take(&mut *stories.lock().unwrap());
-    assert_eq!(told.len(), 3);
+    let outcomes = std::mem::take(&mut *stories.lock().unwrap());
+    assert_eq!(outcomes.len(), 3);
     assert!(
-        told.iter().all(|one| matches!(
+        outcomes.iter().all(|one| matches!(
             one,
             Err(StoreError::Io {
                 kind: ErrorKind::StorageFull,
                 ..
             })
         )),
-        "{told:?}"
+        "{outcomes:?}"
     );
     disk.heal();
     store.run(MaintenanceTask::Clean).unwrap();
@@ -486,11 +486,11 @@ fn each_batch_has_a_store_and_a_callback_may_have_its_own() {
     let (store, other) = (without_threads(&dir, &disk), without_threads(&other_dir, &disk));
     let (mut puts, mut other_puts) = (store.append_batch(), other.append_batch());
     let stories = Stories::default();
-    let (mut again, told) = (store.append_batch(), note(&stories));
+    let (mut again, on_stored) = (store.append_batch(), note(&stories));
     puts.stage(
         &message("T", 0, b"one", ""),
         Box::new(move |_| {
-            again.stage(&message("T", 0, b"two", ""), told);
+            again.stage(&message("T", 0, b"two", ""), on_stored);
             again.commit();
             None
         }),

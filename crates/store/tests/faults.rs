@@ -149,8 +149,8 @@ fn nothing_is_confirmed_durable_before_it_is_readable() {
     store.on_arrival(Arc::new(move |_| {
         let store = one.upgrade().unwrap();
         let (one, seen) = (Arc::downgrade(&store), Arc::clone(&seen));
-        let done = move |told: Result<(), StoreError>| {
-            told.unwrap();
+        let done = move |result: Result<(), StoreError>| {
+            result.unwrap();
             let end = one.upgrade().unwrap().max_offset("T", 0);
             seen.lock().unwrap().push(end);
         };

@@ -24,8 +24,8 @@ fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_answers_every_m
     const WRITERS: i32 = 3;
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
-    let told = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&told);
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&calls);
     store.on_arrival(Arc::new(move |arrival: &Arrival<'_>| {
         count.fetch_add(arrival.count, Ordering::Relaxed);
     }));
@@ -66,7 +66,7 @@ fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_answers_every_m
     }
     let all: u32 = sent.iter().sum();
     assert_eq!(bodies(&store, "T", WRITERS).len(), all as usize);
-    eventually(|| told.load(Ordering::Relaxed) == 2 * all);
+    eventually(|| calls.load(Ordering::Relaxed) == 2 * all);
     store.close().unwrap();
     drop(store);
     assert_eq!(bodies(&open(small(dir.path())), "T", WRITERS).len(), all as usize);

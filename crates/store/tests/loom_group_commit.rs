@@ -116,20 +116,20 @@ impl Log for Disk {
 /// A sender's result.
 #[derive(Default)]
 struct Answers {
-    told: Mutex<Vec<Result<(), Refused>>>,
+    results: Mutex<Vec<Result<(), Refused>>>,
     changed: Condvar,
 }
 
 impl Answers {
     fn wait(&self, count: usize) {
-        let mut told = lock(&self.told);
-        while told.len() < count {
-            told = self.changed.wait(told).unwrap();
+        let mut results = lock(&self.results);
+        while results.len() < count {
+            results = self.changed.wait(results).unwrap();
         }
     }
 
     fn take(&self) -> Vec<Result<(), Refused>> {
-        std::mem::take(&mut *lock(&self.told))
+        std::mem::take(&mut *lock(&self.results))
     }
 }
 
@@ -159,12 +159,12 @@ impl Disk {
             *written
         };
         let (disk, answers) = (Arc::clone(self), Arc::clone(answers));
-        let done = Box::new(move |told: Result<(), Refused>| {
+        let done = Box::new(move |result: Result<(), Refused>| {
             assert!(
-                told.is_err() || disk.durable.load(Ordering::Acquire) >= position,
+                result.is_err() || disk.durable.load(Ordering::Acquire) >= position,
                 "not durable"
             );
-            lock(&answers.told).push(told);
+            lock(&answers.results).push(result);
             answers.changed.notify_all();
         });
         (position, done)
@@ -284,8 +284,11 @@ fn a_stop_answers_all() {
         };
         disk.close(flusher);
         other.join().unwrap();
-        let told = answers.take();
-        assert!(matches!(told[..], [Ok(()) | Err(Refused::Closed)]), "{told:?}");
+        let results = answers.take();
+        assert!(
+            matches!(results[..], [Ok(()) | Err(Refused::Closed)]),
+            "{results:?}"
+        );
     });
 }
 
@@ -304,7 +307,10 @@ fn a_timeout_and_a_round_do_not_both_answer() {
         disk.put(&answers);
         disk.commit_batch();
         patience.join().unwrap();
-        let told = answers.take();
-        assert!(matches!(told[..], [Ok(()) | Err(Refused::Late)]), "{told:?}");
+        let results = answers.take();
+        assert!(
+            matches!(results[..], [Ok(()) | Err(Refused::Late)]),
+            "{results:?}"
+        );
     });
 }

@@ -376,9 +376,9 @@ fn counters_are_readable_while_the_disk_hangs() {
     std::thread::scope(|scope| {
         let hanging = scope.spawn(|| put(&store, "T", 0, b"y"));
         eventually(|| store.health().busy.held_now_ms > 0);
-        let (told, stats) = mpsc::channel();
+        let (sender, stats) = mpsc::channel();
         let asked = Arc::clone(&store);
-        scope.spawn(move || told.send(asked.stats()).unwrap());
+        scope.spawn(move || sender.send(asked.stats()).unwrap());
         let stats = stats.recv_timeout(Duration::from_secs(20));
         disk.hang_writes(false);
         assert_eq!(stats.expect("stats do not wait for the disk").messages_put, 1);

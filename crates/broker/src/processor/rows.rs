@@ -204,7 +204,7 @@ const ANNOUNCED: &[(i32, Function, &str)] = &[
     (
         request::UPDATE_AND_CREATE_TOPIC,
         topic::create,
-        "written, synced and told to the name servers before the answer",
+        "written, synced and announced to the name servers before the answer",
     ),
     (request::UPDATE_AND_CREATE_TOPIC_LIST, topic::create_list, "as 17"),
     (request::DELETE_TOPIC_IN_BROKER, topic::delete, ""),

@@ -29,7 +29,7 @@ pub(crate) fn with(code: i32, fields: &[(&str, &str)]) -> Command {
 }
 
 /// Steps of 100 ms, so that messages come back soon.
-pub(crate) fn quick(mut options: Options) -> Options {
+pub(crate) fn short_intervals(mut options: Options) -> Options {
     options.store.timer.precision_ms = 100;
     options
 }
@@ -149,7 +149,7 @@ pub(crate) fn bodies(messages: &[Popped]) -> Vec<&str> {
 
 /// A broker with a topic `T` that has messages `m00`, `m01`, ...
 pub(crate) async fn site(dir: &TempDir, queues: i32, count: usize) -> Site {
-    let site = Site::start(quick(options(dir)));
+    let site = Site::start(short_intervals(options(dir)));
     site.create("T", queues).await;
     fill(&site, queues, 0..count).await;
     site
@@ -167,7 +167,7 @@ pub(crate) async fn fill(site: &Site, queues: i32, numbers: std::ops::Range<usiz
 /// Starts a broker that was stopped as after a kill: its offsets may be older than its messages.
 pub(crate) fn restart_as_killed(dir: &TempDir) -> Site {
     std::fs::write(dir.path().join("store/abort"), "").unwrap();
-    Site::start(quick(options(dir)))
+    Site::start(short_intervals(options(dir)))
 }
 
 pub(crate) fn reset(group: &str, topic: &str) -> Command {

@@ -386,11 +386,11 @@ fn staged(arguments: &Arguments) {
 fn put_durable(puts: &mut AppendBatch, message: &NewMessage<'_>) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
-        let told = Box::new(move |stored: Result<Stored, StoreError>| {
+        let on_stored = Box::new(move |stored: Result<Stored, StoreError>| {
             let done = Box::new(move |result: Result<(), StoreError>| done.send(result).expect("a waiter"));
             Some((stored.expect("stored").end_position, done as OnDurable))
         });
-        puts.stage(message, told);
+        puts.stage(message, on_stored);
         puts.commit();
         wait.recv().expect("an answer").expect("durable");
     })

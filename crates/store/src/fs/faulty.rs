@@ -231,9 +231,9 @@ impl Fs for FaultyFs {
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         let real = self.inner.space(path)?;
-        let told = self.condition.now().and_then(|faults| faults.free_bytes);
+        let claimed = self.condition.now().and_then(|faults| faults.free_bytes);
         Ok(Space {
-            free: told.map_or(real.free, |free| free.min(real.free)),
+            free: claimed.map_or(real.free, |free| free.min(real.free)),
             ..real
         })
     }

@@ -1,16 +1,16 @@
 //! Chooses the thread that fsyncs the log: one leader at a time, and no request is lost.
 //!
 //! ```text
-//! asks:   what it wants durable is written and in the lists; requested = true; fence; try the lock
-//!           got it   -> it leads a round
-//!           not      -> goes on: whoever leads sees `requested` when the round is over
-//! leads:  lock; requested = false (after it, all that was written before is covered); round; unlock; fence;
-//!           requested? -> another round is owed: the leader wakes the flush thread
+//! requests:  what must be durable is written and in the lists; requested = true; fence; try the lock
+//!              got it   -> this thread leads a round
+//!              not      -> it goes on: the leader sees `requested` when its round is over
+//! leads:     lock; requested = false (after it, all that was written before is covered); round; unlock; fence;
+//!              requested? -> another round is owed: the leader wakes the flush thread
 //! ```
-//! Because of the two fences one of them sees the other: either the asker finds the lock free, or the leader finds
-//! `requested` set. The leader clears `requested` with an acquiring swap before its round, so the round covers what an
-//! asker did before; a later request stays set. A leader never runs a second round for others, because it has answers
-//! of its own to write.
+//! Because of the two fences one of the two threads sees the other: either the one that requests finds the lock free,
+//! or the leader finds `requested` set. The leader clears `requested` with an acquiring swap before its round, so the
+//! round covers what a thread did before its request; a later request stays set. A leader never runs a second round for
+//! others, because it has answers of its own to write.
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 use std::time::Duration;

@@ -498,7 +498,7 @@ impl Crash<'_> {
                 })
                 .collect(),
             configs: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 }

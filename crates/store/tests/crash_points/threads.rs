@@ -116,7 +116,7 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
 
 impl Site {
     fn tell(&self, what: impl Into<String>) {
-        held(&self.history).told.push((self.disk.steps(), what.into()));
+        held(&self.history).events.push((self.disk.steps(), what.into()));
     }
 
     fn repeat(&self, mut random: Random, work: fn(&Self, &mut Random) -> Outcome<()>) {
@@ -145,10 +145,10 @@ impl Site {
             .collect();
         let began = self.disk.steps();
         self.tell(format!("put of {count} from {}", sent[0].key));
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
         let mut puts = self.store.append_batch();
         for sent in &sent {
-            let done = Arc::clone(&told);
+            let done = Arc::clone(&outcomes);
             puts.stage(
                 &sent.message(),
                 Box::new(move |stored| {
@@ -158,11 +158,15 @@ impl Site {
             );
         }
         puts.commit();
-        let told = std::mem::take(&mut *held(&told));
-        if told.len() != sent.len() {
-            return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
+        let outcomes = std::mem::take(&mut *held(&outcomes));
+        if outcomes.len() != sent.len() {
+            return Err(format!(
+                "{} of a burst of {} were told",
+                outcomes.len(),
+                sent.len()
+            ));
         }
-        for (stored, sent) in told.into_iter().zip(sent) {
+        for (stored, sent) in outcomes.into_iter().zip(sent) {
             self.note(&stored.map_err(|error| format!("put: {error}"))?, sent, began)?;
         }
         Ok(())

@@ -106,7 +106,7 @@ pub(crate) struct History {
     /// File and its text.
     pub(crate) configs: Vec<Span<(String, String)>>,
     /// The actions, with the steps at which they began.
-    pub(crate) told: Vec<(usize, String)>,
+    pub(crate) events: Vec<(usize, String)>,
 }
 
 pub(crate) fn options(seed: u64) -> Options {
@@ -199,7 +199,7 @@ impl Run {
     }
 
     fn tell(&mut self, what: impl Into<String>) {
-        self.history.told.push((self.disk.steps(), what.into()));
+        self.history.events.push((self.disk.steps(), what.into()));
     }
 
     /// Returns a call's result; `None` if it failed and was allowed to.
@@ -369,10 +369,10 @@ impl Run {
         };
         let began = self.disk.steps();
         self.tell(format!("burst of {}", sent.len()));
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
         let mut puts = self.store.append_batch();
         for sent in &sent {
-            let done = Arc::clone(&told);
+            let done = Arc::clone(&outcomes);
             let done = Box::new(move |stored| {
                 done.lock().unwrap().push(stored);
                 None
@@ -380,11 +380,15 @@ impl Run {
             puts.stage(&sent.message(), done);
         }
         puts.commit();
-        let told: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *told.lock().unwrap());
-        if told.len() != sent.len() {
-            return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
+        let outcomes: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *outcomes.lock().unwrap());
+        if outcomes.len() != sent.len() {
+            return Err(format!(
+                "{} of a burst of {} were told",
+                outcomes.len(),
+                sent.len()
+            ));
         }
-        for (stored, sent) in told.into_iter().zip(sent) {
+        for (stored, sent) in outcomes.into_iter().zip(sent) {
             self.note(stored, vec![sent], began)?;
         }
         Ok(())
@@ -586,7 +590,7 @@ impl Run {
 impl History {
     /// Returns the last actions before a step.
     pub(crate) fn last_told(&self, steps: usize) -> String {
-        let before: Vec<_> = self.told.iter().filter(|(step, _)| *step <= steps).collect();
+        let before: Vec<_> = self.events.iter().filter(|(step, _)| *step <= steps).collect();
         // A replayed seed shows more.
         let most = if std::env::var_os("PYRMQ_FAULT_SEED").is_some() {
             300

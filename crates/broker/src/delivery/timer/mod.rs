@@ -276,9 +276,9 @@ impl Timers {
         if !files.is_behind() {
             return Ok(());
         }
-        let (told, done) = channel();
+        let (sender, done) = channel();
         // The store may call back after this wait has ended.
-        store.when_durable(work.log_end, move |flushed| drop(told.send(flushed)));
+        store.when_durable(work.log_end, move |flushed| drop(sender.send(flushed)));
         done.recv_timeout(STOP).unwrap_or(Err(StoreError::FlushTimeout {
             waited_ms: u64::try_from(STOP.as_millis()).unwrap_or(u64::MAX),
         }))?;
