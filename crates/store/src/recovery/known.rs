@@ -6,30 +6,30 @@ use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
 use crate::log::reader::{Durable, LogReader, Step, end_of};
 use crate::queue::registry::Queues;
-use crate::recovery::found::Found;
+use crate::recovery::inspected::Inspected;
 
 /// Where the replay begins, the record before that and its store time, as far as they are known.
-pub(super) fn beginning(found: &Found, must_rebuild: bool) -> Result<(i64, Mark, i64), StoreError> {
-    let log = &found.log;
+pub(super) fn beginning(inspected: &Inspected, must_rebuild: bool) -> Result<(i64, Mark, i64), StoreError> {
+    let log = &inspected.log;
     if must_rebuild {
         return Ok((log.start(), Mark::default(), 0));
     }
-    if !found.is_crash() {
-        return newest_known(found.fs.as_ref(), log, &found.queues);
+    if !inspected.is_crash() {
+        return newest_known(inspected.fs.as_ref(), log, &inspected.queues);
     }
-    if let Some(store_ms) = store_time_of(log, found.times.queues)? {
-        let mark = found.times.queues;
+    if let Some(store_ms) = store_time_of(log, inspected.times.queues)? {
+        let mark = inspected.times.queues;
         return Ok((mark.end, mark, store_ms));
     }
-    Ok((safe_segment(log, found.times)?, Mark::default(), 0))
+    Ok((safe_segment(log, inspected.times)?, Mark::default(), 0))
 }
 
 /// Which part of the log was durable before the last stop.
-pub(super) fn durable(found: &Found) -> Result<Durable, StoreError> {
-    let (log, times) = (&found.log, found.times);
+pub(super) fn durable(inspected: &Inspected) -> Result<Durable, StoreError> {
+    let (log, times) = (&inspected.log, inspected.times);
     // Retention may have deleted the mark's record.
     let is_past = times.log.is_some() && times.log.record < log.start();
-    Ok(if !found.is_crash() {
+    Ok(if !inspected.is_crash() {
         Durable::All
     } else if is_past || store_time_of(log, times.log)?.is_some() {
         Durable::InFrontOf(times.log.end)
@@ -42,9 +42,9 @@ pub(super) fn durable(found: &Found) -> Result<Durable, StoreError> {
 }
 
 /// Position from which on every whole record that looks torn was noted.
-pub(super) fn notes_from(found: &Found) -> i64 {
-    let noted_from = found.last_stop.abort().notes_from;
-    noted_from.map_or(i64::MAX, |from| from.max(found.nul_records.complete_from()))
+pub(super) fn notes_from(inspected: &Inspected) -> i64 {
+    let noted_from = inspected.last_stop.abort().notes_from;
+    noted_from.map_or(i64::MAX, |from| from.max(inspected.nul_records.complete_from()))
 }
 
 /// The store time of a mark's record, if the log has that record.

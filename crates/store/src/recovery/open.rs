@@ -16,7 +16,7 @@ use crate::live::Live;
 use crate::options::{FlushDiskType, Options};
 use crate::queue::ext::ConsumeQueueExt;
 use crate::read::reader::Reader;
-use crate::recovery::found::Found;
+use crate::recovery::inspected::Inspected;
 use crate::recovery::recover::recover;
 use crate::recovery::replay::Recovered;
 use crate::recovery::{pop, unsupported_formats};
@@ -44,36 +44,36 @@ pub(crate) fn open(
     let guard = take_lock(fs.as_ref(), root)?;
     let log_directory = options.commit_log_dir();
     make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
-    let mut found = Found::look(options, fs, failure)?;
-    let recovered = recover(&mut found);
-    if recovered.is_err() && !found.is_crash() {
+    let mut inspected = Inspected::look(options, fs, failure)?;
+    let recovered = recover(&mut inspected);
+    if recovered.is_err() && !inspected.is_crash() {
         // The previous stop was clean and this start changed nothing: the next start must find the same.
-        mark_closed(found.fs.as_ref(), &found.options.root)?;
+        mark_closed(inspected.fs.as_ref(), &inspected.options.root)?;
     }
     let (recovered, is_wrong) = recovered?;
-    settle(&mut found, &recovered, is_wrong)?;
-    mark_log_recovered(&found)?;
-    let engine = assemble(found, &recovered)?;
+    settle(&mut inspected, &recovered, is_wrong)?;
+    mark_log_recovered(&inspected)?;
+    let engine = assemble(inspected, &recovered)?;
     engine.shared.state.look_at_disk()?;
     engine.indexing.catch_up_if_near()?;
     Ok((Arc::new(engine), guard))
 }
 
 /// Adapts the notes of earlier stores to what recovery found.
-fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
-    let crashed = found.is_crash();
-    let fs = found.fs.as_ref();
+fn settle(inspected: &mut Inspected, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
+    let crashed = inspected.is_crash();
+    let fs = inspected.fs.as_ref();
     // It is rewritten if another broker stopped last, a replay changed queues, or the file is missing.
-    let says_all = !crashed && found.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
-    found.manifest.settle(fs, says_all, is_wrong)?;
-    found.manifest.is_undurable = crashed && found.queues.count() > 0;
-    sync_names(fs, &found.options.root, found.log.directory())?;
-    found
+    let says_all = !crashed && inspected.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
+    inspected.manifest.settle(fs, says_all, is_wrong)?;
+    inspected.manifest.is_undurable = crashed && inspected.queues.count() > 0;
+    sync_names(fs, &inspected.options.root, inspected.log.directory())?;
+    inspected
         .deleted
-        .settle(fs, found.log.start(), found.log.appended())?;
+        .settle(fs, inspected.log.start(), inspected.log.appended())?;
     if !crashed {
         // A clean stop left everything durable, whatever other broker wrote here.
-        found.checkpoint.update(|times| {
+        inspected.checkpoint.update(|times| {
             times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
             times.log = recovered.last;
             times.queues = Mark::default();
@@ -87,15 +87,15 @@ fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<()
 }
 
 /// Records in the abort file that the log is recovered.
-fn mark_log_recovered(found: &Found) -> Result<(), StoreError> {
-    let (options, fs, log) = (&found.options, found.fs.as_ref(), &found.log);
-    found.nul_records.forget_found();
+fn mark_log_recovered(inspected: &Inspected) -> Result<(), StoreError> {
+    let (options, fs, log) = (&inspected.options, inspected.fs.as_ref(), &inspected.log);
+    inspected.nul_records.forget_found();
     let end = log.appended();
-    let noted = found.last_stop.abort();
-    let is_read_durable = found.is_crash() && options.flush == FlushDiskType::Sync;
+    let noted = inspected.last_stop.abort();
+    let is_read_durable = inspected.is_crash() && options.flush == FlushDiskType::Sync;
     if is_read_durable || noted.unsure_from.is_some() {
         // First, rewritten data must be durable and, with SYNC_FLUSH, everything readable.
-        found.nul_records.sync(fs)?;
+        inspected.nul_records.sync(fs)?;
         log.sync_to(end)?;
     }
     let notes_from = noted.notes_from.map_or(end, |from| from.min(end));
@@ -103,36 +103,36 @@ fn mark_log_recovered(found: &Found) -> Result<(), StoreError> {
 }
 
 /// Puts the parts together.
-fn assemble(found: Found, recovered: &Recovered) -> Result<Engine, StoreError> {
-    let recovered_from_crash = found.is_crash();
-    let Found {
+fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, StoreError> {
+    let recovered_from_crash = inspected.is_crash();
+    let Inspected {
         options,
         fs,
         times,
         manifest,
         deleted,
         ..
-    } = found;
+    } = inspected;
     let (index, index_from) = if options.index {
-        let end = found.log.appended();
+        let end = inspected.log.appended();
         let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, end)?;
-        let from = index.resume_at(&found.log)?;
+        let from = index.resume_at(&inspected.log)?;
         (Some(index), from)
     } else {
         (None, 0)
     };
     let newest_ms = times.physic_ms.max(times.logics_ms);
     let last = (recovered.last, recovered.last_store_ms);
-    let append = AppendState::new(&found.log, last, newest_ms, index.is_none());
+    let append = AppendState::new(&inspected.log, last, newest_ms, index.is_none());
     let live = Arc::new(Live::new(&options));
-    let log = Arc::new(found.log);
+    let log = Arc::new(inspected.log);
     let group_commit = Arc::default();
     let shared = Shared {
         state: Arc::new(StoreState::new(&options, &live, &fs, &log, &group_commit)),
         extended: Arc::new(ConsumeQueueExt::new(&options.root)),
-        queues: Arc::new(found.queues),
-        checkpoint: Arc::new(found.checkpoint),
-        nul_records: Arc::new(found.nul_records),
+        queues: Arc::new(inspected.queues),
+        checkpoint: Arc::new(inspected.checkpoint),
+        nul_records: Arc::new(inspected.nul_records),
         append: Arc::new(Mutex::new(append)),
         listeners: Arc::default(),
         options,

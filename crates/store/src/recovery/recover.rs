@@ -16,7 +16,7 @@ use crate::checkpoint::{Mark, Times};
 use crate::error::StoreError;
 use crate::log::reader::{Durable, Trust};
 use crate::queue::manifest::Compared;
-use crate::recovery::found::Found;
+use crate::recovery::inspected::Inspected;
 use crate::recovery::known::{beginning, durable, notes_from, safe_segment};
 use crate::recovery::replay::{Recovered, Replay};
 use crate::recovery::spot_check::{SpotCheck, knows};
@@ -25,11 +25,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Recovers log and queues. The flag says whether `queueEnds` is wrong afterwards.
-pub(super) fn recover(found: &mut Found) -> Result<(Recovered, bool), StoreError> {
-    found
+pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), StoreError> {
+    inspected
         .queues
-        .finish_deletions(&mut found.discovered, &found.deleted.positions)?;
-    let lost = find_lost(found).filter(|_| found.was_ours);
+        .finish_deletions(&mut inspected.discovered, &inspected.deleted.positions)?;
+    let lost = find_lost(inspected).filter(|_| inspected.was_ours);
     if let Some((topic, queue)) = &lost {
         tracing::warn!(
             topic,
@@ -37,30 +37,33 @@ pub(super) fn recover(found: &mut Found) -> Result<(Recovered, bool), StoreError
             "a file is missing since the crash: queues are built again"
         );
         // Repaired, they would look whole to the next start if this one is interrupted.
-        found.discovered.distrust_short();
+        inspected.discovered.distrust_short();
     }
-    let recovered = Recovery::begin(found, lost.is_some())?.run()?;
-    found.log.mend()?;
-    found.log.own_last()?;
-    Ok((recovered, recovered.rebuilt || find_lost(found).is_some()))
+    let recovered = Recovery::begin(inspected, lost.is_some())?.run()?;
+    inspected.log.mend()?;
+    inspected.log.own_last()?;
+    Ok((recovered, recovered.rebuilt || find_lost(inspected).is_some()))
 }
 
 /// Looks for a queue that lost files since a crash of ours.
-fn find_lost(found: &Found) -> Option<(String, i32)> {
-    if !found.is_crash() {
+fn find_lost(inspected: &Inspected) -> Option<(String, i32)> {
+    if !inspected.is_crash() {
         return None;
     }
-    let short = found.discovered.short();
+    let short = inspected.discovered.short();
     let is_short: HashSet<_> = short.iter().map(|queue| Arc::as_ptr(queue)).collect();
     let table = OnceCell::new();
-    let queues = &found.queues;
-    let compared = found.manifest.find_lost(
-        &found.deleted.positions,
+    let queues = &inspected.queues;
+    let compared = inspected.manifest.find_lost(
+        &inspected.deleted.positions,
         |topic, id, range| {
             let queue = queues.get(topic, id);
             queue.is_some_and(|queue| queue.covers(range, is_short.contains(&Arc::as_ptr(&queue))))
         },
-        |topic| !queues.of(topic).is_empty() || knows(found.fs.as_ref(), &found.options.root, &table, topic),
+        |topic| {
+            !queues.of(topic).is_empty()
+                || knows(inspected.fs.as_ref(), &inspected.options.root, &table, topic)
+        },
     );
     match compared {
         Compared::Short(topic, queue) => Some((topic, queue)),
@@ -70,25 +73,28 @@ fn find_lost(found: &Found) -> Option<(String, i32)> {
 
 /// A recovery in progress.
 struct Recovery<'r> {
-    found: &'r Found,
+    inspected: &'r Inspected,
     /// Whether a queue is known to be damaged, so that all are built from the log's start.
     must_rebuild: bool,
 }
 
 impl<'r> Recovery<'r> {
     /// Loads the queues, and checks whether they must be built from the log's start.
-    fn begin(found: &'r Found, is_lost: bool) -> Result<Self, StoreError> {
-        let is_crash = found.is_crash();
-        let must_rebuild = found.queues.load(&found.discovered, is_crash)? || is_lost;
-        let mut recovery = Self { found, must_rebuild };
-        if is_crash && found.log.start() == 0 && found.queues.any_begins_late() {
+    fn begin(inspected: &'r Inspected, is_lost: bool) -> Result<Self, StoreError> {
+        let is_crash = inspected.is_crash();
+        let must_rebuild = inspected.queues.load(&inspected.discovered, is_crash)? || is_lost;
+        let mut recovery = Self {
+            inspected,
+            must_rebuild,
+        };
+        if is_crash && inspected.log.start() == 0 && inspected.queues.any_begins_late() {
             // No file was deleted for its age yet. After a clean stop `queueEnds` decides.
             tracing::warn!("the oldest file of a queue is missing: queues are built again");
             recovery.must_rebuild = true;
         }
         if !is_crash && !recovery.must_rebuild {
-            let range_of = |topic: &str, id: i32| found.queues.range_of(topic, id);
-            let short = match found.manifest.find_short(found.log.start(), range_of) {
+            let range_of = |topic: &str, id: i32| inspected.queues.range_of(topic, id);
+            let short = match inspected.manifest.find_short(inspected.log.start(), range_of) {
                 Compared::Whole => None,
                 Compared::Short(topic, queue) => Some((topic, queue)),
                 Compared::Unknown => recovery.spot_check(i64::MAX).run()?,
@@ -107,23 +113,23 @@ impl<'r> Recovery<'r> {
 
     /// Recovers log and queues.
     fn run(&self) -> Result<Recovered, StoreError> {
-        let (log, queues) = (&self.found.log, &self.found.queues);
-        let crashed = self.found.is_crash();
-        let (start, known, known_ms) = beginning(self.found, self.must_rebuild)?;
+        let (log, queues) = (&self.inspected.log, &self.inspected.queues);
+        let crashed = self.inspected.is_crash();
+        let (start, known, known_ms) = beginning(self.inspected, self.must_rebuild)?;
         let replay = Replay {
-            fs: self.found.fs.as_ref(),
+            fs: self.inspected.fs.as_ref(),
             log,
             queues,
             crashed,
             trust: Trust {
-                durable: durable(self.found)?,
-                notes: &self.found.nul_records,
-                notes_from: notes_from(self.found),
+                durable: durable(self.inspected)?,
+                notes: &self.inspected.nul_records,
+                notes_from: notes_from(self.inspected),
             },
-            is_kill: self.found.last_stop.is_kill(),
-            deleted: &self.found.deleted.positions,
-            check_crc: self.found.options.check_crc_on_recover,
-            delay_levels_ms: &self.found.options.delay_levels_ms,
+            is_kill: self.inspected.last_stop.is_kill(),
+            deleted: &self.inspected.deleted.positions,
+            check_crc: self.inspected.options.check_crc_on_recover,
+            delay_levels_ms: &self.inspected.options.delay_levels_ms,
         };
         let recovered = self.replay_from(&replay, start, known)?;
         let mut recovered = if let Some(recovered) = recovered {
@@ -153,15 +159,15 @@ impl<'r> Recovery<'r> {
     /// Rewrites the part of the log that is not known to be durable. An fsync of it may have failed before the stop
     /// without a note, because the write of the note failed, too; the next fsync would still return OK.
     fn write_again(&self) -> Result<(), StoreError> {
-        let log = &self.found.log;
-        let durable = match durable(self.found)? {
+        let log = &self.inspected.log;
+        let durable = match durable(self.inspected)? {
             Durable::InFrontOf(end) => end,
             Durable::All | Durable::OlderThan(_) => {
-                safe_segment(log, self.found.times)?.max(log.written_late_from())
+                safe_segment(log, self.inspected.times)?.max(log.written_late_from())
             }
         };
         let from = self
-            .found
+            .inspected
             .last_stop
             .abort()
             .unsure_from
@@ -179,23 +185,23 @@ impl<'r> Recovery<'r> {
         mut start: i64,
         known: Mark,
     ) -> Result<Option<Recovered>, StoreError> {
-        let (log, queues) = (&self.found.log, &self.found.queues);
+        let (log, queues) = (&self.inspected.log, &self.inspected.queues);
         let mut recovered = self.attempt(replay, start)?;
-        if !self.found.is_crash() {
+        if !self.inspected.is_crash() {
             return Ok(recovered);
         }
         if known.is_some() && recovered.is_some() && queues.drop_found()? {
             // After a power loss the log may have lost their records; otherwise they were changed from outside.
-            start = safe_segment(log, self.found.times)?;
+            start = safe_segment(log, self.inspected.times)?;
             tracing::warn!(
                 from = start,
                 "consume queues have units that no record explains: more of the log is read"
             );
             // Durable units are about to be dropped.
-            self.found
+            self.inspected
                 .checkpoint
                 .update(|times| times.queues = Mark::default());
-            self.found.checkpoint.save_changed()?;
+            self.inspected.checkpoint.save_changed()?;
             recovered = self.attempt(replay, start)?;
         }
         if recovered.is_some()
@@ -211,14 +217,14 @@ impl<'r> Recovery<'r> {
     /// Looks for queues that lost files, by the records before a position.
     fn spot_check(&self, end: i64) -> SpotCheck<'_> {
         SpotCheck {
-            fs: self.found.fs.as_ref(),
-            root: &self.found.options.root,
-            log: &self.found.log,
-            queues: &self.found.queues,
-            deleted: &self.found.deleted.positions,
-            knows_deletions: self.found.knows_deletions,
+            fs: self.inspected.fs.as_ref(),
+            root: &self.inspected.options.root,
+            log: &self.inspected.log,
+            queues: &self.inspected.queues,
+            deleted: &self.inspected.deleted.positions,
+            knows_deletions: self.inspected.knows_deletions,
             end,
-            budget: self.found.options.compare_bytes,
+            budget: self.inspected.options.compare_bytes,
         }
     }
 
@@ -229,31 +235,33 @@ impl<'r> Recovery<'r> {
         if self.must_rebuild {
             self.distrust_queues()?;
         }
-        self.found.queues.straighten_damaged(&self.found.discovered)?;
-        if self.found.is_crash() {
+        self.inspected
+            .queues
+            .straighten_damaged(&self.inspected.discovered)?;
+        if self.inspected.is_crash() {
             self.forget_marks_behind(valid_log.end)?;
-            self.found.log.cut(valid_log.end, true)?;
+            self.inspected.log.cut(valid_log.end, true)?;
         }
-        replay.run(valid_log, start == self.found.log.start())
+        replay.run(valid_log, start == self.inspected.log.start())
     }
 
     /// The log is about to be cut before data that was durable (the newest record was damaged): what is written there
     /// later must not look durable.
     fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
-        if self.found.times.log.end.max(self.found.times.queues.end) <= end {
+        if self.inspected.times.log.end.max(self.inspected.times.queues.end) <= end {
             return Ok(());
         }
-        self.found.checkpoint.update(|times| {
+        self.inspected.checkpoint.update(|times| {
             times.log = Mark::default();
             times.queues = Mark::default();
         });
-        self.found.checkpoint.save_changed()
+        self.inspected.checkpoint.save_changed()
     }
 
     /// Durably withdraws that the queues are durable, before their durable units are dropped: an interruption must not
     /// leave queues that look whole.
     fn distrust_queues(&self) -> Result<(), StoreError> {
-        self.found.checkpoint.update(Times::distrust_queues);
-        self.found.checkpoint.save_changed()
+        self.inspected.checkpoint.update(Times::distrust_queues);
+        self.inspected.checkpoint.save_changed()
     }
 }

@@ -15,7 +15,7 @@ use crate::queue::registry::Queues;
 use std::sync::Arc;
 
 /// Log and queues as a start found them, and what earlier stores recorded about them.
-pub(crate) struct Found {
+pub(crate) struct Inspected {
     pub(crate) options: Arc<Options>,
     pub(crate) fs: Arc<dyn Fs>,
     /// How the previous store stopped; without its notes if another broker wrote since.
@@ -37,7 +37,7 @@ pub(crate) struct Found {
     pub(crate) deleted: DeletedTopics,
 }
 
-impl Found {
+impl Inspected {
     /// Inspects everything. If that succeeds, the directory is marked as in use.
     pub(crate) fn look(options: Options, fs: Arc<dyn Fs>, failure: Arc<Failure>) -> Result<Self, StoreError> {
         let root = &options.root;
