@@ -2,7 +2,7 @@
 //!
 //! One file, although it is long: the wrapper forwards each call of two traits, and each has its fault.
 
-use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space, System};
+use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -350,7 +350,7 @@ impl Fs for FaultyDisk {
         self.inner.sync_directory(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         self.inner.list(path)
     }
 

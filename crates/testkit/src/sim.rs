@@ -23,7 +23,7 @@ mod faults;
 pub use crash::Loss;
 pub use faults::{Call, Faults};
 
-use pyrmq_store::fs::{Entry, File, Fs, LockGuard, Space, System};
+use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, Space, System};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -460,14 +460,14 @@ impl Fs for Session {
         Ok(())
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let world = self.enter()?;
         let entry = |(name, node): (&PathBuf, &Node)| {
             let inode = match node {
                 Node::File(inode) => world.inodes.get(*inode),
                 Node::Directory => None,
             };
-            Entry {
+            DirectoryEntry {
                 name: name
                     .file_name()
                     .unwrap_or_default()

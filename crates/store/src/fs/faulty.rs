@@ -3,7 +3,7 @@
 //! The code that opens a store passes this explicitly; no option, file or variable selects it. A store without it uses
 //! [`RealFs`](super::RealFs) directly and pays nothing.
 
-use crate::fs::{Entry, File, Fs, LockGuard, Space, System};
+use crate::fs::{DirectoryEntry, File, Fs, LockGuard, Space, System};
 use crate::sync::lock;
 use std::io;
 use std::path::Path;
@@ -176,7 +176,7 @@ impl File for FaultyFile {
 
 impl Fs for FaultyFs {
     forward! {
-        fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+        fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
         fn exists(&self, path: &Path) -> io::Result<bool>;
         fn links(&self, path: &Path) -> io::Result<u64>;
         fn knows_cached(&self) -> bool;

@@ -8,7 +8,7 @@
 
 use crate::error::{StoreError, is_exhausted};
 use crate::failure::Failure;
-use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
+use crate::fs::{DirectoryEntry, File, FileSystem, Fs, LockGuard, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Fs for Guarded {
         fn remove(&self, path: &Path) -> io::Result<()>;
         fn remove_directory(&self, path: &Path) -> io::Result<()>;
         fn create_directories(&self, path: &Path) -> io::Result<()>;
-        fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+        fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
         fn exists(&self, path: &Path) -> io::Result<bool>;
         fn links(&self, path: &Path) -> io::Result<u64>;
         fn space(&self, path: &Path) -> io::Result<Space>;

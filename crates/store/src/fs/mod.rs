@@ -77,7 +77,7 @@ pub trait File: Send + Sync + fmt::Debug {
 
 /// An entry of a directory, as [`Fs::list`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Its name.
     pub name: String,
     /// True for a directory.
@@ -141,7 +141,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Makes creations, renames and removals in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
     /// The entries of a directory, sorted by name; empty when there is no such directory.
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// True when there is a file or directory. An error where that cannot be known: it must not pass for "no".
     fn exists(&self, path: &Path) -> io::Result<bool>;
     /// How many names a file has: above one, something else may hold it, such as a snapshot.

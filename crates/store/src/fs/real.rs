@@ -2,7 +2,7 @@
 //!
 //! One file, although it is long: it has all of the crate's unsafe code, which nothing else may contain.
 
-use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, memory, parent};
+use crate::fs::{DirectoryEntry, File, FileSystem, Fs, LockGuard, Space, System, memory, parent};
 use crate::sync::lock;
 #[cfg(target_os = "linux")]
 use rustix::fs::Advice;
@@ -160,7 +160,7 @@ impl Fs for RealFs {
         fs::File::open(path)?.sync_all()
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let directory = match fs::read_dir(path) {
             Ok(directory) => directory,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -174,7 +174,7 @@ impl Fs for RealFs {
                 // As if what it leads to were here: a topic's directory may lie on another disk.
                 data = fs::metadata(entry.path()).unwrap_or(data);
             }
-            entries.push(Entry {
+            entries.push(DirectoryEntry {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 is_directory: data.is_dir(),
                 length: data.len(),
