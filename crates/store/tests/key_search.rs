@@ -11,7 +11,9 @@
 mod common;
 
 use common::{eventually, message, open, props, real, small};
-use pyrmq_store::{FlushDiskType, Found, KeyKind, KeyQuery, MaintenanceTask, NewMessage, Options, Store};
+use pyrmq_store::{
+    FlushDiskType, KeyKind, KeyMatches, KeyQuery, MaintenanceTask, NewMessage, Options, Store,
+};
 use pyrmq_testkit::{FaultyDisk, SimDisk, TempDir};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -34,7 +36,7 @@ fn put_with(store: &Store, key: &str, count: usize) -> i64 {
     store.put(&message).unwrap().physical_offset
 }
 
-fn find(store: &Store, key: &str, end_ms: i64) -> Found {
+fn find(store: &Store, key: &str, end_ms: i64) -> KeyMatches {
     let query = KeyQuery {
         topic: "T",
         key,
@@ -299,7 +301,7 @@ fn with_sync_flush_neither_a_key_nor_an_id_shows_what_is_not_durable() {
 
 /// Searches on a disk whose reads wait again and again until a sender has put a message. Returns the result, the number
 /// of reads, and the number of puts that ended before the search did.
-fn find_beside_a_sender(store: &Arc<Store>, disk: &FaultyDisk, end_ms: i64) -> (Found, u64, u32) {
+fn find_beside_a_sender(store: &Arc<Store>, disk: &FaultyDisk, end_ms: i64) -> (KeyMatches, u64, u32) {
     let _end = EndOfHang(disk.clone());
     let reads = || disk.counts().0;
     let before = reads();

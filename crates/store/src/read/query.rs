@@ -131,7 +131,7 @@ pub enum Boundary {
 
 /// The answer to a search by key, newest message first.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct KeyMatches {
     /// Records without gaps.
     pub body: Bytes,
     /// Number of records in `body`.

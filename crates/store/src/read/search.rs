@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::index::query::{KeyKind, KeyQuery};
-use crate::read::query::Found;
+use crate::read::query::KeyMatches;
 use crate::read::reader::Reader;
 use crate::sync::lock;
 use bytes::Bytes;
@@ -14,10 +14,10 @@ const MIN_SCANNED: usize = 1024;
 
 impl Reader {
     /// Searches by key.
-    pub(crate) fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
+    pub(crate) fn query(&self, query: &KeyQuery<'_>) -> Result<KeyMatches, StoreError> {
         self.state.check_open()?;
         let Some(index) = &self.indexing.index else {
-            return Ok(Found::default());
+            return Ok(KeyMatches::default());
         };
         let is_whole = lock(&self.indexing.append).index_direct;
         if !self.log.failure.is_set() {
@@ -27,11 +27,11 @@ impl Reader {
         let most = query.max_count.clamp(1, self.live.max_query_count());
         // Other keys may have the same hash.
         let positions = index.find(query, most.saturating_mul(4).max(MIN_SCANNED))?;
-        let mut found = Found {
+        let mut found = KeyMatches {
             index_last_update_ms: positions.last_update_ms,
             index_last_update_offset: positions.last_update_position,
             is_complete: is_whole && !positions.is_cut,
-            ..Found::default()
+            ..KeyMatches::default()
         };
         let mut body = Vec::new();
         let mut discovered = std::collections::HashSet::new();

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::index::query::KeyQuery;
-use crate::read::query::{Boundary, Found, Get, Got, QueueEntry};
+use crate::read::query::{Boundary, Get, Got, KeyMatches, QueueEntry};
 use crate::store::Store;
 use bytes::Bytes;
 
@@ -100,7 +100,7 @@ impl Store {
     }
 
     /// Searches by key.
-    pub fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
+    pub fn query(&self, query: &KeyQuery<'_>) -> Result<KeyMatches, StoreError> {
         self.engine.reader.query(query)
     }
 }
