@@ -5,9 +5,9 @@
 mod ack;
 mod assign;
 mod change;
-mod found;
 mod look;
 mod recover;
+mod result;
 mod revive;
 mod rows;
 mod take;

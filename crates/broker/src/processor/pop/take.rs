@@ -15,7 +15,7 @@ use crate::pop::MOST_MESSAGES;
 use crate::pop::checkpoint::Taken;
 use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
-use crate::processor::pop::found::{Found, as_original};
+use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait, filter};
 use crate::processor::pop::{
     admit, check_invisible_time, pop_offset, retry_topics, revive_log, revive_queues,
@@ -83,17 +83,17 @@ impl Pop {
     fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
         let ask = PopMessageRequestHeader::decode(&request.fields)?;
         let admitted = self.admit(&ask)?;
-        let found = self.take(&ask, &admitted)?;
+        let result = self.take(&ask, &admitted)?;
         let (topic, group) = (ask.topic, ask.consumer_group);
-        if found.count > 0 {
-            if found.rest > 0 {
+        if result.count > 0 {
+            if result.rest > 0 {
                 self.state.pops.held.notify(topic, group, ask.queue_id);
             }
             return Ok(Outcome::answer(respond(
                 response::SUCCESS,
                 &ask,
                 &admitted,
-                found,
+                result,
             )));
         }
         let now_ms = clock::now_ms();
@@ -101,7 +101,7 @@ impl Pop {
         self.state.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
         if ask.poll_time <= 0 || deadline_ms <= now_ms || self.state.pops.held.is_closed() {
             let code = response::POLLING_TIMEOUT;
-            return Ok(Outcome::answer(respond(code, &ask, &admitted, found)));
+            return Ok(Outcome::answer(respond(code, &ask, &admitted, result)));
         }
         Ok(Outcome::Hold(Box::new(Wait {
             topic: topic.to_owned(),
@@ -109,8 +109,8 @@ impl Pop {
             queue_id: ask.queue_id,
             filter: admitted.filter.clone(),
             deadline_ms,
-            wake_ms: found.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
-            full: respond(response::POLLING_FULL, &ask, &admitted, found),
+            wake_ms: result.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
+            full: respond(response::POLLING_FULL, &ask, &admitted, result),
         })))
     }
 
@@ -148,9 +148,9 @@ impl Pop {
 
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
     /// behind the topic, so that neither starves.
-    fn take(&self, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<Found, Refusal> {
+    fn take(&self, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<PopResult, Refusal> {
         let state = &self.state;
-        let mut found = Found::default();
+        let mut result = PopResult::default();
         let turn = state.pops.next_turn();
         let is_ordered = ask.order == Some(true);
         let retries = if is_ordered {
@@ -158,16 +158,16 @@ impl Pop {
         } else {
             retry_topics(state, ask.topic, ask.consumer_group)
         };
-        let take_retries = |found: &mut Found| {
+        let take_retries = |result: &mut PopResult| {
             // An answer has room for the offsets of one retry topic.
             let turned = usize::from(turn % 2 == 1 && retries.len() > 1);
             let wanted = retries.iter().cycle().skip(turned).take(retries.len());
             for (name, source) in wanted {
-                let before = found.count;
+                let before = result.count;
                 if let Some(topic) = state.topics.get(name) {
-                    self.take_from_topic(ask, admitted, &topic, *source, turn, found)?;
+                    self.take_from_topic(ask, admitted, &topic, *source, turn, result)?;
                 }
-                if found.count > before {
+                if result.count > before {
                     break;
                 }
             }
@@ -175,22 +175,29 @@ impl Pop {
         };
         let retries_first = i64::from(turn % 100) < i64::from(state.options.pop_from_retry_probability);
         if retries_first {
-            take_retries(&mut found)?;
+            take_retries(&mut result)?;
         }
         if ask.queue_id < 0 {
-            self.take_from_topic(ask, admitted, &admitted.topic, PopSource::Topic, turn, &mut found)?;
+            self.take_from_topic(
+                ask,
+                admitted,
+                &admitted.topic,
+                PopSource::Topic,
+                turn,
+                &mut result,
+            )?;
         } else {
             self.take_from_queue(
                 ask,
                 admitted,
                 (&admitted.topic, PopSource::Topic, ask.queue_id),
-                &mut found,
+                &mut result,
             )?;
         }
         if !retries_first {
-            take_retries(&mut found)?;
+            take_retries(&mut result)?;
         }
-        Ok(found)
+        Ok(result)
     }
 
     fn take_from_topic(
@@ -200,13 +207,13 @@ impl Pop {
         topic: &Topic,
         source: PopSource,
         turn: u32,
-        found: &mut Found,
+        result: &mut PopResult,
     ) -> Result<(), Refusal> {
         let queues = topic.read_queue_nums.max(0);
         let first = i32::try_from(turn & 0x7fff_ffff).unwrap_or(0);
         for at in 0..queues {
             let queue_id = (first % queues + at) % queues;
-            self.take_from_queue(ask, admitted, (topic, source, queue_id), found)?;
+            self.take_from_queue(ask, admitted, (topic, source, queue_id), result)?;
         }
         Ok(())
     }
@@ -217,10 +224,10 @@ impl Pop {
         ask: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         queue: (&Topic, PopSource, i32),
-        found: &mut Found,
+        result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        match self.try_take_from_queue(ask, admitted, queue, found) {
-            Err(refusal) if found.count > 0 => {
+        match self.try_take_from_queue(ask, admitted, queue, result) {
+            Err(refusal) if result.count > 0 => {
                 tracing::warn!(
                     topic = ask.topic,
                     group = ask.consumer_group,
@@ -239,7 +246,7 @@ impl Pop {
         ask: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         (topic, source, queue_id): (&Topic, PopSource, i32),
-        found: &mut Found,
+        result: &mut PopResult,
     ) -> Result<(), Refusal> {
         let state = &self.state;
         let (name, group) = (topic.topic_name.as_str(), ask.consumer_group);
@@ -254,21 +261,21 @@ impl Pop {
         let is_ordered = ask.order == Some(true);
         if is_ordered && state.pops.orders.blocks(queue, ask.attempt_id) {
             let opens_at = state.pops.orders.opens_at(queue);
-            found.opens_at = found.opens_at.into_iter().chain(opens_at).min();
+            result.opens_at = result.opens_at.into_iter().chain(opens_at).min();
             return Ok(());
         }
         let room = usize::try_from(ask.max_msg_nums)
             .unwrap_or(0)
-            .saturating_sub(found.count);
+            .saturating_sub(result.count);
         if room == 0 {
-            found.rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            result.rest += (state.store.max_offset(name, queue_id) - offset).max(0);
             return Ok(());
         }
         let got = self.read(admitted, queue, &mut offset, room);
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
-        found.rest += (got.max_offset - got.next_offset).max(0);
+        result.rest += (got.max_offset - got.next_offset).max(0);
         if got.status == GetStatus::Found {
-            return self.hand_out(ask, admitted, (topic, source, queue_id), offset, &got, found);
+            return self.hand_out(ask, admitted, (topic, source, queue_id), offset, &got, result);
         }
         if matches!(
             got.status,
@@ -328,7 +335,7 @@ impl Pop {
         (topic, source, queue_id): (&Topic, PopSource, i32),
         start_offset: i64,
         got: &Got,
-        found: &mut Found,
+        result: &mut PopResult,
     ) -> Result<(), Refusal> {
         let state = &self.state;
         let records: Vec<Record<'_>> = record::records(&got.body).collect::<Result<_, _>>()?;
@@ -356,14 +363,14 @@ impl Pop {
                 pop_time: admitted.pop_time,
                 invisible_time: ask.invisible_time,
             };
-            let counts = &mut found.order_counts;
+            let counts = &mut result.order_counts;
             state.pops.orders.update(&pop, source.as_str(), &offsets, counts);
             state.commit(group, topic, queue_id, start_offset);
         } else {
             revive_log(state).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
             state.commit(group, topic, queue_id, got.next_offset);
         }
-        found.note(source, queue_id, start_offset, &offsets);
+        result.note(source, queue_id, start_offset, &offsets);
         state
             .stats
             .count_sent(offsets.len() as u64, got.body.len() as u64);
@@ -374,28 +381,28 @@ impl Pop {
             got.body.len() as u64,
             got.next_offset,
         );
-        found.parts.push(part);
+        result.parts.push(part);
         Ok(())
     }
 }
 
-fn respond(code: i32, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted, found: Found) -> Command {
+fn respond(code: i32, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted, result: PopResult) -> Command {
     let is_ordered = ask.order == Some(true);
     let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
         pop_time: admitted.pop_time,
         invisible_time: ask.invisible_time,
         revive_qid: admitted.revive_queue,
-        rest_num: found.rest,
-        start_offset_info: Some(&found.start_offsets),
-        msg_offset_info: Some(&found.offsets),
-        order_count_info: is_ordered.then_some(&found.order_counts),
+        rest_num: result.rest,
+        start_offset_info: Some(&result.start_offsets),
+        msg_offset_info: Some(&result.offsets),
+        order_count_info: is_ordered.then_some(&result.order_counts),
     });
-    let remark = if found.count > 0 {
+    let remark = if result.count > 0 {
         "FOUND"
     } else {
         "NO_MESSAGE_IN_QUEUE"
     };
     answer.remark = Some(remark.to_owned());
-    answer.body = found.into_body();
+    answer.body = result.into_body();
     answer
 }

@@ -1,4 +1,4 @@
-//! What a pop has taken, on its way into the answer.
+//! The messages that a pop has taken, on their way into the response.
 
 use crate::message::properties::{self, names};
 use crate::pop::checkpoint::Taken;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// What a pop has so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct PopResult {
     pub(super) parts: Vec<Bytes>,
     pub(super) count: usize,
     pub(super) rest: i64,
@@ -21,7 +21,7 @@ pub(super) struct Found {
     pub(super) opens_at: Option<i64>,
 }
 
-impl Found {
+impl PopResult {
     pub(super) fn note(&mut self, source: PopSource, queue_id: i32, start_offset: i64, offsets: &[i64]) {
         let source = source.as_str();
         for text in [&mut self.start_offsets, &mut self.offsets] {
