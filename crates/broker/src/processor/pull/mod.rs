@@ -70,7 +70,7 @@ impl Pass {
 }
 
 /// A pull that passed all checks, and the store's result for it.
-type Inspected<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+type PullResult<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
@@ -214,7 +214,7 @@ impl Pull {
         peer: &Peer,
         pass: Pass,
         disk: Disk,
-    ) -> Result<Option<Inspected<'a>>, Refusal> {
+    ) -> Result<Option<PullResult<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
         if self.state.live.reject_pull_consumer_enable() {

@@ -29,7 +29,7 @@ use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
 use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
-use reply::{Answer, OpenReply, PendingReply, SPARE, refuse};
+use reply::{OpenReply, PendingReply, SPARE, SendAnswer, refuse};
 use std::sync::Arc;
 
 /// From this version on a client's own maxReconsumeTimes applies (Apache `MQVersion.V3_4_9`).
@@ -52,7 +52,7 @@ struct SendBatch {
 }
 
 /// Where a message goes.
-struct Target {
+struct StoreTarget {
     topic: Arc<Topic>,
     queue_id: i32,
     delay_level: i32,
@@ -161,7 +161,7 @@ impl Send {
             delay_level: target.delay_level,
         };
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
-        let answer = Answer {
+        let answer = SendAnswer {
             queue_id,
             is_asked: asked.is_some(),
             waits: self.waits(asked, &parsed),
@@ -181,16 +181,16 @@ impl Send {
         header: &SendMessageRequestHeader<'_>,
         (topic, queue_id): (Arc<Topic>, i32),
         delay_level: i32,
-    ) -> Result<Target, Refusal> {
+    ) -> Result<StoreTarget, Refusal> {
         let dead_letters = self.dead_letter_topic(request, header, &topic.topic_name)?;
         Ok(match dead_letters {
-            Some(topic) => Target {
+            Some(topic) => StoreTarget {
                 topic,
                 queue_id: 0,
                 delay_level: 0,
                 is_dead_letter: true,
             },
-            None => Target {
+            None => StoreTarget {
                 topic,
                 queue_id,
                 delay_level,
@@ -219,7 +219,7 @@ impl Send {
         header: &SendMessageRequestHeader<'_>,
         parsed: &ParsedProperties<'_>,
         made_key: Option<&str>,
-        target: &Target,
+        target: &StoreTarget,
     ) -> String {
         let own = &self.state.broker_fields().properties;
         let extra = own.len() + 96 + target.topic.topic_name.len();
@@ -239,7 +239,7 @@ impl Send {
     fn pending_reply(
         &self,
         reply: &mut Option<Reply>,
-        answer: Answer,
+        answer: SendAnswer,
         key: Option<&str>,
     ) -> Box<PendingReply> {
         let mut pending_reply = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -273,7 +273,7 @@ impl Send {
         refuse_unsupported(header, &parsed)?;
         refuse_in_batch(header, &parsed)?;
         let items = items_of(body)?;
-        let answer = Answer {
+        let answer = SendAnswer {
             queue_id,
             is_asked: asked.is_some(),
             waits: self.waits(asked, &parsed),

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 /// What the response to a stored message says besides its position.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SendAnswer {
     pub(super) queue_id: i32,
     /// Whether the sender requested a durability: then the response says which one was reached.
     pub(super) is_asked: bool,
@@ -52,7 +52,7 @@ pub(super) struct PendingReply {
 pub(super) struct OpenReply {
     pub(super) state: Arc<BrokerContext>,
     pub(super) reply: Reply,
-    pub(super) answer: Answer,
+    pub(super) answer: SendAnswer,
 }
 
 /// Number of `PendingReply` allocations that a thread keeps: as many as a connection has in flight at once.
@@ -130,7 +130,7 @@ impl PendingReply {
     }
 }
 
-impl Answer {
+impl SendAnswer {
     /// Writes the fields of the response.
     fn write(
         &self,
