@@ -77,7 +77,7 @@ impl CommitLog {
 
     /// Rewrites `from..to` with the same bytes. After a failed fsync the system may hold pages that it considers
     /// written although they are not on the disk.
-    pub(crate) fn write_again(&self, from: i64, to: i64) -> Result<(), StoreError> {
+    pub(crate) fn rewrite(&self, from: i64, to: i64) -> Result<(), StoreError> {
         let mut buffer = vec![0; 1 << 20];
         let mut at = from.max(self.start());
         while at < to {

@@ -106,7 +106,7 @@ impl DeletedTopics {
 
     /// Adapts the positions to the recovered log: no position lies after its end, since later records are new, and
     /// entries that its start has passed are removed.
-    pub(crate) fn settle(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
+    pub(crate) fn fit_to_log(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
         let fitting: Positions = self
             .positions
             .iter()

@@ -66,7 +66,7 @@ pub(crate) struct QueueManifest {
     path: PathBuf,
     /// The file and its length, if parts may be added to it.
     file: Option<(Arc<dyn File>, u64)>,
-    /// The ranges recorded when the store opened; empty after [`QueueManifest::settle`].
+    /// The ranges recorded when the store opened; empty after [`QueueManifest::end_recovery`].
     known: Option<RecordedRanges>,
     /// Whether files from before the store opened may not be durable.
     pub(crate) is_undurable: bool,
@@ -141,9 +141,14 @@ impl QueueManifest {
         })
     }
 
-    /// The store runs from here on. Unless the file has all queues, it is rewritten with the next fsync; if its content
-    /// is no longer true, it is deleted.
-    pub(crate) fn settle(&mut self, fs: &dyn Fs, says_all: bool, is_wrong: bool) -> Result<(), StoreError> {
+    /// Forgets what was recorded before the recovery, which is over. Unless the file has all queues, it is rewritten
+    /// with the next fsync; if its content is no longer true, it is deleted.
+    pub(crate) fn end_recovery(
+        &mut self,
+        fs: &dyn Fs,
+        says_all: bool,
+        is_wrong: bool,
+    ) -> Result<(), StoreError> {
         self.known = None;
         if !says_all {
             self.file = None;

@@ -19,7 +19,7 @@ use crate::read::reader::Reader;
 use crate::recovery::inspected::Inspected;
 use crate::recovery::recover::recover;
 use crate::recovery::replay::Recovered;
-use crate::recovery::{pop, unsupported_formats};
+use crate::recovery::{popped_in_rocksdb, unsupported_formats};
 use crate::retention::Retention;
 use crate::state::StoreState;
 use crate::state::append_state::AppendState;
@@ -40,7 +40,7 @@ pub(crate) fn open(
     let fs: Arc<dyn Fs> = Arc::new(Guarded::new(fs, Arc::clone(&failure)));
     let root = &options.root;
     unsupported_formats::refuse(fs.as_ref(), root, &options.timer)?;
-    pop::refuse(fs.as_ref(), root)?;
+    popped_in_rocksdb::refuse(fs.as_ref(), root)?;
     let guard = take_lock(fs.as_ref(), root)?;
     let log_directory = options.commit_log_dir();
     make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
@@ -51,7 +51,7 @@ pub(crate) fn open(
         mark_closed(inspected.fs.as_ref(), &inspected.options.root)?;
     }
     let (recovered, is_wrong) = recovered?;
-    settle(&mut inspected, &recovered, is_wrong)?;
+    update_manifest_and_checkpoint(&mut inspected, &recovered, is_wrong)?;
     mark_log_recovered(&inspected)?;
     let engine = assemble(inspected, &recovered)?;
     engine.shared.state.look_at_disk()?;
@@ -59,18 +59,22 @@ pub(crate) fn open(
     Ok((Arc::new(engine), guard))
 }
 
-/// Adapts the notes of earlier stores to what recovery found.
-fn settle(inspected: &mut Inspected, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
+/// Adapts the queue manifest, the deletions and the checkpoint of earlier stores to what recovery found.
+fn update_manifest_and_checkpoint(
+    inspected: &mut Inspected,
+    recovered: &Recovered,
+    is_wrong: bool,
+) -> Result<(), StoreError> {
     let crashed = inspected.is_crash();
     let fs = inspected.fs.as_ref();
     // It is rewritten if another broker stopped last, a replay changed queues, or the file is missing.
     let says_all = !crashed && inspected.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
-    inspected.manifest.settle(fs, says_all, is_wrong)?;
+    inspected.manifest.end_recovery(fs, says_all, is_wrong)?;
     inspected.manifest.is_undurable = crashed && inspected.queues.count() > 0;
     sync_names(fs, &inspected.options.root, inspected.log.directory())?;
     inspected
         .deleted
-        .settle(fs, inspected.log.start(), inspected.log.appended())?;
+        .fit_to_log(fs, inspected.log.start(), inspected.log.appended())?;
     if !crashed {
         // A clean stop left everything durable, whatever other broker wrote here.
         inspected.checkpoint.update(|times| {

@@ -138,7 +138,7 @@ impl<'r> Recovery<'r> {
             tracing::warn!("consume queues are behind the log: they are built again from its start");
             let valid_log = replay.find_end(log.start())?;
             self.distrust_queues()?;
-            let mut recovered = replay.run(valid_log, true)?.unwrap_or_default();
+            let mut recovered = replay.fill_queues(valid_log, true)?.unwrap_or_default();
             recovered.rebuilt = true;
             recovered
         };
@@ -146,7 +146,7 @@ impl<'r> Recovery<'r> {
             recovered.last = known;
         }
         if crashed {
-            self.write_again()?;
+            self.rewrite_undurable()?;
         }
         queues.drop_found()?;
         queues.trim(log.start(), |_| Ok(()))?;
@@ -158,7 +158,7 @@ impl<'r> Recovery<'r> {
 
     /// Rewrites the part of the log that is not known to be durable. An fsync of it may have failed before the stop
     /// without a note, because the write of the note failed, too; the next fsync would still return OK.
-    fn write_again(&self) -> Result<(), StoreError> {
+    fn rewrite_undurable(&self) -> Result<(), StoreError> {
         let log = &self.inspected.log;
         let durable = match durable(self.inspected)? {
             Durable::InFrontOf(end) => end,
@@ -172,7 +172,7 @@ impl<'r> Recovery<'r> {
             .abort()
             .unsure_from
             .map_or(durable, |unsure| unsure.min(durable));
-        log.write_again(from, log.appended())?;
+        log.rewrite(from, log.appended())?;
         log.set_flushed(log.flushed().min(from));
         Ok(())
     }
@@ -186,7 +186,7 @@ impl<'r> Recovery<'r> {
         known: Mark,
     ) -> Result<Option<Recovered>, StoreError> {
         let (log, queues) = (&self.inspected.log, &self.inspected.queues);
-        let mut recovered = self.attempt(replay, start)?;
+        let mut recovered = self.replay_once(replay, start)?;
         if !self.inspected.is_crash() {
             return Ok(recovered);
         }
@@ -202,7 +202,7 @@ impl<'r> Recovery<'r> {
                 .checkpoint
                 .update(|times| times.queues = Mark::default());
             self.inspected.checkpoint.save_changed()?;
-            recovered = self.attempt(replay, start)?;
+            recovered = self.replay_once(replay, start)?;
         }
         if recovered.is_some()
             && start > log.start()
@@ -228,8 +228,8 @@ impl<'r> Recovery<'r> {
         }
     }
 
-    /// One replay from a position on; `None` if a queue has a gap before the replayed records.
-    fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
+    /// Replays the log once, from a position on; `None` if a queue has a gap before the replayed records.
+    fn replay_once(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Neither log nor queues are cut before the log is known to be whole.
         let valid_log = replay.find_end(start)?;
         if self.must_rebuild {
@@ -242,7 +242,7 @@ impl<'r> Recovery<'r> {
             self.forget_marks_behind(valid_log.end)?;
             self.inspected.log.cut(valid_log.end, true)?;
         }
-        replay.run(valid_log, start == self.inspected.log.start())
+        replay.fill_queues(valid_log, start == self.inspected.log.start())
     }
 
     /// The log is about to be cut before data that was durable (the newest record was damaged): what is written there

@@ -1,8 +1,8 @@
 //! The replay of the log at the start: finds its end, and puts its records into their queues.
 //!
-//! The log is read once, with checksums; nothing is changed before its end is known. The units for the queues are
-//! collected meanwhile, forty bytes per record and at most [`MAX_COLLECTED`] records; what follows those is read a
-//! second time.
+//! The log is read once, with checksums, and nothing is changed before its end is known ([`Replay::find_end`]). Then
+//! the queues get their units ([`Replay::fill_queues`]). Those are collected while the log is read, forty bytes per
+//! record and at most [`MAX_COLLECTED`] records; what follows these records is read a second time.
 
 use crate::checkpoint::Mark;
 use crate::delay::delay_of;
@@ -94,8 +94,8 @@ pub(crate) struct Replay<'w> {
 }
 
 impl Replay<'_> {
-    /// Reads to the log's end, and refuses a log that is damaged before data that was durable. Changes nothing in
-    /// queues.
+    /// Reads to the log's end, and refuses a log that is damaged before data that was durable. After a clean stop it
+    /// cuts what is invalid there; after a crash the caller does. Queues do not change.
     pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
         let mut parts = self.read_segments(start)?;
         // A segment in which the log ends invalidates later ones.
@@ -256,7 +256,11 @@ impl Replay<'_> {
 
     /// Puts the records of a valid range into their queues; `None` if a queue has a gap and the replay did not begin at
     /// the log's start.
-    pub(crate) fn run(&self, valid_log: ValidLog, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
+    pub(crate) fn fill_queues(
+        &self,
+        valid_log: ValidLog,
+        is_whole: bool,
+    ) -> Result<Option<Recovered>, StoreError> {
         let ValidLog { start, end, parts } = valid_log;
         if self.crashed || is_whole {
             self.queues.cut(self.log, start)?;
