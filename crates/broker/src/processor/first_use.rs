@@ -169,6 +169,7 @@ fn may_make(state: &BrokerContext, name: &str) -> bool {
     state.live.auto_create_subscription_group() && admission::group_name(name).is_ok()
 }
 
+// Reads the one field that the headers of all these requests have, not each whole header.
 fn group_of_field(state: &BrokerContext, request: &Command) -> Vec<NewGroup> {
     let Some(name) = request.fields.get("consumerGroup") else {
         return Vec::new();

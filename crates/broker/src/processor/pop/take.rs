@@ -107,6 +107,8 @@ impl Pop {
             topic: topic.to_owned(),
             group: group.to_owned(),
             queue_id: ask.queue_id,
+            is_ordered: ask.order == Some(true),
+            attempt_id: ask.attempt_id.map(str::to_owned),
             filter: admitted.filter.clone(),
             deadline_ms,
             wake_ms: result.opens_at.unwrap_or(deadline_ms).min(deadline_ms),

@@ -48,6 +48,8 @@ pub(super) struct Wait {
     pub(super) topic: String,
     pub(super) group: String,
     pub(super) queue_id: i32,
+    pub(super) is_ordered: bool,
+    pub(super) attempt_id: Option<String>,
     pub(super) filter: MessageFilter,
     pub(super) deadline_ms: i64,
     pub(super) wake_ms: i64,
@@ -59,9 +61,7 @@ impl Pop {
     pub(super) fn hold(&self, wait: Wait, request: Command, reply: Reply) {
         let held = &self.state.pops.held;
         let (topic, group, queue_id) = (wait.topic.clone(), wait.group.clone(), wait.queue_id);
-        let is_ordered = request.fields.get("order").is_some_and(|order| order == "true");
         let retry_topics = retry_topics(&self.state, &topic, &group);
-        let attempt_id = request.fields.get("attemptId").map(str::to_owned);
         let pop = HeldPop {
             request,
             reply,
@@ -83,7 +83,7 @@ impl Pop {
                 &known,
                 &group,
                 queue_id,
-                Order::new(is_ordered, attempt_id.as_deref()),
+                Order::new(wait.is_ordered, wait.attempt_id.as_deref()),
             )
         {
             held.notify(&topic, &group, queue_id);
@@ -116,6 +116,8 @@ impl Pop {
             topic: ask.topic.to_owned(),
             group: ask.consumer_group.to_owned(),
             queue_id: ask.queue_id,
+            is_ordered: ask.order == Some(true),
+            attempt_id: ask.attempt_id.map(str::to_owned),
             filter,
             deadline_ms,
             wake_ms: deadline_ms,

@@ -22,11 +22,11 @@ use admission::Admitted;
 use bytes::Bytes;
 use cold_read_pool::ColdReadPool;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields, clock};
+use pyrmq_routing::route::MASTER_ID;
 use pyrmq_store::{Get, GetStatus, Got};
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -207,7 +207,7 @@ impl Pull {
         }
     }
 
-    /// The response to a pull; `None` if it needs the disk and `disk` leaves that to the pool.
+    /// Checks a pull and reads from the store for it. `None` if that needs the disk and `disk` leaves it to the pool.
     fn inspect<'a>(
         &self,
         request: &'a Command,
@@ -272,19 +272,18 @@ impl Pull {
         got: Got,
     ) -> Command {
         let mut response = Command::response(code);
-        let fields = &mut response.fields;
-        *fields = Fields::with_capacity(6, 160);
-        fields.push("suggestWhichBrokerId", "0");
-        for (key, value) in [
-            ("nextBeginOffset", got.next_offset),
-            ("minOffset", got.min_offset),
-            ("maxOffset", got.max_offset),
-            ("topicSysFlag", i64::from(admitted.topic.topic_sys_flag)),
-            ("groupSysFlag", i64::from(admitted.group.group_sys_flag)),
-        ] {
-            // Writing into a String cannot fail.
-            fields.push_with(key, |out| write!(out, "{value}").unwrap_or_default());
-        }
+        // Memory that this thread keeps, so that the header allocates nothing.
+        response.fields = Fields::with_capacity(8, 192);
+        let mut response = response.with_header(&PullMessageResponseHeader {
+            suggest_which_broker_id: MASTER_ID,
+            next_begin_offset: got.next_offset,
+            min_offset: got.min_offset,
+            max_offset: got.max_offset,
+            offset_delta: None,
+            topic_sys_flag: Some(admitted.topic.topic_sys_flag),
+            group_sys_flag: Some(admitted.group.group_sys_flag),
+            forbidden_type: None,
+        });
         let stats = &self.state.stats;
         if code == response::SUCCESS {
             let (count, bytes) = (got.count as u64, got.body.len() as u64);

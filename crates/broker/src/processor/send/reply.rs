@@ -131,7 +131,8 @@ impl PendingReply {
 }
 
 impl SendAnswer {
-    /// Writes the fields of the response.
+    /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
+    /// that structure borrows the message id as text: here its digits go straight into the frame.
     fn write(
         &self,
         state: &BrokerContext,
