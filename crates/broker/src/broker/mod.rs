@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
 use crate::processor;
+use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
 use crate::retention;
 use pyrmq_remoting::body::TopicConfig;
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tasks::{
-    answer_waiting, check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting,
+    answer_pulls, check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting,
     write_files, write_orders,
 };
 use tokio::runtime::Handle;
@@ -120,7 +121,9 @@ impl Broker {
             .and_then(|()| state.persist_moved_back())
             .inspect_err(|_| close_store(&state))?;
         let tasks = Tracker::new(handle.clone());
-        let listener = hook_up(&state, &tasks, rows, security).inspect_err(|_| close_store(&state))?;
+        let pull = Arc::new(Pull::new(state.clone()));
+        let listener =
+            hook_up((&state, &pull), &tasks, rows, security).inspect_err(|_| close_store(&state))?;
         let (main, fast, admin, client) = listener;
         state.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
@@ -141,7 +144,7 @@ impl Broker {
             stopped: AtomicBool::new(false),
             state,
         });
-        broker.run(std::iter::once(main).chain(fast).chain(admin), ready);
+        broker.run(std::iter::once(main).chain(fast).chain(admin), (pull, ready));
         broker.run_pops(ready_pops);
         tracing::info!(
             broker = broker.state.options.broker_name,
@@ -292,7 +295,7 @@ impl Broker {
         self.serving.stop_now();
     }
 
-    fn run(&self, ports: impl Iterator<Item = Server>, ready: UnboundedReceiver<Held>) {
+    fn run(&self, ports: impl Iterator<Item = Server>, (pull, ready): (Arc<Pull>, UnboundedReceiver<Held>)) {
         for server in ports {
             let shutdown = self.serving.clone();
             self.servers.spawn(async move {
@@ -302,7 +305,7 @@ impl Broker {
             });
         }
         self.tasks
-            .spawn(answer_waiting(self.state.clone(), ready, self.background.clone()));
+            .spawn(answer_pulls(pull, ready, self.background.clone()));
         self.tasks
             .spawn(sweep_waiting(self.state.clone(), self.background.clone()));
         self.tasks
@@ -343,7 +346,7 @@ impl Drop for Broker {
 
 /// Connects store, tables, ports and client.
 fn hook_up(
-    state: &Arc<BrokerContext>,
+    (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
@@ -368,7 +371,7 @@ fn hook_up(
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
     state.secured_by(security);
     let table = |fast, is_admin: bool| {
-        let mut table = processor::table(state, tasks, fast, python, python_codes);
+        let mut table = processor::table((state, pull), tasks, fast, python, python_codes);
         table.secured_by(security);
         if !is_admin {
             table.without_administration(security);
@@ -387,8 +390,14 @@ fn hook_up(
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
     let lost = Arc::new(LostConnection(state.clone()));
-    let way = (Arc::new(SystemResolver) as _, security.clone());
-    let client = Client::secured(tasks.handle(), ClientOptions::default(), main_table, lost, way)?;
+    let outbound = (Arc::new(SystemResolver) as _, security.clone());
+    let client = Client::secured(
+        tasks.handle(),
+        ClientOptions::default(),
+        main_table,
+        lost,
+        outbound,
+    )?;
     Ok((main, fast, admin, client))
 }
 

@@ -23,11 +23,12 @@ const CHECK_SWEEPS: u32 = 5;
 /// How often silent clients are removed (Apache: every 10 s).
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
 
-pub(super) async fn answer_waiting(state: Arc<BrokerContext>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
-    let pull = Pull::new(state);
+/// Answers pulls that waited.
+pub(super) async fn answer_pulls(pull: Arc<Pull>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
     resume_each(ready, shutdown, move |held| pull.resume(held)).await;
 }
 
+/// Answers pops that waited.
 pub(super) async fn answer_pops(state: Arc<BrokerContext>, ready: UnboundedReceiver<HeldPop>, shutdown: Shutdown) {
     let pop = Pop::new(state);
     resume_each(ready, shutdown, move |held| pop.resume(held)).await;

@@ -347,7 +347,7 @@ fn row(code: i32) -> RowInfo {
 
 /// The table of one port. `python_codes` without a native row go to Python.
 pub(crate) fn table(
-    state: &Arc<BrokerContext>,
+    (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
     fast: bool,
     python: Option<&Arc<Requests>>,
@@ -384,7 +384,7 @@ pub(crate) fn table(
         for (code, function, _) in LOOKS {
             table.native(&[*code], &Handler::row(state, *function));
         }
-        let pull = group_maker.row_of_field(Arc::new(Pull::new(state.clone())));
+        let pull = group_maker.row_of_field(pull.clone());
         table.native(&codes(PULLS), &pull);
     }
     if let Some(requests) = python {
