@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// The values of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicFigures {
-    /// Its name.
+    /// The topic's name.
     pub topic: String,
     /// Whether it is one of the broker's own topics.
     pub is_system: bool,
@@ -31,7 +31,7 @@ pub struct TopicFigures {
 /// The values of a consumer group on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFigures {
-    /// Its name.
+    /// The group's name.
     pub group: String,
     /// The topic.
     pub topic: String,

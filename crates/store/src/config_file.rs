@@ -18,7 +18,7 @@ pub enum Loaded {
     Main(String),
     /// From the backup.
     Backup {
-        /// Its text.
+        /// The backup's text.
         text: String,
         /// Why the file itself was not used.
         reason: String,

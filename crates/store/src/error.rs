@@ -120,7 +120,7 @@ pub enum StoreError {
     FileLength {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// The file's length, bytes.
         length: u64,
         /// The configured length.
         expected: u64,
@@ -174,7 +174,7 @@ pub enum StoreError {
     /// The properties do not fit a record.
     #[error("the properties have {size} bytes, the limit is {limit}")]
     PropertiesTooLarge {
-        /// Their bytes.
+        /// Bytes of the properties.
         size: usize,
         /// The limit.
         limit: usize,

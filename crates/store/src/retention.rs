@@ -45,7 +45,7 @@ pub(crate) struct Retention {
 struct Due {
     /// Segments that were not written for that time; `None` at an hour without deletion.
     keep_ms: Option<i64>,
-    /// Also younger ones, since the disk is nearly full.
+    /// Whether younger segments may go, too, since the disk is nearly full.
     forcibly: bool,
 }
 

@@ -63,7 +63,7 @@ struct Plan {
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
     reads_hang: Mutex<bool>,
-    /// It cannot tell what is in memory.
+    /// Whether the disk cannot tell what is in memory.
     blind: AtomicBool,
     /// Writes to the commit log wait while this is true.
     writes_hang: Mutex<bool>,

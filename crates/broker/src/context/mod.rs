@@ -51,7 +51,7 @@ const BROKER_LOADER: u32 = 0xB20C_E200;
 pub struct BrokerContext {
     /// The settings at the start.
     pub options: Options,
-    /// Those settings that may have changed since.
+    /// The settings that may change while the broker runs, as they are now.
     pub live: LiveOptions,
     /// The message log.
     pub store: Arc<Store>,

@@ -191,7 +191,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// As Apache names a message of the revive topic.
+    /// Apache's name for a message of the revive topic.
     fn key(&self, offset: i64, tag: &str) -> String {
         format!(
             "{}@{}@{offset}@{}@{}@{}@{tag}",

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct NewGroup {
     name: String,
-    /// Its members get messages again: it needs its retry topic.
+    /// Whether its members may get messages again, for which it needs its retry topic.
     needs_retry_topic: bool,
 }
 
@@ -59,7 +59,8 @@ impl GroupMaker {
         self.row(row, group_of_field)
     }
 
-    /// As [`Self::row_of_field`], of requests that are refused before their group is made when their topic is unknown.
+    /// A row like that of [`Self::row_of_field`], for requests that are refused before their group is made when their
+    /// topic is unknown.
     pub(crate) fn row_of_pops(&self, row: Arc<dyn Processor>) -> Arc<dyn Processor> {
         self.row(row, group_of_pop)
     }

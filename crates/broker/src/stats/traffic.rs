@@ -151,7 +151,7 @@ pub struct GroupTraffic {
 pub struct GroupTotals {
     /// Messages sent to its consumers.
     pub messages_out: u64,
-    /// Their bytes.
+    /// Bytes of the messages sent to its consumers.
     pub bytes_out: u64,
     /// Messages that its consumers sent back for a retry.
     pub sent_back: u64,

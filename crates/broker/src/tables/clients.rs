@@ -36,15 +36,15 @@ pub enum TooMany {
 /// One connected client.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Its client id.
+    /// The client's id.
     pub id: String,
-    /// Its connection.
+    /// The client's connection.
     pub peer: Peer,
     /// The user who sent its heartbeat; `None` while rights are not checked.
     pub user: Option<Arc<str>>,
     /// The language that it is written in.
     pub language: Language,
-    /// Its version ordinal.
+    /// Version ordinal of the client's software.
     pub version: i32,
     /// When it last sent a heartbeat, in ms.
     pub seen_ms: i64,
@@ -91,7 +91,7 @@ pub struct ConsumerBeat {
     pub group: String,
     /// How it consumes.
     pub consume_mode: ConsumeMode,
-    /// Its subscriptions; `None` in the short form, which omits them.
+    /// The group's subscriptions; `None` in the short form, which omits them.
     pub subscriptions: Option<Vec<Subscription>>,
     /// Hash of the subscriptions; 0 from clients that send none.
     pub fingerprint: i32,

@@ -21,7 +21,7 @@ type Table = NameMap<String, Arc<Topic>>;
 #[derive(Debug, Clone, Default)]
 pub struct Topic {
     config: TopicConfig,
-    /// Its traffic counters.
+    /// The topic's traffic counters.
     pub traffic: Arc<TopicTraffic>,
 }
 

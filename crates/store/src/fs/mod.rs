@@ -35,7 +35,8 @@ pub(crate) use real::{descriptor_limit, local_hour};
 pub trait File: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// As [`File::read_at`], but `None` where that would wait for the disk. If the system cannot know, it reads.
+    /// Reads like [`File::read_at`], but returns `None` where that would wait for the disk. If the system cannot know
+    /// that, it reads.
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         self.read_at(buffer, offset).map(Some)
     }
@@ -78,7 +79,7 @@ pub trait File: Send + Sync + fmt::Debug {
 /// An entry of a directory, as [`Fs::list`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name.
+    /// The entry's name.
     pub name: String,
     /// True for a directory.
     pub is_directory: bool,
@@ -116,7 +117,7 @@ pub trait LockGuard: Send + Sync + fmt::Debug {}
 
 /// A file system as a whole, kept open.
 pub trait FileSystem: Send + Sync + fmt::Debug {
-    /// As [`Fs::sync_all`].
+    /// Makes everything that was written to the file system durable, as [`Fs::sync_all`] does.
     fn sync(&self) -> io::Result<()>;
 }
 

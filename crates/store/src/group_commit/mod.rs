@@ -117,7 +117,7 @@ impl<E: Clone> GroupCommit<E> {
         self.join(log, [(position, callback)], || self.wakeup.notify());
     }
 
-    /// As [`GroupCommit::when_durable`], for waiters of an append batch, whose thread will call
+    /// Calls back like [`GroupCommit::when_durable`], for waiters of an append batch, whose thread will call
     /// [`GroupCommit::commit_batch`]: the flush thread is not woken for them.
     pub(crate) fn when_durable_in_batch(
         &self,

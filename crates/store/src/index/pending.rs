@@ -19,12 +19,13 @@ pub(crate) struct IndexEntry {
 pub(crate) struct RecordKeys {
     /// Position of the record, in bytes after `start` of its put.
     from: u32,
-    /// How many keys it has.
+    /// Number of keys of the record.
     keys: u32,
 }
 
 impl RecordKeys {
-    /// Both are far below 2^32, because a put arrives in one frame.
+    /// The keys of the record that begins at `from` in its buffer. Both numbers are far below 2^32, because a put
+    /// arrives in one frame.
     pub(crate) fn new(from: usize, keys: usize) -> Self {
         Self {
             from: u32::try_from(from).unwrap_or(u32::MAX),

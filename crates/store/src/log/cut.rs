@@ -120,7 +120,7 @@ impl CommitLog {
         self.file(segment)
     }
 
-    /// As [`CommitLog::own`], for the segment that the next record goes to.
+    /// Calls [`CommitLog::own`] for the segment that the next record goes to.
     pub(crate) fn own_last(&self) -> Result<(), StoreError> {
         let last = self.segment_at(self.appended());
         last.map_or(Ok(()), |segment| self.own(&segment).map(drop))

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// When a message is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushDiskType {
-    /// As soon as it is in the page cache; an fsync follows within the interval.
+    /// As soon as the message is in the page cache; an fsync follows within the interval.
     #[default]
     Async,
     /// After an fsync.

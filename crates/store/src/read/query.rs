@@ -12,12 +12,12 @@ pub trait RecordFilter: Debug {
 /// Which messages of a queue a reader wants.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum TagFilter<'a> {
-    /// All.
+    /// All messages.
     #[default]
     All,
-    /// Those whose tag has one of these Java hashes. Hashes collide: the reader compares the tag itself.
+    /// Messages whose tag has one of these Java hashes. Hashes collide: the reader compares the tag itself.
     Codes(&'a [i32]),
-    /// Those whose record this filter accepts. The records of the others are read too, but not returned.
+    /// Messages whose record this filter accepts. The records of the others are read too, but not returned.
     Records(&'a dyn RecordFilter),
 }
 

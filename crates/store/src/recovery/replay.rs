@@ -51,7 +51,7 @@ const LOST_PAGES: &str = " (no fsync had made this part of the log durable; if i
 #[derive(Debug)]
 struct ReplayedEntry {
     queue: Arc<ConsumeQueue>,
-    /// Its index in the queue.
+    /// The record's index in the queue.
     index: i64,
     unit: CqUnit,
 }

@@ -44,7 +44,7 @@ pub(crate) struct SpotCheck<'c> {
 enum Verdict {
     Whole,
     Missing,
-    /// It is missing, unless the topic was deleted and created again.
+    /// The record is missing, unless the topic was deleted and created again.
     Unsure,
 }
 

@@ -12,7 +12,7 @@ pub struct LogFile {
     pub path: PathBuf,
     /// Position of its first byte.
     pub base: i64,
-    /// Its bytes.
+    /// Length of the file, bytes.
     pub length: i64,
 }
 

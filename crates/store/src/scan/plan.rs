@@ -22,7 +22,7 @@ pub struct Piece {
     pub first_ms: i64,
     /// The latest store time, ms.
     pub last_ms: i64,
-    /// Their topics, if [`PlanLimits::with_topics`] is set.
+    /// The topics of the records, if [`PlanLimits::with_topics`] is set.
     pub topics: BTreeSet<String>,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const BLANK_MAGIC: i32 = (0xBBCC_DDEE_u32 ^ (1_880_681_586 + 8)).cast
 pub struct TimerUnit {
     /// The unit before it in its slot, or -1.
     pub previous: i64,
-    /// Its kind: 1, plus [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
+    /// The unit's kind: 1, plus [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
     pub magic: i32,
     /// When it was written, ms.
     pub written_ms: i64,

@@ -17,7 +17,7 @@ use pyrmq_remoting::{Command, clock};
 #[derive(Clone, Copy)]
 pub(super) enum Order<'a> {
     Any,
-    /// It does not see closed queues, unless this attempt closed them.
+    /// The pop does not see closed queues, unless this attempt closed them.
     Of(Option<&'a str>),
 }
 
