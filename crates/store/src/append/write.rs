@@ -121,7 +121,9 @@ impl Appender {
         Ok(store_ms)
     }
 
-    /// Passes the written records to their queues and to the index.
+    /// Passes the written records to the index, and to their queues if readers may see them now. With `SYNC_FLUSH`
+    /// their units wait in `deferred` until an fsync has made the records durable: then `Flusher::publish_durable` in
+    /// `flush/mod.rs` passes them on.
     fn publish(
         &self,
         append: &mut AppendState,
