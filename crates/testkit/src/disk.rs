@@ -2,11 +2,12 @@
 //!
 //! One file, although it is long: the wrapper forwards each call of two traits, and each has its fault.
 
+use crate::lock::lock;
 use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// An operation that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,17 +75,12 @@ struct Plan {
 
 impl Plan {
     fn wait_to_write(&self) {
-        let mut hangs = self.writes_hang.lock().unwrap_or_else(PoisonError::into_inner);
-        while *hangs {
-            hangs = self
-                .writes_released
-                .wait(hangs)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let hangs = lock(&self.writes_hang);
+        drop(self.writes_released.wait_while(hangs, |hangs| *hangs));
     }
 
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rules)
     }
 
     fn fault(&self, operation: Operation, path: &Path) -> Option<Fault> {
@@ -149,7 +145,7 @@ impl FaultyDisk {
 
     /// Sets the space that the file system reports; `None` for its real space.
     pub fn set_space(&self, space: Option<Space>) {
-        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = space;
+        *lock(&self.space) = space;
     }
 
     /// Makes the operation fail on every path that contains `path_part`, after `skip` more successes.
@@ -164,17 +160,13 @@ impl FaultyDisk {
 
     /// Makes every fsync of a file wait until this is called again with `false`.
     pub fn hang(&self, hangs: bool) {
-        *self.plan.hangs.lock().unwrap_or_else(PoisonError::into_inner) = hangs;
+        *lock(&self.plan.hangs) = hangs;
         self.plan.released.notify_all();
     }
 
     /// Makes every positional read of a file wait until this is called again with `false`.
     pub fn hang_reads(&self, hangs: bool) {
-        *self
-            .plan
-            .reads_hang
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = hangs;
+        *lock(&self.plan.reads_hang) = hangs;
         self.plan.reads_released.notify_all();
     }
 
@@ -185,11 +177,7 @@ impl FaultyDisk {
 
     /// Makes every write to the commit log wait until this is called again with `false`.
     pub fn hang_writes(&self, hangs: bool) {
-        *self
-            .plan
-            .writes_hang
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = hangs;
+        *lock(&self.plan.writes_hang) = hangs;
         self.plan.writes_released.notify_all();
     }
 
@@ -232,11 +220,7 @@ struct FaultyFile {
 impl File for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.plan.check(Operation::Read, &self.path)?;
-        let hangs = self
-            .plan
-            .reads_hang
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let hangs = lock(&self.plan.reads_hang);
         drop(self.plan.reads_released.wait_while(hangs, |hangs| *hangs));
         self.inner.read_at(buffer, offset)
     }
@@ -247,12 +231,7 @@ impl File for FaultyFile {
         }
         self.plan.check(Operation::Read, &self.path)?;
         // A read that would hang counts as a read of data that is not in memory.
-        if *self
-            .plan
-            .reads_hang
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+        if *lock(&self.plan.reads_hang) {
             return Ok(None);
         }
         self.inner.read_at(buffer, offset).map(Some)
@@ -275,7 +254,7 @@ impl File for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let hangs = self.plan.hangs.lock().unwrap_or_else(PoisonError::into_inner);
+        let hangs = lock(&self.plan.hangs);
         drop(self.plan.released.wait_while(hangs, |hangs| *hangs));
         self.plan.check(Operation::Sync, &self.path)?;
         self.inner.sync()
@@ -364,7 +343,7 @@ impl Fs for FaultyDisk {
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
-        match *self.space.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *lock(&self.space) {
             Some(space) => Ok(space),
             None => self.inner.space(path),
         }

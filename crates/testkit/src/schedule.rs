@@ -3,6 +3,7 @@
 //! Switch points are the calls to a [`SimDisk`](crate::SimDisk) and, in builds with debug assertions, the store's
 //! locks: a thread that finds a lock taken lets another one run and tries again. So two runs of one seed are equal.
 
+use crate::lock::lock;
 use crate::random::Random;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ thread_local! {
 
 impl Schedule {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wait(&self, state: MutexGuard<'_, State>, me: usize) {

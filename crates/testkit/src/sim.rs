@@ -23,12 +23,13 @@ mod faults;
 pub use crash::Loss;
 pub use faults::{Call, Faults};
 
+use crate::lock::lock;
 use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, Space, System};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// One kind of fsync that a broken disk only pretends to do. The checker of a fault test must notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +147,7 @@ impl SimDisk {
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.world)
     }
 
     /// Starts a process that uses the disk.
