@@ -119,6 +119,7 @@ RETIRED = {
     "SUSPECT_AGAIN": "STALE_INTERVAL",
     "SYNC_AGAIN": "SYNC_RETRY",
     "SYNC_ALL": "SYNC_FILE_SYSTEM_FROM",
+    "Said": "BrokerFields",
     "Scratch": "AppendBuffer",
     "Seat": "BrokerEntry",
     "Seats": "BrokerEntries",
