@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LIMIT, Site, TempDir, eventually, options, properties, pull, records, send};
+use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{DURABILITY, batch};
@@ -172,6 +172,47 @@ async fn if_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
     disk.hang_reads(false);
     assert_eq!(records(&first.await.unwrap().unwrap()).len(), 32);
     holds_up_no_one_else(site, &disk).await;
+}
+
+#[test]
+fn a_disk_that_hangs_under_a_connections_own_fsync_holds_up_no_other_connection() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    options.store.set("flushDiskType", "SYNC_FLUSH").unwrap();
+    options.store.set("syncFlushTimeout", "600000").unwrap();
+    // The connection's task fsyncs, however long that takes.
+    options.store.flush_inline_below_us = u64::MAX;
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).enable_all().build().unwrap()
+    };
+    // Runtimes of their own: nothing that the clients do wakes a thread of the broker.
+    let (of_broker, of_clients) = (runtime(), runtime());
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, of_broker.handle(), None, &[]).unwrap();
+    of_clients.block_on(async {
+        let (site, other) = (Site::of(broker), client());
+        let look = async || {
+            let look = pull("G", "T", 0, "*", None);
+            other.request(&site.address, look, LIMIT).await
+        };
+        site.send_ok("T", b"good", "").await;
+        look().await.unwrap();
+        for _ in 0..3 {
+            disk.hang(true);
+            let slow = site.asking(send("T", 0, b"slow", ""));
+            eventually("a sender waits for the disk", async || {
+                site.broker.health().store.busy.waiting_for_disk == 1
+            })
+            .await;
+            let looked = look().await;
+            disk.hang(false);
+            assert_eq!(records(&looked.unwrap())[0].1, b"good");
+            assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
+        }
+        other.close().await;
+        site.stop().await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
