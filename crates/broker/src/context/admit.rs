@@ -134,8 +134,8 @@ impl BrokerContext {
         self.groups.get_or_make(name)
     }
 
-    /// Creates those of these groups that may be created, and the retry topics of those in `retried`, with one write for
-    /// all. Those that are over the limit are left out: whoever uses them is refused.
+    /// Creates those of these groups that may be created, and the retry topics of those in `retried`, with one write
+    /// for all. Those that are over the limit are left out: whoever uses them is refused.
     pub(crate) fn make_groups(&self, names: &[&str], retried: &[&str]) -> Result<(), Refusal> {
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());

@@ -27,8 +27,8 @@ pub struct Conflict {
 }
 
 impl Consumers {
-    /// How the subscriptions of a member differ from what other members have said. `last_ms` is the time of its heartbeat
-    /// before this one: one that is just starting subscribes to its topics one after the other.
+    /// How the subscriptions of a member differ from what other members have said. `last_ms` is the time of its
+    /// heartbeat before this one: one that is just starting subscribes to its topics one after the other.
     pub(super) fn conflicts(
         &mut self,
         subscriptions: &[Subscription],

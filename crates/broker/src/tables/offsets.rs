@@ -167,8 +167,8 @@ impl Offsets {
         }
     }
 
-    /// Lowers each offset that is above the largest one that `most` allows for its group, topic and queue, and forgets it
-    /// where that is negative; `None` allows any. Returns what moved, sorted.
+    /// Lowers each offset that is above the largest one that `most` allows for its group, topic and queue, and forgets
+    /// it where that is negative; `None` allows any. Returns what moved, sorted.
     pub(crate) fn lower(&self, most: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
         let mut moves = Vec::new();
         let mut table = lock(&self.table);

@@ -79,8 +79,8 @@ impl TopicRoute {
         self.reader_at(broker, MASTER_ID)
     }
 
-    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a slave's
-    /// id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`).
+    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a
+    /// slave's id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`).
     pub fn reader_at(&self, broker: &str, id: i64) -> Option<String> {
         let replicas = &self.route.broker(broker)?.addresses;
         let next = || (id != MASTER_ID).then(|| replicas.get(&(id + 1))).flatten();

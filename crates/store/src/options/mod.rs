@@ -55,8 +55,8 @@ pub struct Options {
     /// `waitTimeMillsInSendQueue`: wait for other puts after which a put is answered "busy"; 1000 ms (Apache: 200); 1
     /// to 600,000.
     pub send_wait_ms: u64,
-    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk; 10,000; at least 1. With `SYNC_FLUSH` it bounds
-    /// all sends, with `ASYNC_FLUSH` those that request `local`.
+    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk; 10,000; at least 1. With `SYNC_FLUSH` it
+    /// bounds all sends, with `ASYNC_FLUSH` those that request `local`.
     pub send_capacity: usize,
     /// `maxMessageSize`: bytes of a body; 4 MiB; 1 to 128 MiB. A record must also fit into a segment.
     pub max_message_bytes: usize,
@@ -74,8 +74,8 @@ pub struct Options {
     pub disk_enough_bytes: u64,
     /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused at any ratio; 256 MiB.
     pub disk_min_free_bytes: u64,
-    /// `hotLogBytes` (ours): how much of the log stays in the page cache; 1 GiB, and an eighth of the memory at most; 0:
-    /// the system decides.
+    /// `hotLogBytes` (ours): how much of the log stays in the page cache; 1 GiB, and an eighth of the memory at most;
+    /// 0: the system decides.
     pub hot_log_bytes: u64,
     /// `storeMaxBytes` (ours): size of the commit log above which the oldest segments are deleted at any age; 0: no
     /// limit.

@@ -262,8 +262,8 @@ impl TimerStore {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        // After the clock was set back, the timer's time is ahead of it. A start takes a time far ahead of both of these
-        // for damage.
+        // After the clock was set back, the timer's time is ahead of it. A start takes a time far ahead of both of
+        // these for damage.
         let now_ms = self.fs.now_ms().max(progress.0.read_ms);
         let saved = self
             .log

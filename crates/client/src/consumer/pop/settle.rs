@@ -292,8 +292,8 @@ impl PopShared {
         true
     }
 
-    /// Asks the broker of a message, again while the message's time lasts: an acknowledgement when the answer is lost, a
-    /// change of the time only if it was not sent.
+    /// Asks the broker of a message, again while the message's time lasts: an acknowledgement when the answer is lost,
+    /// a change of the time only if it was not sent.
     async fn ask_again(
         &self,
         what: &'static str,

@@ -316,8 +316,8 @@ impl PopState {
         pops
     }
 
-    /// Makes the messages ready whose predecessors are all acknowledged now, by these handles: a receipt that was kept as
-    /// text is another object. False: there are none.
+    /// Makes the messages ready whose predecessors are all acknowledged now, by these handles: a receipt that was kept
+    /// as text is another object. False: there are none.
     pub(crate) fn release_behind(&mut self, acknowledged: &BTreeSet<&str>) -> bool {
         let is_free = |behind: &mut Behind| {
             behind
@@ -340,8 +340,8 @@ impl PopState {
         all.flat_map(|batch| batch.messages).collect()
     }
 
-    /// What a call gets now. Batches whose time is nearly over, or another than the call asks for, come back in `stale`:
-    /// their time is to be changed first.
+    /// What a call gets now. Batches whose time is nearly over, or another than the call asks for, come back in
+    /// `stale`: their time is to be changed first.
     pub(crate) fn take(
         &mut self,
         id: u64,

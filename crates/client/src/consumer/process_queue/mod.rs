@@ -176,8 +176,8 @@ impl ProcessQueue {
         self.listeners.restart();
     }
 
-    /// True while nothing was done here since the queue was taken: its position says nothing that the group does not know.
-    /// If another member has committed since, this position would take the group back.
+    /// True while nothing was done here since the queue was taken: its position says nothing that the group does not
+    /// know. If another member has committed since, this position would take the group back.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_group_start && self.done == self.began && self.committed < 0
     }

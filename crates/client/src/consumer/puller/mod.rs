@@ -106,8 +106,8 @@ impl Puller {
         self.shared.take(wanted, |_| true, Departure::Silent).await
     }
 
-    /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of who
-    /// polls. False: it was not subscribed to.
+    /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of
+    /// who polls. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
         let was_retired = {
             let mut state = self.shared.state();
@@ -282,8 +282,8 @@ impl Puller {
         if self.shared.shutdown.is_stopped() {
             return Ok(());
         }
-        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others are
-        // committed below. Only then the group hears that this member leaves, and others take its queues.
+        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others
+        // are committed below. Only then the group hears that this member leaves, and others take its queues.
         self.shared.state().is_closing = true;
         self.shared.shutdown.stop();
         let time = self.shared.options.client.request_timeout + END_MARGIN;

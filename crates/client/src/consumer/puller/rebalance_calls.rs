@@ -16,9 +16,9 @@ impl Puller {
         self.shared.state().next_event(all_done)
     }
 
-    /// The callback for an event has ended; `has_returned`: without an error. Then queues that were revoked go back after
-    /// a commit of what is done, and those that were assigned hand out their messages. After an error those that were
-    /// revoked go back without a commit, and those that were assigned are announced again.
+    /// The callback for an event has ended; `has_returned`: without an error. Then queues that were revoked go back
+    /// after a commit of what is done, and those that were assigned hand out their messages. After an error those that
+    /// were revoked go back without a commit, and those that were assigned are announced again.
     pub async fn end_rebalance_event(
         &self,
         kind: RebalanceKind,

@@ -19,8 +19,8 @@ const PAUSES: [Duration; 7] = [
 ];
 
 impl ConsumerShared {
-    /// Looks at the committed offset of a queue until the member before has committed, then lets listeners and polls have
-    /// its messages. `number` tells this look from that of a later assignment.
+    /// Looks at the committed offset of a queue until the member before has committed, then lets listeners and polls
+    /// have its messages. `number` tells this look from that of a later assignment.
     pub(super) async fn settle_queue(self: &Arc<Self>, key: &Arc<QueueKey>, number: u64, begin: i64) {
         let mut at = begin;
         for pause in PAUSES {

@@ -37,8 +37,8 @@ impl QueueLocks {
         }
     }
 
-    /// Asks for these queues, all brokers at the same time. Returns each queue with whether it is locked now; those of a
-    /// broker that does not answer are left out.
+    /// Asks for these queues, all brokers at the same time. Returns each queue with whether it is locked now; those of
+    /// a broker that does not answer are left out.
     pub(crate) async fn lock(&self, queues: &[Arc<QueueKey>]) -> Vec<(Arc<QueueKey>, bool)> {
         let mut asked = JoinSet::new();
         for (broker, queues) in by_broker(queues) {

@@ -161,7 +161,8 @@ impl Client {
         self.submit(request, (Instant::now(), timeout));
     }
 
-    /// Sends a request that writes its own frame, signs it if needed, and handles the outcome. The timeout starts at `now`.
+    /// Sends a request that writes its own frame, signs it if needed, and handles the outcome. The timeout starts at
+    /// `now`.
     pub fn send(
         &self,
         outbound: Box<impl OutboundRequest + 'static>,
