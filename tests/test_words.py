@@ -292,6 +292,8 @@ COINED = {
     r"(?<!in )(?<!in-)flight": "send, request (`in flight` is everybody's)",
     r"landed": "finished, completed",
     r"manieth": "every Nth",
+    r"so many": "the number, or its name",
+    r"told(?! apart)": "what was sent, announced or reported, and by what",
     r"(?:comes?|came|come) in through the gate|at the gate": "acquires capacity, in-flight limit",
 }
 # The demo's flights are aeroplanes'.
@@ -455,6 +457,7 @@ def test_the_scan_sees_wide_lines(tmp_path: Path, name: str, text: str, lines: l
         ("fn enliven() {} // a burst of it", ["enliven"], ["burst"]),
         ('let x = "enliven"; // many in flight, `lane` and flight_time', [], []),
         ("/* two lanes */ fn in_flight() {}", [], ["lanes"]),
+        ("// So many are told.\n// They can be told apart.", [], ["So many", "told"]),
     ],
 )
 def test_the_scan_sees_what_is_retired(text: str, names: list[str], words: list[str]) -> None:

@@ -146,8 +146,8 @@ def answer_error(address: str, code: int, answer: Command) -> BrokerError:
     """Make the error for an answer that is no success.
 
     Args:
-        address: Who answered.
-        code: What was asked.
+        address: The server that answered.
+        code: The request's code.
         answer: The answer.
 
     Returns:

@@ -2,9 +2,9 @@
 
 `make chaos` sends a million messages; the default run some ten thousand. What must hold:
 
-* every message is told of exactly once, within its time (and ``--chaos-slack-ms``; the time in
+* every message has one outcome, within its time (and ``--chaos-slack-ms``; the time in
   which this machine wakes its own threads too late is taken off, see ``watch.py``);
-* stored: it lies at the place that was told, once; more than once only where the result says
+* stored: it lies at the reported place, once; more than once only where the result says
   ``may_be_duplicate`` (an earlier attempt went unanswered: Apache's client repeats it as well, and
   does not say so);
 * not stored, and ``may_exist`` is not set: it lies nowhere; ``may_exist``: it may;

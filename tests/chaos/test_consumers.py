@@ -122,7 +122,7 @@ class Run:
         self.faults: list[Fault] = [(now, now + SLACK_S)]
 
     def play(self, name_server: str) -> list[Told]:
-        """Play the script; return what the senders were told."""
+        """Play the script; return the outcomes of the sends."""
         quota, share = Quota(), self._total // LOADS
         told = [Told(f"load-{number}", ordered=True) for number in range(LOADS)]
         with Producer(name_server=name_server, send_timeout=TIMEOUT_S) as producer:

@@ -106,7 +106,7 @@ def test_clients_of_the_second_listener_work_through_the_addresses_of_its_set(
             assert messages, f"{len(got)} of {len(sent)} messages came"
             got |= {bytes(message.body) for message in messages}
     assert min(cluster.relayed) > 0
-    # Clients of the brokers' own network are told the usual addresses by the first port.
+    # Clients of the brokers' own network get the usual addresses from the first port.
     assert {one.partition(":")[0] for one in addresses(cluster.name_server.address, "orders")} == {
         NOWHERE
     }

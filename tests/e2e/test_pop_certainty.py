@@ -108,7 +108,7 @@ def test_a_receive_does_not_raise_what_an_earlier_one_has_missed(
             try:
                 found = consumer.receive(32, invisible=30.0, wait=0.5)
             except RmqError:
-                # The deleted topic: each refusal may be told once.
+                # The deleted topic: each refusal may be raised once.
                 continue
             seen += [one.body for one in found]
             consumer.ack(found)

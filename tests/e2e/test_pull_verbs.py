@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def polled(consumer: PullConsumer, wanted: int) -> list[ReceivedMessage]:
-    """Poll until there are so many messages."""
+    """Poll until there are `wanted` messages."""
     found: list[ReceivedMessage] = []
 
     def is_enough() -> bool:

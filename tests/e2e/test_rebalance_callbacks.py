@@ -1,4 +1,4 @@
-"""What a polled consumer is told of queues that come and go, with two brokers and two members."""
+"""Callbacks of a polled consumer for queues that come and go: two brokers, two members."""
 
 from __future__ import annotations
 

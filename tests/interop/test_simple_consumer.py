@@ -85,7 +85,7 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[Brokers]:
 def receive(
     consumer: SimpleConsumer, count: int, invisible: float = 30.0, seconds: float = 30.0
 ) -> list[PoppedMessage]:
-    """Receive so many messages, without acknowledging them."""
+    """Receive `count` messages, without acknowledging them."""
     found: list[PoppedMessage] = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:

@@ -90,7 +90,7 @@ class Sink:
 
 
 def rows(count: int, tables: int = 20) -> Iterator[pa.RecordBatch]:
-    """Return tables of so many rows; their keys spread each table over both brokers."""
+    """Return tables of `count` rows; their keys spread each table over both brokers."""
     for table in range(tables):
         numbers = range(count)
         yield pa.RecordBatch.from_pydict(

@@ -57,7 +57,7 @@ class Rig:
         return found
 
     def await_stored(self, count: int) -> list[tuple[int, bytes, dict[str, str]]]:
-        """Wait until so many messages are in the topic's queues."""
+        """Wait until `count` messages are in the topic's queues."""
         deadline = time.monotonic() + 20
         while len(found := self.stored()) < count:
             assert time.monotonic() < deadline, found

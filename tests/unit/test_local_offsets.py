@@ -1,4 +1,4 @@
-"""The file of a broadcasting member: replaced whole, with a backup, and told when it is damaged."""
+"""The file of a broadcasting member: replaced whole, with a backup; damage is an error."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ impl Guard {
 /// Why a request is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the client is told.
+    /// What the answer says.
     pub remark: String,
     /// What the log says.
     pub why: String,

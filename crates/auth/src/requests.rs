@@ -457,7 +457,7 @@ fn subscribe<'t>(group: &str, topics: impl Iterator<Item = &'t str>, found: &mut
 
 /// The right to a topic that a group uses besides the right to the group; `None` for the group's own retry topic.
 ///
-/// A retry topic of POP without `enableRetryTopicV2` is not told from its name: `%RETRY%a_b` is that of group `a` and
+/// The name of a retry topic of POP without `enableRetryTopicV2` is ambiguous: `%RETRY%a_b` is that of group `a` and
 /// topic `b`, or the plain one of group `a_b`. It counts as the latter, so that nobody reads the retries of a group
 /// whose name begins with that of his own.
 fn topic_right(topic: &str, group: Option<&str>, actions: &'static [Action]) -> Option<Right> {

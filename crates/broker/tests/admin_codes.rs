@@ -265,7 +265,7 @@ async fn a_master_has_no_flush_offset_of_a_master_to_reset() {
     site.stop().await;
 }
 
-/// A consumer that answers 221 and keeps what it is told.
+/// A consumer that answers 221 and keeps the requests.
 fn member() -> (Client, Arc<Mutex<Vec<Command>>>) {
     let received: Arc<Mutex<Vec<Command>>> = Arc::default();
     let keep = received.clone();

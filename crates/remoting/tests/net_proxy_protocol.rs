@@ -188,7 +188,7 @@ async fn a_wrong_header_closes_the_connection() {
     }
     let (stats, count) = (server.stats.clone(), wrong.len() as u64);
     assert!(eventually(|| stats.snapshot().refused == count).await);
-    // Nothing was served, and nobody was told of a connection.
+    // Nothing was served, and no processor heard of a connection.
     assert_eq!((server.seen.opened(), server.seen.closed()), (0, 0));
     assert_eq!(server.stats.snapshot().requests, 0);
     seen_by(&server, &[TEXT, &echo_request()]).await.unwrap();

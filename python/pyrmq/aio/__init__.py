@@ -1,4 +1,4 @@
-"""Producer and consumer for asyncio: the same verbs, to be awaited.
+"""Producer and consumer for asyncio: the verbs of `pyrmq`, to be awaited.
 
 No thread is started and none waits: the native module does the work, and the event loop wakes up
 through one descriptor for any number of outcomes.

@@ -475,7 +475,7 @@ class PushConsumer(ListeningConsumer):
         try:
             call = self._call_directly(message)
             return asyncio.run_coroutine_threadsafe(call, self._loop).result(_DIRECT_S)
-        except Exception as error:  # noqa: BLE001 - it is told
+        except Exception as error:  # noqa: BLE001 - the answer says it
             return "raised", repr(error)
 
     async def _call_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:

@@ -174,7 +174,7 @@ class Pool:
             argument = call.argument(message)
             given = argument if self._options.consume_batch == 1 else [argument]
             failure = failure_of_result(call.function(given))
-        except BaseException as error:  # noqa: BLE001 - it is told
+        except BaseException as error:  # noqa: BLE001 - the answer says it
             failure_of(self._group, message, error)
             return "raised", repr(error)
         return ("success", None) if failure is None else ("later", None)

@@ -50,7 +50,7 @@ _SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
 
 
 class Trace(ConsumeHook):
-    """Writes traces, and sends them when it is told to.
+    """Writes traces; `flush` sends them.
 
     Args:
         options: The consumer's.

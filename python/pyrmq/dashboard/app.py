@@ -51,7 +51,7 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
 
     Args:
         cluster: What it shows.
-        permissions: Who may ask for what.
+        permissions: What a request may do.
 
     Example:
         >>> application(Cluster("127.0.0.1:9876", 3.0), permissions)  # doctest: +SKIP

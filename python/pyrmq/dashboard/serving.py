@@ -66,7 +66,7 @@ def server_for(
 
     Args:
         name_server: The cluster's name servers.
-        permissions: Who may ask for what.
+        permissions: What a request may do.
         bound: The socket that `run` gets.
         timeout: Seconds to wait for each answer of a broker or name server.
         ready: Gets the page's address, once it answers.

@@ -85,7 +85,7 @@ impl Broker {
         Self::start_over(py, fs, options, python_codes, Security::default())
     }
 
-    /// What clients are told, as `host:port`.
+    /// The address that clients get from name servers, as `host:port`.
     #[getter]
     fn address(&self) -> String {
         self.inner.address()

@@ -1,7 +1,7 @@
 //! `_core.Links`: relays that fail on command, for `pyrmq.testing` alone.
 //!
 //! They run on a thread and a runtime of their own: neither the interpreter's lock nor a server that waits for its disk
-//! makes a link slower than it was told to be.
+//! makes a link slower than its test asks for.
 
 use crate::enter;
 use crate::errors::Error;

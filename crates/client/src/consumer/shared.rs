@@ -50,7 +50,7 @@ pub(crate) struct ConsumerShared {
     // Guards the assigned queues and what was fetched for them.
     pub(crate) state: Mutex<ConsumerState>,
     pub(crate) arrived: Condvar,
-    // Told when a queue has gone back.
+    // Notified when a queue has gone back.
     pub(crate) gave_back: Notify,
 }
 

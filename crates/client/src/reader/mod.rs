@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 const PROBE: i64 = 1024;
 /// The step never exceeds this.
 const MAX_STEP: i64 = 4096;
-/// So many answers in full, and a larger step is tried.
+/// Full answers in a row after which a larger step is tried.
 const GROW_AFTER: u32 = 64;
 /// Longest wait for one answer; the next attempt opens a new connection if need be.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -80,7 +80,7 @@ impl Subscription {
     }
 }
 
-/// What brokers are told of a consumer's group.
+/// What a heartbeat says of a consumer's group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConsumerKind {
     /// The consumer polls (`Actively`), or has listeners (`Passively`).

@@ -1,4 +1,4 @@
-//! Address sets: what clients of one network are told, if brokers announced an address for it.
+//! Address sets: the addresses that clients of one network get, if brokers announced one for it.
 
 use super::RouteTable;
 use super::rewrite::{Addresses, keep_zone};

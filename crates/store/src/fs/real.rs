@@ -199,7 +199,7 @@ impl Fs for RealFs {
     }
 
     fn system_of(&self, path: &Path) -> Option<System> {
-        // The same for all containers of a machine; a new one with each boot.
+        // All containers of a machine have one; each boot makes a new one.
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits: String = text.trim().split('-').collect();
         let data = fs::metadata(path).ok()?;

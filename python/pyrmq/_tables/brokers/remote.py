@@ -285,7 +285,7 @@ class RemoteCluster:
             elif not isinstance(answer, Exception):
                 found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
                 left_out |= {ask for ask in part if ask.topic not in answer}
-        # One of many that is unknown or forbidden is told apart by a question of its own.
+        # A question for each finds the one of many that is unknown or forbidden.
         left = [ask for ask in asks if ask not in found]
         for ask, answer in zip(left, self._ask_stats(left, [b""] * len(left)), strict=True):
             if isinstance(answer, Exception):

@@ -29,7 +29,7 @@ _INNER_BATCH = 0x80
 _BY_TIME = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 """Topics whose entries hold times in place of tag codes."""
 _LATE = 100_000
-"""So many entries are looked for once more at the end: a running broker writes them later."""
+"""Missing entries that are looked for again at the end: a running broker writes them later."""
 _LATE_SECONDS = 10.0
 
 

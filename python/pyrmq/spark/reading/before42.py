@@ -17,7 +17,7 @@ class ReadAllAvailable:
 
 @dataclass
 class ReadMaxRows:
-    """So many rows at most."""
+    """A limit on the rows of a batch."""
 
     max_rows: int
 

@@ -29,7 +29,7 @@ const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 enum Reason {
     /// The time has come. A position that was committed before is not sent.
     Interval,
-    /// The application asks. It is told that the broker has the position, so a broker is asked for one that was
+    /// The application asks. Its call returns once the broker has the position, so a broker is asked for one that was
     /// committed before.
     Asked,
     /// The application names the offset.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// What a client is told about TLS.
+/// The TLS settings of a client.
 #[derive(Debug, Clone, Default)]
 pub struct ClientTlsSettings {
     /// The authorities whose certificates it trusts; `None`: the system's.

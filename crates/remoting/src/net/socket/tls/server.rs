@@ -29,7 +29,7 @@ pub enum ClientAuth {
     Required(Pem),
 }
 
-/// What a server is told about TLS.
+/// The TLS settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerTlsSettings {
     /// Serve plain connections, too. Apache `tls.server.mode`: `permissive`; false: `enforcing`.
