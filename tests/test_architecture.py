@@ -111,15 +111,16 @@ FOLDERS: dict[str, list[str]] = {
     ],
 }
 
-DATA = {"errors", "message", "config", "codes", "_client", "_core"}
+DATA = {"errors", "message", "config", "codes", "_names", "_client", "_core"}
 CLIENTS = {"producer", "transaction", "consumer", "admin", "aio", "remoting", "routing"}
 PYTHON: dict[str, set[str]] = {
     "_core": set(),
+    "_names": set(),
     "codes": set(),
     "errors": {"codes"},
-    "message": {"errors", "codes", "_core"},
-    "_client": {"errors", "message", "_core"},
-    "config": {"errors", "codes"},
+    "message": {"errors", "codes", "_names", "_core"},
+    "_client": {"errors", "message", "_names", "_core"},
+    "config": {"errors", "codes", "_names"},
     "remoting": DATA,
     "routing": DATA,
     "server": DATA,

@@ -28,6 +28,7 @@ from pyrmq._client import log
 from pyrmq._client.security.credentials import Credentials
 from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import name_servers
+from pyrmq._names import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
     ConfigError,
@@ -54,8 +55,6 @@ __all__ = [
     "TopicQueues",
     "TopicRoute",
 ]
-
-_READ_WRITE = 6
 
 
 class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
@@ -156,7 +155,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         queues: int = 8,
         read_queues: int | None = None,
         write_queues: int | None = None,
-        perm: int = _READ_WRITE,
+        perm: int = PERM_READ | PERM_WRITE,
         order: bool = False,
         cluster: str | None = None,
         brokers: Sequence[str] | None = None,
@@ -182,7 +181,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """
         fields: dict[str, str | int | bool | None] = {
             "topic": topic,
-            "defaultTopic": "TBW102",
+            "defaultTopic": TEMPLATE_TOPIC,
             "readQueueNums": queues if read_queues is None else read_queues,
             "writeQueueNums": queues if write_queues is None else write_queues,
             "perm": perm,

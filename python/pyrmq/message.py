@@ -19,6 +19,7 @@ from pyrmq._core import PoppedMessage as PoppedMessage
 from pyrmq._core import Receipt as Receipt
 from pyrmq._core import ReceivedMessage as ReceivedMessage
 from pyrmq._core import SendResult as SendResult
+from pyrmq._names import Property
 from pyrmq.errors import MessageError
 
 __all__ = [
@@ -89,10 +90,10 @@ def when_of(delay_level: int, delay: float | None, deliver_at: datetime | None) 
     if (delay is not None and deliver_at is not None) or delay_level:
         raise MessageError("`delay_level`, `delay`, `deliver_at`: only one can be given")
     if deliver_at is not None:
-        return "TIMER_DELIVER_MS", str(round(deliver_at.timestamp() * 1000))
+        return Property.TIMER_DELIVER_MS, str(round(deliver_at.timestamp() * 1000))
     if delay is None or not 0 <= delay < float("inf"):
         raise MessageError(f"`delay` is {delay}, it must be a time of 0 s or more")
-    return "TIMER_DELAY_MS", str(round(delay * 1000))
+    return Property.TIMER_DELAY_MS, str(round(delay * 1000))
 
 
 class QueueId(NamedTuple):

@@ -26,6 +26,7 @@ from typing import NamedTuple, Unpack
 from pyrmq import _core
 from pyrmq._client.options.producer import OtherProducerOptions, own_group
 from pyrmq._client.values import milliseconds
+from pyrmq._names import Property
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
     Body,
@@ -212,10 +213,10 @@ class TransactionProducer(Producer):
 def half_properties(namespace: str, group: str, check_after: float | None) -> list[tuple[str, str]]:
     """RocketMQ's own properties of a half message."""
     group = f"{namespace}%{group}" if namespace else group
-    system = [("TRAN_MSG", "true"), ("PGROUP", group)]
+    system = [(Property.TRAN_MSG, "true"), (Property.PGROUP, group)]
     if check_after is not None:
         seconds = max(1, round(milliseconds("check_after", check_after) / 1000))
-        system.append(("CHECK_IMMUNITY_TIME_IN_SECONDS", str(seconds)))
+        system.append((Property.CHECK_IMMUNITY_TIME_IN_SECONDS, str(seconds)))
     return system
 
 
@@ -261,9 +262,9 @@ def answer_of(
         "queue_offset": int(fields["tranStateTableOffset"]),
         "message_id": message.message_id,
         "state": state.value,
-        "region": message.properties.get("MSG_REGION"),
+        "region": message.properties.get(Property.MSG_REGION),
         "tags": message.tags,
-        "keys": message.properties.get("KEYS"),
+        "keys": message.properties.get(Property.KEYS),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyrmq._admin.asking import Asks, body_of, on_each
+from pyrmq._names import RETRY_PREFIX
 from pyrmq.codes import RequestCode
 from pyrmq.errors import RmqError
 
@@ -44,7 +45,7 @@ def conflicts_of(
     }
     conflicts: dict[str, dict[str | None, Sequence[str]]] = {}
     for topic in sorted({topic for topics in said.values() for topic in topics}):
-        if topic.startswith("%RETRY%"):
+        if topic.startswith(RETRY_PREFIX):
             continue
         found: dict[frozenset[str] | None, list[str]] = {}
         for client, topics in said.items():

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 from pyrmq import _core
 from pyrmq._admin.asking import Asks, body_of, queue_of
 from pyrmq._admin.traces import MessageTrace, traces_of
+from pyrmq._names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    TOOLS_GROUP,
+    TRACE_TOPIC,
+    Property,
+)
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError, ProtocolError, TopicNotFound
 
@@ -21,10 +29,16 @@ __all__ = ["MessageAdmin", "MessageTrace", "MessageTrack"]
 
 _OFFSET_ID_LENGTHS = (32, 56)
 _TRACES = 64
-_DEAD_LETTERS = "%DLQ%"
-_RETRIES = "%RETRY%"
 # What a message that is sent again must not keep: it is no retry and not delayed.
-_NOT_AGAIN = frozenset({"DELAY", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"})
+_NOT_AGAIN = frozenset(
+    {
+        Property.DELAY,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.RECONSUME_TIME,
+        Property.MAX_RECONSUME_TIMES,
+    }
+)
 _PAIR, _END = "\x01", "\x02"
 
 
@@ -133,7 +147,7 @@ class MessageAdmin:
         return [tracks[group] for group in sorted(tracks)]
 
     def trace_message(
-        self: Asks, message_id: str, *, trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+        self: Asks, message_id: str, *, trace_topic: str = TRACE_TOPIC
     ) -> list[MessageTrace]:
         """Read what clients with ``trace=True`` wrote about a message, oldest first.
 
@@ -175,7 +189,7 @@ class MessageAdmin:
         Example:
             >>> admin.resend_dead_letter("kitchen", message)  # doctest: +SKIP
         """
-        if message.topic != _DEAD_LETTERS + group:
+        if message.topic != DLQ_PREFIX + group:
             raise ConfigError(
                 f"the message is of `{message.topic}`: not a dead letter of `{group}`"
             )
@@ -188,9 +202,9 @@ class MessageAdmin:
         pairs = message.properties.items()
         kept = [f"{name}{_PAIR}{text}{_END}" for name, text in pairs if name not in _NOT_AGAIN]
         fields: dict[str, str | int | bool | None] = {
-            "producerGroup": "TOOLS_CONSUMER",
-            "topic": _RETRIES + group,
-            "defaultTopic": "TBW102",
+            "producerGroup": TOOLS_GROUP,
+            "topic": RETRY_PREFIX + group,
+            "defaultTopic": TEMPLATE_TOPIC,
             "defaultTopicQueueNums": 1,
             "queueId": 0,
             # The body of a received message is not compressed any more.

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pyrmq import _core
 from pyrmq._client.hooks.send import Hooks, SendingKind
 from pyrmq._client.values import queue_of
+from pyrmq._names import Property
 from pyrmq._request_reply.waiting import Waiting, left_of, reply_address
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ClosedError, RequestTimeout, RmqError
@@ -143,9 +144,9 @@ class RequestReply:
         future.set_running_or_notify_cancel()
         self._waiting[correlation] = Waiting(timeout_ms, future)
         system = [
-            ("CORRELATION_ID", correlation),
-            ("REPLY_TO_CLIENT", self.native.client_id),
-            ("TTL", str(timeout_ms)),
+            (Property.CORRELATION_ID, correlation),
+            (Property.REPLY_TO_CLIENT, self.native.client_id),
+            (Property.TTL, str(timeout_ms)),
         ]
         return correlation, future, system
 
@@ -263,7 +264,7 @@ class RequestReply:
             question.body or b"",
         )
         question.reply(0)
-        correlation = reply.properties.get("CORRELATION_ID", "")
+        correlation = reply.properties.get(Property.CORRELATION_ID, "")
         waiting = self._waiting.pop(correlation, None)
         if waiting is None:
             _log.info("a reply came too late, or to nobody here: %s", correlation)

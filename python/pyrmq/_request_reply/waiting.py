@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import Future
 
+from pyrmq._names import Property, reply_topic
 from pyrmq.errors import ConfigError, RequestTimeout
 from pyrmq.message import ReceivedMessage, SendResult
 
@@ -51,17 +52,17 @@ def reply_address(
     properties = request.properties
     missing = [
         name
-        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER")
+        for name in (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.CLUSTER)
         if not properties.get(name)
     ]
     if missing:
         raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
-    system = [("MSG_TYPE", "reply")]
+    system = [(Property.MSG_TYPE, "reply")]
     system += [
         (name, properties[name])
-        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
+        for name in (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL)
         if properties.get(name)
     ]
     # The requester is connected to the broker that its request came by.
     queue = (request.broker, 0) if request.broker else None
-    return f"{properties['CLUSTER']}_REPLY_TOPIC", system, queue
+    return reply_topic(properties[Property.CLUSTER]), system, queue

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrmq import _core
+from pyrmq._names import Property
 from pyrmq._tables.schema import COLUMNS as OURS
 from pyrmq._tables.schema import arrow_type
 
@@ -48,7 +49,6 @@ _SOURCES: Final = {
     "brokerName": ("brokerName",),
 }
 _APPEND_TIME: Final = 1
-_SHARDING_KEY: Final = "__SHARDINGKEY"
 _RESERVED: Final = pa.array(sorted(_core.RESERVED_PROPERTIES), pa.string())
 
 
@@ -76,7 +76,7 @@ def from_messages(
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name == "key":
-        ordered = pc.map_lookup(batch["properties"], pa.scalar(_SHARDING_KEY), "first")
+        ordered = pc.map_lookup(batch["properties"], pa.scalar(Property.SHARDINGKEY), "first")
         return pc.coalesce(ordered, batch["keys"]).cast(pa.binary())
     if name == "headers":
         return _headers(batch["properties"])

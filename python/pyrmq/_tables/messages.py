@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrmq._names import Property
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ _KAFKA: Final = {
     "headers": "properties",
     "partition": "queueId",
 }
-_TEXT_PROPERTIES: Final = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
+_TEXT_PROPERTIES: Final = {
+    "tags": Property.TAGS,
+    "keys": Property.KEYS,
+    "shardingKey": Property.SHARDINGKEY,
+}
 _MS = 1000
 _SMALL_BYTES = 1 << 16
 
@@ -149,14 +154,14 @@ def _compact(table: pa.RecordBatch) -> pa.RecordBatch:
 def _delays(columns: Mapping[str, pa.Array]) -> Iterable[tuple[str, pa.Array]]:
     if "delay" in columns:
         milliseconds = pc.round(pc.multiply(columns["delay"].cast(pa.float64()), float(_MS)))
-        yield "TIMER_DELAY_MS", milliseconds.cast(pa.int64()).cast(pa.string())
+        yield Property.TIMER_DELAY_MS, milliseconds.cast(pa.int64()).cast(pa.string())
     if "deliverAt" in columns:
         moment = columns["deliverAt"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
-        yield "TIMER_DELIVER_MS", moment.cast(pa.int64()).cast(pa.string())
+        yield Property.TIMER_DELIVER_MS, moment.cast(pa.int64()).cast(pa.string())
     if "delayLevel" in columns:
         level = columns["delayLevel"]
         none = pa.scalar(None, level.type)
-        yield "DELAY", pc.if_else(pc.equal(level, 0), none, level).cast(pa.string())
+        yield Property.DELAY, pc.if_else(pc.equal(level, 0), none, level).cast(pa.string())
 
 
 _FAULTS: Final = {

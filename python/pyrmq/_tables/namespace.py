@@ -7,11 +7,11 @@ front: ``%DLQ%shop%billing``.
 from __future__ import annotations
 
 from pyrmq import _core
+from pyrmq._names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 __all__ = ["plain", "wrapped"]
 
-_GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
-_SYSTEM_PREFIX = "rmq_sys_"
+_GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _SYSTEM_TOPICS = frozenset(_core.SYSTEM_TOPICS)
 
 
@@ -22,7 +22,7 @@ def wrapped(namespace: str, name: str) -> str:
         >>> wrapped("shop", "orders"), wrapped("shop", "%DLQ%billing"), wrapped("", "orders")
         ('shop%orders', '%DLQ%shop%billing', 'orders')
     """
-    if not namespace or name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX):
+    if not namespace or name in _SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX):
         return name
     prefix = next((start for start in _GROUP_PREFIXES if name.startswith(start)), "")
     bare = name.removeprefix(prefix)

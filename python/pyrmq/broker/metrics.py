@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._names import RETRY_PREFIX
 from pyrmq.broker.state_metrics import NODE, node_of, of_the_whole
 from pyrmq.server.metrics import Family
 
@@ -150,7 +151,7 @@ class Figures:
         ]
         node = node_of(self._server)
         labels = (*NODE, "consumer_group", "topic", "is_retry")
-        listed = [(*node, *pair, str(pair[1].startswith("%RETRY%")).lower()) for pair in ours]
+        listed = [(*node, *pair, str(pair[1].startswith(RETRY_PREFIX)).lower()) for pair in ours]
         added = [(*node, OTHERS, OTHERS, "false")] if others or any(sums) else []
         for (metric, kind, text), column, other in zip(_OF_GROUP, columns, rest, strict=True):
             counts = [*zip(listed, column, strict=True), *((one, other) for one in added)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from pyrmq._names import SYSTEM_GROUP_PREFIX, TOOLS_GROUP
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, natural, parser, seconds
 from pyrmq.cli.output import print_rows
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # Apache's groups of its own (`MixAll`, `PopAckConstants`).
 _OWN = frozenset(
     {
-        "TOOLS_CONSUMER",
+        TOOLS_GROUP,
         "FILTERSRV_CONSUMER",
         "SELF_TEST_C_GROUP",
         "CID_ONS-HTTP-PROXY",
@@ -28,7 +29,6 @@ _OWN = frozenset(
         "CID_DefaultHeartBeatSyncerTopic",
     }
 )
-_OWN_START = "CID_RMQ_SYS_"
 # Settings that differ in practice, by Apache's names.
 _SETTINGS = ("consumeEnable", "consumeMessageOrderly", "retryMaxTimes", "retryQueueNums")
 
@@ -49,7 +49,7 @@ def _list(admin: Admin, given: argparse.Namespace) -> None:
 
 
 def _is_own(group: str) -> bool:
-    return group in _OWN or group.startswith(_OWN_START)
+    return group in _OWN or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def _describe(admin: Admin, given: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyrmq import _core
+from pyrmq._names import INTERNAL_PREFIXES, PERM_READ, PERM_WRITE, TOOLS_GROUP, reply_topic
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.output import print_rows
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-# Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).
-_SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
-# The group of `pyrmq tail`.
-_TOOLS = "TOOLS_CONSUMER"
-_PERMISSIONS = {0: "-", 2: "write", 4: "read", 6: "read, write"}
+_PERMISSIONS = {
+    0: "-",
+    PERM_WRITE: "write",
+    PERM_READ: "read",
+    PERM_READ | PERM_WRITE: "read, write",
+}
 
 
 def run(verb: str, words: list[str]) -> int:
@@ -77,7 +79,7 @@ def _describe(admin: Admin, given: argparse.Namespace) -> None:
     headers = ["broker", "queue", "first", "next", "messages", "last message"]
     print_rows(headers, rows, as_json=given.json)
     if not given.json:
-        groups = ", ".join(group for group in admin.groups(given.topic) if group != _TOOLS)
+        groups = ", ".join(group for group in admin.groups(given.topic) if group != TOOLS_GROUP)
         count = sum(row[4] for row in rows)
         messages = "1 message" if count == 1 else f"{count} messages"
         print(f"{messages}; consumer groups: {groups or 'none'}")
@@ -92,17 +94,17 @@ def _said(given: argparse.Namespace, text: str) -> None:
 
 def _system_names(admin: Admin) -> set[str]:
     clusters = admin.cluster()
-    replies = {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
+    replies = {reply_topic(cluster) for cluster in clusters}
     brokers = {broker.name for members in clusters.values() for broker in members}
     return {*clusters, *replies, *brokers}
 
 
 def _is_system(topic: str, names: set[str]) -> bool:
-    return topic in _core.SYSTEM_TOPICS or topic in names or topic.startswith(_SYSTEM_STARTS)
+    return topic in _core.SYSTEM_TOPICS or topic in names or topic.startswith(INTERNAL_PREFIXES)
 
 
 def _permission(bits: int) -> str:
-    return _PERMISSIONS.get(bits & 6, str(bits))
+    return _PERMISSIONS.get(bits & (PERM_READ | PERM_WRITE), str(bits))
 
 
 def _time(milliseconds: int) -> str | None:

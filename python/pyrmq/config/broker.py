@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pyrmq._names import TRACE_TOPIC
 from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, option
 from pyrmq.config.watching import WatchedOptions
 
@@ -142,7 +143,7 @@ class BrokerOptions(WatchedOptions):
         default=False, text="creates the topic for message traces", live=True
     )
     msg_trace_topic_name: str = option(
-        default="RMQ_SYS_TRACE_TOPIC", text="name of the topic for message traces", live=True
+        default=TRACE_TOPIC, text="name of the topic for message traces", live=True
     )
     trace_on: bool = option(default=True, text="asks clients to trace their sends", live=True)
     region_id: str = option(default="DefaultRegion", text="region written into each message")

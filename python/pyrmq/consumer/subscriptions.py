@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq import _core
 from pyrmq._client.values import name_servers
+from pyrmq._names import INTERNAL_PREFIXES
 from pyrmq.codes import RequestCode
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.errors import ConfigError, RmqError
@@ -26,7 +27,6 @@ __all__ = ["Subscriptions"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
-_INTERNAL = ("%RETRY%", "%DLQ%", "rmq_sys_")
 _CHECKS = 4
 """Looks at the time since the last poll in each interval."""
 
@@ -201,7 +201,7 @@ class Subscriptions:
 
     def _own(self, name: str) -> str | None:
         """Return a topic as this consumer names it; None for others' and RocketMQ's own."""
-        if name in _core.SYSTEM_TOPICS or name.startswith(_INTERNAL):
+        if name in _core.SYSTEM_TOPICS or name.startswith(INTERNAL_PREFIXES):
             return None
         if not self._options.namespace:
             return name

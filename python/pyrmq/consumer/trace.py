@@ -23,6 +23,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from pyrmq._client.hooks.consume import ConsumeHook
+from pyrmq._names import Property
 from pyrmq.consumer.call import UnfitBody
 from pyrmq.errors import RmqError
 from pyrmq.producer import Producer
@@ -74,7 +75,9 @@ class Trace(ConsumeHook):
 
     def before_process(self, consuming: Consuming) -> None:
         """Note that a call begins."""
-        traced = [one for one in consuming.messages if one.properties.get("TRACE_ON") != "false"]
+        traced = [
+            one for one in consuming.messages if one.properties.get(Property.TRACE_ON) != "false"
+        ]
         if not traced:
             return
         request = uuid.uuid4().hex.upper()
@@ -84,7 +87,7 @@ class Trace(ConsumeHook):
             (
                 "SubBefore",
                 now,
-                one.properties.get("MSG_REGION", _REGION),
+                one.properties.get(Property.MSG_REGION, _REGION),
                 self._group,
                 request,
                 one.message_id,

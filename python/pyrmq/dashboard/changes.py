@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyrmq._client.security.secrets import HIDDEN, is_secret
+from pyrmq._names import DLQ_PREFIX
 from pyrmq.codes import RequestCode
 from pyrmq.dashboard.lists import named
 from pyrmq.errors import ConfigError, RmqError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.cluster import Cluster
 
 Tree = dict[str, Any]
-_DEAD_LETTERS = "%DLQ%"
 _MOST_DIGITS = 20
 
 
@@ -79,7 +79,7 @@ class Changes:
         failed = {}
         for each in ids:
             try:
-                message = self._cluster.reader.message(each, _DEAD_LETTERS + group)
+                message = self._cluster.reader.message(each, DLQ_PREFIX + group)
                 self._cluster.admin.resend_dead_letter(group, message)
             except RmqError as error:
                 failed[each] = str(error)

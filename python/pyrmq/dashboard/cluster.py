@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from pyrmq import _core
+from pyrmq._names import DLQ_PREFIX, RETRY_PREFIX
 from pyrmq.admin import Admin
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.dashboard.lists import PAGE_ROWS, is_own, is_system, named, page_of, table
@@ -23,7 +24,6 @@ Tree = dict[str, Any]
 RANKED_GROUPS = 200
 """Up to this number of groups, all are asked for their lag, so that the page can rank them."""
 _AT_ONCE = 8
-_DEAD_LETTERS = "%DLQ%"
 
 
 class Cluster:
@@ -185,10 +185,10 @@ class Cluster:
     def dead_letter_groups(self) -> list[Tree]:
         """The groups that have dead letters, with their number."""
         known, _ = self._masters.topics()
-        topics = [topic for topic in known if topic.startswith(_DEAD_LETTERS)]
+        topics = [topic for topic in known if topic.startswith(DLQ_PREFIX)]
         held = self._threads.map(self._held, topics)
         rows = [
-            {"group": topic.removeprefix(_DEAD_LETTERS), **one}
+            {"group": topic.removeprefix(DLQ_PREFIX), **one}
             for topic, one in zip(topics, held, strict=True)
         ]
         return sorted(rows, key=lambda row: (-(row["messages"] or 0), row["group"]))
@@ -241,7 +241,7 @@ class Cluster:
             progress = self.admin.consumer_progress(group)
             row["lag"] = sum(offset.lag for offset in progress.values())
             topics = {queue.topic for queue in progress}
-            row["topics"] = sorted(one for one in topics if not one.startswith("%RETRY%"))
+            row["topics"] = sorted(one for one in topics if not one.startswith(RETRY_PREFIX))
         except RmqError as error:
             row["error"] = str(error)
         row["members"] = self._members(group)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._names import INTERNAL_PREFIXES, TOOLS_GROUP
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,8 +14,7 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 PAGE_ROWS = 50
-_SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
-_TOOLS = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
+_TOOLS = frozenset({TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
 _OWN_GROUPS = "CID_"
 
 
@@ -40,7 +41,7 @@ def table(names: Sequence[str], page: int, rows: list[Tree], *, is_ranked: bool)
 
 def is_system(topic: str, names: frozenset[str]) -> bool:
     """Whether a topic is the system's own; `names` are those that depend on the cluster."""
-    return topic in names or topic.startswith(_SYSTEM_STARTS)
+    return topic in names or topic.startswith(INTERNAL_PREFIXES)
 
 
 def is_own(group: str) -> bool:

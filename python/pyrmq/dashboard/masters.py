@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._names import reply_topic
 from pyrmq.codes import RequestCode
 from pyrmq.errors import RmqError
 
@@ -116,7 +117,7 @@ class Masters:
         def ask() -> frozenset[str]:
             clusters = self._admin.cluster()
             brokers = {one.name for members in clusters.values() for one in members}
-            replies = {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
+            replies = {reply_topic(cluster) for cluster in clusters}
             return frozenset({*clusters, *replies, *brokers, *_core.SYSTEM_TOPICS})
 
         kept: frozenset[str] = self.kept("system", ask)

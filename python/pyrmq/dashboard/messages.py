@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pyrmq._admin.messages import place_of, search
+from pyrmq._names import TOOLS_GROUP, Property
 from pyrmq.consumer import PullConsumer
 from pyrmq.errors import ConfigError, TopicNotFound
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from pyrmq.admin import Admin
     from pyrmq.message import ReceivedMessage
 
-# Apache's group for tools: every broker has it, and nobody consumes with it.
-_GROUP = "TOOLS_CONSUMER"
 _TEXT_BYTES = 64 * 1024
 _BINARY_BYTES = 4 * 1024
 _PREVIEW = 160
@@ -62,7 +61,7 @@ class MessageReader:
     def newest(self, topic: str, most: int) -> list[dict[str, Any]]:
         """The newest messages of a topic, the newest first."""
         with PullConsumer(
-            name_server=self._name_server, group=_GROUP, auto_commit=None
+            name_server=self._name_server, group=TOOLS_GROUP, auto_commit=None
         ) as consumer:
             try:
                 queues = consumer.queues(topic)
@@ -100,7 +99,7 @@ def row_of(message: ReceivedMessage) -> dict[str, Any]:
         "stored_ms": message.store_timestamp,
         "retries": message.reconsume_times,
         "size": len(message.body),
-        "origin": message.properties.get("RETRY_TOPIC"),
+        "origin": message.properties.get(Property.RETRY_TOPIC),
         "preview": text[:_PREVIEW],
     }
 

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._names import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.doctor.network import dial, split
 from pyrmq.errors import RmqError
@@ -51,7 +52,6 @@ _DESCRIPTORS = 4096
 _MEMORY_SHARE = 0.9
 _DISK_RATIO = 0.9
 _MIN_FREE = 256 << 20
-_READ, _WRITE = 4, 2
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"}
 
 
@@ -185,7 +185,9 @@ def broker_permission(facts: Facts) -> Iterator[Values]:
         text = broker.config.get("brokerPermission", "6")
         permission = int(text) if text.isdigit() else 6
         lacking = [
-            word for bit, word in ((_READ, "reading"), (_WRITE, "writing")) if not permission & bit
+            word
+            for bit, word in ((PERM_READ, "reading"), (PERM_WRITE, "writing"))
+            if not permission & bit
         ]
         if lacking:
             yield {
@@ -349,8 +351,8 @@ def topic_permission(facts: Facts) -> Iterator[Values]:
         queues = parsed.get("queueDatas") or []
         rights = ", ".join(f"{one.get('brokerName')} has perm {one.get('perm')}" for one in queues)
         for bit, count, what in (
-            (_READ, "readQueueNums", "read from"),
-            (_WRITE, "writeQueueNums", "write to"),
+            (PERM_READ, "readQueueNums", "read from"),
+            (PERM_WRITE, "writeQueueNums", "write to"),
         ):
             if not any(int(one.get("perm", 0)) & bit and one.get(count) for one in queues):
                 yield {"topic": facts.asked.topic, "what": what, "rights": rights or "no broker"}
@@ -377,7 +379,7 @@ def _reads(member: Member) -> str:
     pairs = [
         f"{topic} ({expression or '*'})"
         for topic, expression in sorted(member.subscriptions.items())
-        if not topic.startswith("%RETRY%")
+        if not topic.startswith(RETRY_PREFIX)
     ]
     return ", ".join(pairs) or "nothing"
 

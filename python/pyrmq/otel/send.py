@@ -10,6 +10,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from pyrmq._client.hooks.send import SendHook, Sending
 from pyrmq._client.stats import ProducerStats
+from pyrmq._names import Property
 from pyrmq.errors import BatchSendError, RmqError
 from pyrmq.message import TransactionState
 
@@ -201,7 +202,7 @@ def _attributes_of(sending: Sending) -> dict[str, Any]:
             attributes["messaging.rocketmq.message.delay_time_level"] = sending.when
     else:
         key, text = sending.when
-        after = 0 if key == "TIMER_DELIVER_MS" else time.time() * 1000
+        after = 0 if key == Property.TIMER_DELIVER_MS else time.time() * 1000
         attributes["messaging.rocketmq.message.delivery_timestamp"] = round(after) + int(text)
     if isinstance(sending.body, str):
         attributes["messaging.message.body.size"] = len(sending.body.encode())

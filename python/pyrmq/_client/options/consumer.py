@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
 from pyrmq._client.hooks.consume import ConsumeHook
 from pyrmq._client.options.producer import Options
 from pyrmq._client.values import milliseconds, start_of, whole
+from pyrmq._names import TRACE_TOPIC
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
@@ -241,7 +242,7 @@ class ListenerOptions(ConsumerOptions):
     suspend_pause: float = 1.0
     max_span: int = 65_536
     trace: bool = False
-    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_topic: str = TRACE_TOPIC
     invisible: float = 60.0
     client_rebalance: bool = False
 

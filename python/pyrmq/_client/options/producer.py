@@ -15,6 +15,7 @@ from pyrmq._client.values import (
     name_servers,
     whole,
 )
+from pyrmq._names import TEMPLATE_TOPIC, TRACE_TOPIC
 from pyrmq.errors import ConfigError
 
 __all__ = [
@@ -72,7 +73,7 @@ class ProducerOptions(Options):
     compress_level: int = 5
     max_message_bytes: int = 4 * 1024 * 1024
     default_queues: int = 4
-    create_topic_key: str = "TBW102"
+    create_topic_key: str = TEMPLATE_TOPIC
     retry_codes: Collection[int] | None = None
     namespace: str = ""
     latency_fault: bool = False
@@ -81,7 +82,7 @@ class ProducerOptions(Options):
     detect_timeout: float = 0.2
     detect_interval: float = 2.0
     trace: bool = False
-    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_topic: str = TRACE_TOPIC
     durability: Durability | None = None
     vip_channel: bool = False
     unit_mode: bool = False

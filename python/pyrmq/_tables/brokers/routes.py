@@ -12,22 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyrmq import _core
+from pyrmq._names import INTERNAL_PREFIXES, PERM_READ, reply_topic
 from pyrmq.errors import NameServerUnreachable, TopicNotFound
 
 if TYPE_CHECKING:
     from pyrmq._tables.options.topic_options import Options
     from pyrmq.admin import Admin, BrokerAddresses, TopicRoute
 
-__all__ = ["AGAIN_S", "ROUTE_S", "SYSTEM_STARTS", "Route", "Routes"]
+__all__ = ["AGAIN_S", "ROUTE_S", "Route", "Routes"]
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, in seconds."""
 AGAIN_S = 1.0
 """How long a route is used while a broker is away, in seconds."""
 
-_READABLE = 4
-# Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).
-SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
 _log = logging.getLogger("pyrmq.spark")
 
 
@@ -71,10 +69,12 @@ class Routes:
             return topics
         clusters = self.admin.cluster()
         hidden = {*_core.SYSTEM_TOPICS, *clusters}
-        hidden |= {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
+        hidden |= {reply_topic(cluster) for cluster in clusters}
         hidden |= {broker.name for members in clusters.values() for broker in members}
         return [
-            topic for topic in topics if topic not in hidden and not topic.startswith(SYSTEM_STARTS)
+            topic
+            for topic in topics
+            if topic not in hidden and not topic.startswith(INTERNAL_PREFIXES)
         ]
 
     def of(self, topic: str, *, is_away: bool = False) -> Route | None:
@@ -130,9 +130,9 @@ class Routes:
         queues = {
             queue.broker: queue.read_queues
             for queue in answer.queues
-            if queue.perm & _READABLE and queue.broker in addresses
+            if queue.perm & PERM_READ and queue.broker in addresses
         }
-        unreadable = {queue.broker for queue in answer.queues if not queue.perm & _READABLE}
+        unreadable = {queue.broker for queue in answer.queues if not queue.perm & PERM_READ}
         return Route(now, addresses, queues, unreadable)
 
     def _learn(self, broker: BrokerAddresses) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pyrmq import _core
 from pyrmq._core import deleted_topics, log_files, next_record, plan_log
-from pyrmq._tables.brokers.routes import SYSTEM_STARTS
+from pyrmq._names import INTERNAL_PREFIXES
 from pyrmq._tables.errors import DataLossError, OptionError
 from pyrmq.errors import ProtocolError
 
@@ -266,7 +266,7 @@ class _Planner:
     def _wanted(self, names: Iterable[str]) -> frozenset[str]:
         def is_wanted(name: str) -> bool:
             if not self.options.include_system_topics and (
-                name in _core.SYSTEM_TOPICS or name.startswith(SYSTEM_STARTS)
+                name in _core.SYSTEM_TOPICS or name.startswith(INTERNAL_PREFIXES)
             ):
                 return False
             return self._pattern is None or self._pattern.fullmatch(name) is not None

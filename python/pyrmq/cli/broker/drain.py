@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
+from pyrmq._names import PERM_READ, PERM_WRITE
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.broker.config import change, masters
 from pyrmq.cli.output import print_rows
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 10.0
 _LOOK_SECONDS = 0.2
-_READ, _READ_AND_WRITE = "4", "6"
+_READ, _READ_AND_WRITE = str(PERM_READ), str(PERM_READ | PERM_WRITE)
 _HELD = {
     "delayed": "messages of delay levels",
     "timer": "timer messages",

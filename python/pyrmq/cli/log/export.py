@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._names import HALF_TOPIC
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.errors import ConfigError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyrmq.message import ReceivedMessage
 
 _BATCH = 10_000
-_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _TRANSACTION_BITS = 0x0C
 _TRANSACTION = {0x04: "prepared", 0x08: "committed", 0x0C: "rolled back"}
 
@@ -113,7 +113,7 @@ def _tree(message: ReceivedMessage, row: Row, *, is_deleted: bool) -> dict[str, 
 
 def _transaction(row: Row) -> str | None:
     # A broker keeps half messages in a separate topic, without the flag.
-    if row.topic == _HALF_TOPIC:
+    if row.topic == HALF_TOPIC:
         return "prepared"
     return _TRANSACTION.get(row.sys_flag & _TRANSACTION_BITS)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyrmq._names import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrmq.cli.log.covered import Covered
 from pyrmq.cli.log.directory import Units
 from pyrmq.cli.log.nul_records import NulRecords
@@ -26,7 +27,7 @@ _WITHOUT_ENTRY = (0x04, 0x0C)
 """Prepared and rolled back messages stand in no queue."""
 _INNER_BATCH = 0x80
 """Batches that are one record stand in queues of another kind."""
-_BY_TIME = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+_BY_TIME = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Topics whose entries hold times in place of tag codes."""
 _LATE = 100_000
 """Missing entries that are looked for again at the end: a running broker writes them later."""

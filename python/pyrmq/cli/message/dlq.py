@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pyrmq._names import DLQ_PREFIX, Property
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.message.lines import as_object, body_text
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from pyrmq.message import ReceivedMessage
 
-_PREFIX = "%DLQ%"
 _EACH = 100
 
 
@@ -40,7 +40,7 @@ def _list(given: argparse.Namespace) -> int:
             message.broker,
             message.queue_offset,
             shown(message.store_timestamp),
-            message.properties.get("RETRY_TOPIC"),
+            message.properties.get(Property.RETRY_TOPIC),
             message.reconsume_times,
             message.message_id,
             body_text(message),
@@ -104,7 +104,7 @@ def _letters(
     left = given.max
     with Admin(name_server=given.name_server) as admin:
         try:
-            admin.route(_PREFIX + given.group)
+            admin.route(DLQ_PREFIX + given.group)
         except TopicNotFound:
             # It is made with the first dead letter of a group.
             admin.require_group(given.group)
@@ -113,7 +113,7 @@ def _letters(
     from pyrmq.consumer import PullConsumer
 
     with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
-        queues = consumer.queues(_PREFIX + given.group)
+        queues = consumer.queues(DLQ_PREFIX + given.group)
         bounds = Bounds.of(consumer, queues)
         if total is not None:
             total += [end - bounds.begins[queue] for queue, end in bounds.ends.items()]

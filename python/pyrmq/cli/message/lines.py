@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._names import Property
 from pyrmq.cli.times import shown
 from pyrmq.errors import ConfigError
 
@@ -15,31 +16,31 @@ if TYPE_CHECKING:
 # Properties that a sender gives by other means, or that belong to one sending only.
 _SYSTEM = frozenset(
     {
-        "KEYS",
-        "TAGS",
-        "UNIQ_KEY",
-        "CLUSTER",
-        "MSG_REGION",
-        "TRACE_ON",
-        "WAIT",
-        "DELAY",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "REAL_TOPIC",
-        "REAL_QID",
-        "RETRY_TOPIC",
-        "ORIGIN_MESSAGE_ID",
-        "RECONSUME_TIME",
-        "MAX_RECONSUME_TIMES",
-        "CONSUME_START_TIME",
-        "PGROUP",
-        "TRAN_MSG",
-        "BORN_TIMESTAMP",
-        "TIMER_DELIVER_MS",
-        "TIMER_DELAY_MS",
-        "TIMER_DELAY_SEC",
-        "TIMER_OUT_MS",
-        "__SHARDINGKEY",
+        Property.KEYS,
+        Property.TAGS,
+        Property.UNIQ_KEY,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.WAIT,
+        Property.DELAY,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.RETRY_TOPIC,
+        Property.ORIGIN_MESSAGE_ID,
+        Property.RECONSUME_TIME,
+        Property.MAX_RECONSUME_TIMES,
+        Property.CONSUME_START_TIME,
+        Property.PGROUP,
+        Property.TRAN_MSG,
+        Property.BORN_TIMESTAMP,
+        Property.TIMER_DELIVER_MS,
+        Property.TIMER_DELAY_MS,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_OUT_MS,
+        Property.SHARDINGKEY,
     }
 )
 
@@ -115,7 +116,7 @@ def of_object(line: bytes) -> tuple[bytes, dict[str, Any]]:
         "keys": keys or None,
         "tags": tree.get("tags"),
         "properties": kept or None,
-        "sharding_key": properties.get("__SHARDINGKEY"),
+        "sharding_key": properties.get(Property.SHARDINGKEY),
     }
 
 

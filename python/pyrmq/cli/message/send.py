@@ -6,6 +6,7 @@ import sys
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._names import TOOLS_GROUP
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.output import counted, print_rows
 from pyrmq.errors import BatchSendError, ConfigError, RmqError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyrmq.message import SendResult
 
-_GROUP = "TOOLS_CONSUMER"
+_GROUP = TOOLS_GROUP
 _LINES = 1000
 _SENT = ("topic", "broker", "queue", "offset", "status", "message id")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyrmq._names import TRACE_TOPIC
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.message.lines import as_object, body_text
@@ -111,7 +112,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     trace.add_argument("id", help="message id")
     trace.add_argument(
         "--trace-topic",
-        default="RMQ_SYS_TRACE_TOPIC",
+        default=TRACE_TOPIC,
         metavar="TOPIC",
         help="where clients write traces (default: RMQ_SYS_TRACE_TOPIC)",
     )

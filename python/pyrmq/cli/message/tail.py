@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pyrmq._names import TOOLS_GROUP
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.message.lines import as_object, body_text, by_template
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyrmq.message import QueueId, ReceivedMessage
 
 # Apache's group for tools: every broker has it, and nobody consumes with it.
-GROUP = "TOOLS_CONSUMER"
+GROUP = TOOLS_GROUP
 _LINES = 1000
 _LOOK_SECONDS = 0.2
 _SILENCE_SECONDS = 10.0
