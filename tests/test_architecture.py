@@ -111,40 +111,39 @@ FOLDERS: dict[str, list[str]] = {
     ],
 }
 
-DATA = {"errors", "message", "config", "codes", "_names", "_client", "_core"}
-CLIENTS = {"producer", "transaction", "consumer", "admin", "aio", "remoting", "routing"}
+# What any part may use.
+BASE = {"errors", "message", "codes", "_names", "_client", "_core"}
 PYTHON: dict[str, set[str]] = {
     "_core": set(),
     "_names": set(),
     "codes": set(),
-    "errors": {"codes"},
-    "message": {"errors", "codes", "_names", "_core"},
+    "errors": set(),
+    "message": {"errors", "_names", "_core"},
     "_client": {"errors", "message", "_names", "_core"},
-    "config": {"errors", "codes", "_names"},
-    "remoting": DATA,
-    "routing": DATA,
-    "server": DATA,
-    "nameserver": DATA | {"server", "remoting"},
-    "broker": DATA | {"server", "remoting"},
-    "_request_reply": DATA,
-    "producer": DATA | {"remoting", "routing", "_request_reply"},
-    "transaction": DATA | {"producer"},
-    "consumer": DATA | {"remoting", "routing", "producer"},
-    "otel": DATA,
-    "_admin": DATA | {"remoting"},
-    "admin": DATA | {"remoting", "_admin"},
-    "doctor": DATA | {"remoting"},
-    "dashboard": DATA | {"_admin", "admin", "consumer", "remoting", "server"},
-    "aio": DATA | CLIENTS | {"_request_reply"},
-    "_tables": DATA | CLIENTS,
-    "arrow": DATA | CLIENTS | {"_tables"},
-    "spark": DATA | CLIENTS | {"_tables", "arrow"},
-    "pipeline": DATA | CLIENTS | {"_tables", "spark"},
-    "testing": DATA | CLIENTS | {"server", "nameserver", "broker", "spark"},
-    "cli": DATA
-    | CLIENTS
-    | {"server", "nameserver", "broker", "testing", "spark", "arrow", "doctor", "pipeline"}
-    | {"dashboard"},
+    "config": {"errors", "_names"},
+    "remoting": BASE,
+    "routing": BASE,
+    "otel": BASE,
+    "server": BASE | {"config"},
+    "nameserver": BASE | {"config", "server"},
+    "broker": BASE | {"config", "server"},
+    "_request_reply": BASE,
+    "producer": BASE | {"_request_reply"},
+    "transaction": BASE | {"producer"},
+    "consumer": BASE | {"remoting", "producer"},
+    "_admin": BASE | {"remoting"},
+    "admin": BASE | {"remoting", "_admin"},
+    "doctor": BASE | {"config", "remoting"},
+    "dashboard": BASE | {"config", "server", "remoting", "consumer", "_admin", "admin"},
+    "aio": BASE | {"_request_reply", "transaction", "consumer"},
+    "_tables": BASE | {"remoting", "producer", "admin"},
+    "arrow": BASE | {"producer", "_tables"},
+    "spark": BASE | {"producer", "admin", "_tables"},
+    "pipeline": BASE | {"admin", "_tables", "spark"},
+    "testing": BASE | {"config", "server", "nameserver", "broker", "spark"},
+    "cli": BASE
+    | {"config", "server", "nameserver", "broker", "remoting", "routing", "producer", "consumer"}
+    | {"admin", "arrow", "spark", "pipeline", "doctor", "dashboard"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES, FOLDER_FILES = 400, 300, 60, 15
@@ -256,6 +255,31 @@ def test_the_scan_sees_a_forbidden_crate_edge() -> None:
     assert _wrong_crate_edges(packages) == ["store -> testkit", "store -> broker"]
 
 
+def _unused_crate_edges(crates: Path) -> list[str]:
+    """Edges of the graph that no product code of the crate uses."""
+    unused = []
+    for crate, allowed in CRATES.items():
+        code = "".join(product_code(path) for path in (crates / crate / "src").rglob("*.rs"))
+        used = set(re.findall(r"\bpyrmq_(\w+)::", re.sub(r"//[^\n]*", "", code)))
+        unused += [f"{crate} -> {name}" for name in sorted(allowed - used)]
+    return unused
+
+
+def test_each_crate_edge_is_used() -> None:
+    unused = _unused_crate_edges(ROOT / "crates")
+    assert not unused, f"edges that no code uses, take them out of the graph: {unused}"
+
+
+def test_the_scan_sees_an_unused_crate_edge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "store" / "src"
+    source.mkdir(parents=True)
+    (source / "lib.rs").write_text("// pyrmq_routing::Filter\nuse pyrmq_remoting::names;\n")
+    monkeypatch.setitem(globals(), "CRATES", {"store": {"remoting", "routing"}})
+    assert _unused_crate_edges(tmp_path) == ["store -> routing"]
+
+
 def test_no_crate_can_reach_files_past_the_store_by_tokio() -> None:
     """clippy.toml bans `std::fs`; tokio's file calls are not even compiled."""
     turned_on = {
@@ -329,6 +353,22 @@ def test_a_python_package_imports_only_what_stands_below_it() -> None:
     assert not wrong, f"forbidden imports: {wrong}"
 
 
+def _unused_python_edges() -> list[str]:
+    """Edges of the graph above `BASE` that no import uses."""
+    edges = _python_edges()
+    return [
+        f"{place} -> {name}"
+        for place, allowed in PYTHON.items()
+        for name in sorted(allowed - (BASE if allowed >= BASE else set()))
+        if name not in edges.get(place, set())
+    ]
+
+
+def test_each_edge_between_python_packages_is_used() -> None:
+    unused = _unused_python_edges()
+    assert not unused, f"edges that no import uses, take them out of the graph: {unused}"
+
+
 def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "python" / "pyrmq" / "server"
     package.mkdir(parents=True)
@@ -340,6 +380,17 @@ def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.Mo
         test_a_python_package_imports_only_what_stands_below_it()
     (package / "wrong.py").write_text('import_module("pyrmq.broker")\n')
     assert _python_edges() == {"server": {"broker"}}
+
+
+def test_the_scan_sees_an_unused_python_edge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "python" / "pyrmq"
+    package.mkdir(parents=True)
+    (package / "server.py").write_text("from pyrmq.errors import RmqError\n")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    monkeypatch.setitem(globals(), "PYTHON", {"server": BASE | {"config"}, "config": {"errors"}})
+    assert _unused_python_edges() == ["server -> config", "config -> errors"]
 
 
 def _sources() -> list[Path]:
