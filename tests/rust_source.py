@@ -135,3 +135,19 @@ def rust_functions(text: str) -> list[tuple[str, int]]:
             end = next(at for at in rest if lines[at].startswith(f"{indent}}}"))
             found.append((name, end - start + 1))
     return found
+
+
+def upward_imports(order: list[str], edges: dict[Module, set[Module]]) -> list[str]:
+    """Return the imports of a folder that do not point down in the order of its modules."""
+    wrong = []
+    for module, used in edges.items():
+        if not module or module == ("main",):
+            continue
+        if module[0] not in order:
+            wrong.append(f"{module[0]} (not in the order: add it to FOLDERS)")
+            continue
+        below = {*order[: order.index(module[0])], module[0]}
+        wrong += [
+            f"{'/'.join(module)} -> {'/'.join(other)}" for other in used if other[0] not in below
+        ]
+    return sorted(wrong)

@@ -1,4 +1,4 @@
-"""Enforces the graph of ARCHITECTURE.md: crate edges, Python imports, file sizes."""
+"""Enforces the graph of crates in ARCHITECTURE.md, and the sizes of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rust_source import Module, import_circles, product_code, rust_edges, rust_functions
+from tests.rust_source import (
+    Module,
+    import_circles,
+    product_code,
+    rust_edges,
+    rust_functions,
+    upward_imports,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,41 +35,6 @@ CRATES: dict[str, set[str]] = {
         *("auth", "nameserver", "broker", "client", "columns", "remoting", "routing", "store"),
     },
     "testkit": {"remoting", "store"},
-}
-
-# The order of a Python package's modules and folders, as FOLDERS has it for crates.
-PACKAGES: dict[str, list[str]] = {
-    "_client": [
-        *(
-            "log_output",
-            "log",
-            "values",
-            "stats",
-            "consumer_stats",
-            "identities",
-            "arrow",
-            "hooks",
-            "futures",
-        ),
-        *("ending", "security", "options"),
-    ],
-    "_tables": [
-        *("errors", "namespace", "schema", "kafka", "offsets", "options", "messages", "sender"),
-        *("planning", "brokers", "logs", "batch", "worker"),
-    ],
-    "cli": [
-        *("arguments", "output", "times", "log", "store", "bench", "broker", "message", "table"),
-        *("debug", "servers", "topics", "groups", "doctor", "dashboard", "secure", "pipeline"),
-        *("spark", "main", "completion"),
-    ],
-    "spark": [
-        *("errors", "unavailable", "local", "daemon", "shipping", "json_bodies", "query", "checks"),
-        *("progress", "reading", "writing", "table_function", "source"),
-    ],
-    "server": [
-        *("files", "requests", "process", "processors", "options", "security", "metrics", "load"),
-        *("lifecycle", "foreground"),
-    ],
 }
 
 # The order of the modules and folders inside a crate, or inside one of its folders
@@ -109,41 +81,6 @@ FOLDERS: dict[str, list[str]] = {
         *("log", "queue", "scan", "index", "state", "dispatch", "flush", "append", "read"),
         *("retention", "engine", "recovery", "maintenance", "store", "timer"),
     ],
-}
-
-# What any part may use.
-BASE = {"errors", "message", "codes", "_names", "_client", "_core"}
-PYTHON: dict[str, set[str]] = {
-    "_core": set(),
-    "_names": set(),
-    "codes": set(),
-    "errors": set(),
-    "message": {"errors", "_names", "_core"},
-    "_client": {"errors", "message", "_names", "_core"},
-    "config": {"errors", "_names"},
-    "remoting": BASE,
-    "routing": BASE,
-    "otel": BASE,
-    "server": BASE | {"config"},
-    "nameserver": BASE | {"config", "server"},
-    "broker": BASE | {"config", "server"},
-    "_request_reply": BASE,
-    "producer": BASE | {"_request_reply"},
-    "transaction": BASE | {"producer"},
-    "consumer": BASE | {"remoting", "producer"},
-    "_admin": BASE | {"remoting"},
-    "admin": BASE | {"remoting", "_admin"},
-    "doctor": BASE | {"config", "remoting"},
-    "dashboard": BASE | {"config", "server", "remoting", "consumer", "_admin", "admin"},
-    "aio": BASE | {"_request_reply", "transaction", "consumer"},
-    "_tables": BASE | {"remoting", "producer", "admin"},
-    "arrow": BASE | {"producer", "_tables"},
-    "spark": BASE | {"producer", "admin", "_tables"},
-    "pipeline": BASE | {"admin", "_tables", "spark"},
-    "testing": BASE | {"config", "server", "nameserver", "broker", "spark"},
-    "cli": BASE
-    | {"config", "server", "nameserver", "broker", "remoting", "routing", "producer", "consumer"}
-    | {"admin", "arrow", "spark", "pipeline", "doctor", "dashboard"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES, FOLDER_FILES = 400, 300, 60, 15
@@ -303,96 +240,6 @@ def test_only_bindings_knows_pyo3() -> None:
     assert users == {"pyrmq-bindings"}
 
 
-def _python_edges() -> dict[str, set[str]]:
-    edges: dict[str, set[str]] = {}
-    base = ROOT / "python" / "pyrmq"
-    for path in base.rglob("*.py"):
-        relative = path.relative_to(base)
-        place = relative.parts[0].removesuffix(".py")
-        if place in {"__init__", "__main__"}:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names: list[str] = []
-            if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
-                # import_module("pyrmq.broker"); other dotted strings name loggers.
-                constants = [a for a in node.args if isinstance(a, ast.Constant)]
-                names = [str(constant.value) for constant in constants]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"relative import in {relative}"
-                module = node.module or ""
-                names = (
-                    [f"pyrmq.{alias.name}" for alias in node.names]
-                    if module == "pyrmq"
-                    else [module]
-                )
-            for name in names:
-                match = re.match(r"pyrmq\.(\w+)", name)
-                if match and match.group(1) != place:
-                    edges.setdefault(place, set()).add(match.group(1))
-    return edges
-
-
-def _is_module(name: str) -> bool:
-    base = ROOT / "python" / "pyrmq"
-    return name == "_core" or (base / f"{name}.py").exists() or (base / name).is_dir()
-
-
-def test_a_python_package_imports_only_what_stands_below_it() -> None:
-    wrong = []
-    for place, used in _python_edges().items():
-        if place not in PYTHON:
-            wrong.append(f"{place} (not in the graph: name it in ARCHITECTURE.md and here)")
-            continue
-        wrong += [
-            f"{place} -> {name}"
-            for name in sorted(used)
-            if _is_module(name) and name not in PYTHON[place]
-        ]
-    assert not wrong, f"forbidden imports: {wrong}"
-
-
-def _unused_python_edges() -> list[str]:
-    """Edges of the graph above `BASE` that no import uses."""
-    edges = _python_edges()
-    return [
-        f"{place} -> {name}"
-        for place, allowed in PYTHON.items()
-        for name in sorted(allowed - (BASE if allowed >= BASE else set()))
-        if name not in edges.get(place, set())
-    ]
-
-
-def test_each_edge_between_python_packages_is_used() -> None:
-    unused = _unused_python_edges()
-    assert not unused, f"edges that no import uses, take them out of the graph: {unused}"
-
-
-def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "python" / "pyrmq" / "server"
-    package.mkdir(parents=True)
-    (package / "wrong.py").write_text("from pyrmq.broker import Broker\n")
-    (package.parent / "broker.py").write_text("")
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    assert _python_edges() == {"server": {"broker"}}
-    with pytest.raises(AssertionError, match="server -> broker"):
-        test_a_python_package_imports_only_what_stands_below_it()
-    (package / "wrong.py").write_text('import_module("pyrmq.broker")\n')
-    assert _python_edges() == {"server": {"broker"}}
-
-
-def test_the_scan_sees_an_unused_python_edge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "python" / "pyrmq"
-    package.mkdir(parents=True)
-    (package / "server.py").write_text("from pyrmq.errors import RmqError\n")
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    monkeypatch.setitem(globals(), "PYTHON", {"server": BASE | {"config"}, "config": {"errors"}})
-    assert _unused_python_edges() == ["server -> config", "config -> errors"]
-
-
 def _sources() -> list[Path]:
     done = subprocess.run(
         ["git", "ls-files", "--", "*.rs", "*.py"],
@@ -550,22 +397,6 @@ def test_the_scan_sees_through_re_exports(tmp_path: Path) -> None:
     }
 
 
-def _upward(order: list[str], edges: dict[Module, set[Module]]) -> list[str]:
-    """The imports of a folder that do not point down in the order of its modules."""
-    wrong = []
-    for module, used in edges.items():
-        if not module or module == ("main",):
-            continue
-        if module[0] not in order:
-            wrong.append(f"{module[0]} (not in the order: add it to FOLDERS)")
-            continue
-        below = {*order[: order.index(module[0])], module[0]}
-        wrong += [
-            f"{'/'.join(module)} -> {'/'.join(other)}" for other in used if other[0] not in below
-        ]
-    return sorted(wrong)
-
-
 def _inside(folder: Module, edges: dict[Module, set[Module]]) -> dict[Module, set[Module]]:
     """The imports among the modules of one folder, their paths without the folder's."""
     depth = len(folder)
@@ -585,7 +416,7 @@ def test_imports_inside_a_crate_point_down(place: str) -> None:
     crate, *folder = place.split("/")
     edges = _inside(tuple(folder), rust_edges(ROOT / "crates" / crate / "src"))
     assert {module[0] for module in edges if module} == set(FOLDERS[place])
-    upward = _upward(FOLDERS[place], edges)
+    upward = upward_imports(FOLDERS[place], edges)
     assert not upward, f"imports that point up: {upward}"
 
 
@@ -596,7 +427,7 @@ def test_the_scan_sees_an_import_that_points_up() -> None:
         ("read",): {("log", "segment")},
         ("new",): set(),
     }
-    assert _upward(["fs", "log", "read"], edges) == [
+    assert upward_imports(["fs", "log", "read"], edges) == [
         "log/segment -> read/query",
         "new (not in the order: add it to FOLDERS)",
     ]
@@ -614,45 +445,7 @@ def test_the_scan_sees_an_upward_import_between_the_folders_of_a_folder() -> Non
         ("peer",): {("server", "opening")},
         ("server", "opening"): {("peer",)},
     }
-    assert _upward(["peer", "server"], inside) == ["peer -> server/opening"]
-
-
-def _package_edges(package: str) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
-    """Which modules of a Python package use which, names that only types need included."""
-    base = ROOT / "python" / "pyrmq" / package
-    prefix = f"pyrmq.{package}"
-    edges: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-    for path in base.rglob("*.py"):
-        if path.name == "__init__.py":
-            continue
-        used = edges.setdefault(path.relative_to(base).with_suffix("").parts, set())
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or not node.module:
-                continue
-            if node.module == prefix:
-                used |= {(alias.name,) for alias in node.names}
-            elif node.module.startswith(f"{prefix}."):
-                used.add(tuple(node.module.removeprefix(f"{prefix}.").split(".")))
-    return edges
-
-
-@pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_imports_inside_a_python_package_point_down(package: str) -> None:
-    edges = _package_edges(package)
-    assert {module[0] for module in edges} == set(PACKAGES[package])
-    upward = _upward(PACKAGES[package], edges)
-    assert not upward, f"imports that point up: {upward}"
-
-
-def test_tables_know_no_spark() -> None:
-    """So `pyrmq.arrow` works where pyspark is not installed."""
-    users = {
-        str(path.relative_to(ROOT))
-        for package in ("_tables", "arrow")
-        for path in (ROOT / "python" / "pyrmq" / package).rglob("*.py")
-        if re.search(r"(from|import) pyspark", path.read_text(encoding="utf-8"))
-    }
-    assert not users, f"they import pyspark: {users}"
+    assert upward_imports(["peer", "server"], inside) == ["peer -> server/opening"]
 
 
 def test_unsafe_code_stays_where_it_is_named() -> None:
