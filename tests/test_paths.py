@@ -1,4 +1,4 @@
-"""The paths that ARCHITECTURE.md and CONTRIBUTING.md name exist."""
+"""The paths that the pages about the code name exist."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _unknown_paths(text: str) -> list[str]:
     return unknown
 
 
-@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/code-map.md"])
 def test_the_paths_of_a_document_exist(document: str) -> None:
     unknown = _unknown_paths((ROOT / document).read_text(encoding="utf-8"))
     assert not unknown, f"{document} names what is not there: {unknown}"
