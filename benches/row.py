@@ -18,7 +18,7 @@ class Row:
         rival: name in `figures` of the side that ours is compared with.
         figures: side name to its figures, in order of measurement.
         cpu_us: side name to microseconds of server CPU per message.
-        client_us: the same of the client's process.
+        client_us: side name to microseconds of the client's CPU per message.
         resident_mib: side name to the client's largest resident memory.
         less_is_more: a smaller figure is better.
     """

@@ -33,7 +33,7 @@ class Sample:
 
     Attributes:
         time_ms: When, ms since 1970.
-        clock: The same by a clock that never goes back, in seconds.
+        clock: The time by a clock that never goes back, in seconds.
         brokers: A row for each broker process.
         error: Why the cluster could not be asked; empty otherwise.
     """
