@@ -12,7 +12,7 @@ use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable, Syste
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What all clients are told: one item for each of `pyrmq._client.options.producer.Options.client`.
+/// Settings of all clients: one item for each of `pyrmq._client.options.producer.Options.client`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ClientSettings {

@@ -10,8 +10,8 @@ use crate::completion::{BatchCollector, BatchPart, Unsent, batch_list};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::MessageProperties;
+use crate::producer::batch_target::{BatchTarget, Frames};
 use crate::producer::class::BodyRef;
-use crate::producer::batch_target::{Frames, BatchTarget};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -78,7 +78,10 @@ pub(crate) fn send_then<'py>(
     plan: &Plan<'_, 'py>,
     then: impl FnOnce(Vec<BatchPart>, Unsent) + Send + 'static,
 ) -> PyResult<()> {
-    let (back_pressure, brokers) = (batch_target.producer.back_pressure(), plan.candidates(batch_target.producer));
+    let (back_pressure, brokers) = (
+        batch_target.producer.back_pressure(),
+        plan.candidates(batch_target.producer),
+    );
     if back_pressure.is_full(&brokers) {
         return Err(Error::from(back_pressure.full(Duration::ZERO, &brokers)).into_py(py));
     }
@@ -179,7 +182,10 @@ impl<'py> Call<'_, 'py> {
     ) -> PyResult<()> {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
-        let checked = self.batch_target.producer.check_size(&self.frames.topic, body.len());
+        let checked = self
+            .batch_target
+            .producer
+            .check_size(&self.frames.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
         match (self.plan.queue, properties.sharding_hash()?) {
             (Some((broker, id)), _) => self.push(body, properties, TargetRef::Queue(broker, *id), member),

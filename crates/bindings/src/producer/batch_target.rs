@@ -70,7 +70,9 @@ impl<'a, 'py> Frames<'a, 'py> {
             given: topic,
             topic: batch_target.producer.topic(topic),
             settings: BatchSettings {
-                bytes: settings.bytes.min(batch_target.producer.options().max_message_bytes),
+                bytes: settings
+                    .bytes
+                    .min(batch_target.producer.options().max_message_bytes),
                 ..settings
             },
             waits,

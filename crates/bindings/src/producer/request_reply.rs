@@ -160,7 +160,10 @@ impl PyRequestReply {
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         let timeout = self.native.get().timeout(timeout_ms);
         // An event loop must not wait, and few of these are in flight at once, so they always get their permit.
-        let permit = self.producer.back_pressure().force_acquire(1, outgoing.charged_bytes);
+        let permit = self
+            .producer
+            .back_pressure()
+            .force_acquire(1, outgoing.charged_bytes);
         let reply = completion::reply(to);
         let done = Box::new(move |outcome: Outcome| reply(outcome.map(Value::Sent)));
         self.producer.send(outgoing, permit, timeout, done);

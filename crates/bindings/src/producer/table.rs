@@ -12,7 +12,7 @@ use crate::completion::BatchCollector;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
-use crate::producer::batch_target::{Frames, BatchTarget};
+use crate::producer::batch_target::{BatchTarget, Frames};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -188,7 +188,11 @@ impl Call<'_, '_> {
             Ok(body) => body,
             Err(bad) => return Ok(Err(bad)),
         };
-        if let Err(error) = self.batch_target.producer.check_size(&self.frames.topic, body.len()) {
+        if let Err(error) = self
+            .batch_target
+            .producer
+            .check_size(&self.frames.topic, body.len())
+        {
             return Ok(Err(error.into()));
         }
         let hash = match table.sharding_hash(row) {

@@ -29,7 +29,11 @@ pub(super) async fn answer_pulls(pull: Arc<Pull>, ready: UnboundedReceiver<Held>
 }
 
 /// Answers pops that waited.
-pub(super) async fn answer_pops(state: Arc<BrokerContext>, ready: UnboundedReceiver<HeldPop>, shutdown: Shutdown) {
+pub(super) async fn answer_pops(
+    state: Arc<BrokerContext>,
+    ready: UnboundedReceiver<HeldPop>,
+    shutdown: Shutdown,
+) {
     let pop = Pop::new(state);
     resume_each(ready, shutdown, move |held| pop.resume(held)).await;
 }

@@ -15,7 +15,8 @@ pub struct SetView<'a> {
 }
 
 impl RouteTable {
-    /// Returns the tables with the addresses of one of the sets of [`RouteTable::with_sets`]; `None`: the usual addresses.
+    /// Returns the tables with the addresses of one of the sets of [`RouteTable::with_sets`]; `None`: the usual
+    /// addresses.
     pub fn in_set<'a>(&'a self, set: Option<&'a str>) -> SetView<'a> {
         SetView { table: self, set }
     }

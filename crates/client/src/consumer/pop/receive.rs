@@ -4,7 +4,7 @@ use crate::consumer::pop::answer::{self, Asked, PopAnswer};
 use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
-use crate::consumer::pop::state::{Pop, Probe, PopTarget};
+use crate::consumer::pop::state::{Pop, PopTarget, Probe};
 use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;

@@ -133,8 +133,8 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         self.back_pressure.borrow().confirm(broker, self.usage.messages);
     }
 
-    /// Gives back all but the capacity for one message for each completion. These messages are no longer on their way to
-    /// a broker.
+    /// Gives back all but the capacity for one message for each completion. These messages are no longer on their way
+    /// to a broker.
     pub fn keep_for<T>(&mut self, completions: &[T]) {
         let kept = self.usage.take(completions.len(), 0);
         let (rest, broker) = (std::mem::replace(&mut self.usage, kept), self.broker.take());
