@@ -410,3 +410,31 @@ async fn numbers_at_their_ends_are_answered() {
     assert!(number(&site.send_ok("T", b"still here", "").await, "queueOffset") > 0);
     site.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_subscribes_a_group_to_a_limited_number_of_topics() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let beat = |group: &str, topics: usize| {
+        let topics: Vec<String> = (0..topics)
+            .map(|at| format!(r#"{{"topic":"T{at}","subString":"*"}}"#))
+            .collect();
+        let body = format!(
+            r#"{{"clientID":"c","consumerDataSet":[{{"groupName":"{group}","subscriptionDataSet":[{}]}}]}}"#,
+            topics.join(",")
+        );
+        Command::request(request::HEART_BEAT).with_body(body)
+    };
+    site.ask_ok(beat("G", 4096)).await;
+    let invalid = response::INVALID_PARAMETER;
+    refused(
+        &site,
+        beat("H", 4097),
+        invalid,
+        "the group H to 4097 topics, allowed are 4096",
+    )
+    .await;
+    let state = site.broker.state();
+    assert!(state.groups.contains("G") && !state.groups.contains("H"));
+    site.stop().await;
+}

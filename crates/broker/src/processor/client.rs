@@ -5,6 +5,7 @@ use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
+use crate::tables::conflicts::Conflicts;
 use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
     CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
@@ -26,21 +27,21 @@ const LONGEST_ID: usize = 1024;
 /// Longest name of a producer group, in bytes (Apache `Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_GROUP: usize = 255;
 
+/// Maximum number of topics to which a heartbeat subscribes one group: each is looked up while pulls wait.
+const SUBSCRIPTIONS: usize = 4096;
+
 /// Serves a heartbeat (34).
 pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
-    let missing = || Refusal::new(response::INVALID_PARAMETER, "the body has no clientID");
+    check_heartbeat(&body)?;
     let client = Client {
-        id: Some(body.client_id)
-            .filter(|id| !id.is_empty())
-            .ok_or_else(missing)?,
+        id: body.client_id,
         peer: peer.clone(),
         user: state.user_of(request),
         language: request.language,
         version: request.version,
         seen_ms: clock::now_ms(),
     };
-    check_length("clientID", &client.id, LONGEST_ID)?;
     claim_id(state, &client)?;
     let fingerprint = body.heartbeat_fingerprint;
     let is_short = fingerprint != 0 && body.without_sub;
@@ -60,6 +61,26 @@ pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -
             "IS_SUB_CHANGE",
             if wants_subscriptions { "true" } else { "false" },
         ))
+}
+
+/// Refuses a heartbeat without a client, or one that would fill the tables.
+fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
+    let invalid = |text: String| Err(Refusal::new(response::INVALID_PARAMETER, text));
+    if body.client_id.is_empty() {
+        return invalid("the body has no clientID".to_owned());
+    }
+    check_length("clientID", &body.client_id, LONGEST_ID)?;
+    for consumer in &body.consumer_data_set {
+        let count = consumer.subscription_data_set.len();
+        if count > SUBSCRIPTIONS {
+            let group: String = consumer.group_name.chars().take(255).collect();
+            return invalid(format!(
+                "the heartbeat subscribes the group {group} to {count} topics, allowed are {SUBSCRIPTIONS}: use \
+                 several groups"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a long name: the table of clients keeps it as long as the connection lives.
@@ -128,26 +149,36 @@ fn consumer_beat(
         },
         client,
     );
-    for conflict in change.conflicts {
-        state.stats.subscription_conflicts.fetch_add(1, Ordering::Relaxed);
-        if conflict.is_due {
-            let ((client, subscription), (other_client, other)) = (conflict.one, conflict.other);
-            tracing::warn!(
-                group,
-                topic = conflict.topic,
-                client,
-                subscription,
-                other_client,
-                other_subscription = other,
-                "members of a group subscribe to different messages: give all the same topics and filters"
-            );
-        }
-    }
+    warn_of(&change.conflicts, state, group);
     if change.changed {
         tracing::info!(group, client = client.id, peer = %client.peer.remote(), "a consumer group changed");
         state.notify(group, &change.notify);
     }
     Ok(change.wants_subscriptions)
+}
+
+/// Counts the topics in which a member differs from others of its group, and warns of the first ones.
+fn warn_of(conflicts: &Conflicts, state: &State, group: &str) {
+    let count = u64::try_from(conflicts.count).unwrap_or(u64::MAX);
+    state
+        .stats
+        .subscription_conflicts
+        .fetch_add(count, Ordering::Relaxed);
+    let Some(first) = conflicts.named.first().filter(|_| conflicts.is_due) else {
+        return;
+    };
+    let topics: Vec<&str> = (conflicts.named.iter()).map(|one| one.topic.as_str()).collect();
+    let ((client, subscription), (other_client, other_subscription)) = (&first.one, &first.other);
+    tracing::warn!(
+        group,
+        topics = topics.join(", "),
+        more_topics = conflicts.count - topics.len(),
+        client,
+        subscription,
+        other_client,
+        other_subscription,
+        "members of a group subscribe to different messages: give all the same topics and filters"
+    );
 }
 
 /// Builds a subscription. Its codes are computed from the tags, since some clients send none.

@@ -4,7 +4,7 @@
 //! Invariant: a group is in the table only while it has a member. A member is one connection; a client with several
 //! groups appears in each.
 
-use crate::tables::conflicts::Conflict;
+use crate::tables::conflicts::Conflicts;
 use crate::tables::subscription::Subscription;
 use pyrmq_remoting::Language;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
@@ -79,8 +79,8 @@ pub struct Consumers {
     pub subscriptions: BTreeMap<String, Arc<Subscription>>,
     /// The client id of the member that has said each of them, by topic.
     pub(super) authors: BTreeMap<String, String>,
-    /// When members were last found to differ, by topic, in ms.
-    pub(super) warned_ms: BTreeMap<String, i64>,
+    /// When the log last said that members differ, in ms; 0: never.
+    pub(super) warned_ms: i64,
     fingerprint: i32,
 }
 
@@ -107,7 +107,7 @@ pub struct Change {
     /// Members to notify that the membership changed.
     pub notify: Vec<Peer>,
     /// How the member's subscriptions differ from those of others.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Conflicts,
 }
 
 #[derive(Debug, Default)]

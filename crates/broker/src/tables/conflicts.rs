@@ -5,11 +5,15 @@
 use crate::tables::clients::{Client, Consumers};
 use crate::tables::subscription::Subscription;
 use pyrmq_remoting::names;
+use std::cell::LazyCell;
+use std::collections::HashSet;
 
 /// A member whose last heartbeat is this old has subscribed to all that it wants, ms.
 const SETTLED_MS: i64 = 5000;
-/// Time between two warnings of one topic, ms.
+/// Time between two warnings of one group, ms.
 const WARNING_INTERVAL_MS: i64 = 60_000;
+/// Topics that a warning names; of the others it says the number.
+const NAMED: usize = 3;
 /// What a member without the subscription is said to have.
 const NOTHING: &str = "(none)";
 
@@ -22,8 +26,31 @@ pub struct Conflict {
     pub one: (String, String),
     /// The client id of the member whose heartbeat differs, and its subscription.
     pub other: (String, String),
-    /// Whether it is time to warn of it again.
+}
+
+/// The topics in which a member differs from others of its group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// Their number.
+    pub count: usize,
+    /// The first few of them.
+    pub named: Vec<Conflict>,
+    /// Whether it is time to warn of the group again.
     pub is_due: bool,
+}
+
+impl Conflicts {
+    fn add(&mut self, topic: &str, one: (&str, &str), other: (&str, &str)) {
+        self.count += 1;
+        if self.named.len() < NAMED {
+            let owned = |(client, subscription): (&str, &str)| (client.to_owned(), subscription.to_owned());
+            self.named.push(Conflict {
+                topic: topic.to_owned(),
+                one: owned(one),
+                other: owned(other),
+            });
+        }
+    }
 }
 
 impl Consumers {
@@ -34,59 +61,49 @@ impl Consumers {
         subscriptions: &[Subscription],
         client: &Client,
         last_ms: Option<i64>,
-    ) -> Vec<Conflict> {
-        let mut found = Vec::new();
+    ) -> Conflicts {
+        let has_started = last_ms.is_some_and(|last_ms| client.seen_ms - last_ms >= SETTLED_MS);
+        let mut found = self.differences(subscriptions, client, has_started);
+        if found.count > 0 && client.seen_ms.saturating_sub(self.warned_ms) >= WARNING_INTERVAL_MS {
+            found.is_due = true;
+            self.warned_ms = client.seen_ms;
+        }
+        found
+    }
+
+    fn differences(&self, subscriptions: &[Subscription], client: &Client, has_started: bool) -> Conflicts {
+        let members = LazyCell::new(|| {
+            let ids = self.members.values().map(|member| member.id.as_str());
+            ids.collect::<HashSet<_>>()
+        });
+        // Another member, still there, that has said what the group's subscription of a topic is.
+        let other_author = |topic: &str| {
+            let author = self.authors.get(topic).filter(|author| **author != client.id)?;
+            members.contains(author.as_str()).then_some(author.as_str())
+        };
+        let mut found = Conflicts::default();
         for subscription in subscriptions {
-            let known = self.subscriptions.get(&subscription.topic);
+            let topic = &subscription.topic;
+            let known = self.subscriptions.get(topic);
             if let Some(known) = known.filter(|known| !selects_alike(known, subscription))
-                && let Some(author) = self.other_author(&subscription.topic, client)
+                && let Some(author) = other_author(topic)
             {
-                let other = subscription.expression.clone();
-                found.push((
-                    subscription.topic.clone(),
-                    author,
-                    known.expression.clone(),
-                    other,
-                ));
+                let other = (client.id.as_str(), subscription.expression.as_str());
+                found.add(topic, (author, &known.expression), other);
             }
         }
-        if last_ms.is_some_and(|last_ms| client.seen_ms - last_ms >= SETTLED_MS) {
+        if has_started {
+            let said: HashSet<&str> = subscriptions.iter().map(|one| one.topic.as_str()).collect();
             for (topic, known) in &self.subscriptions {
-                let is_named = subscriptions.iter().any(|one| one.topic == *topic);
-                if !is_named
+                if !said.contains(topic.as_str())
                     && !names::is_retry(topic)
-                    && let Some(author) = self.other_author(topic, client)
+                    && let Some(author) = other_author(topic)
                 {
-                    found.push((
-                        topic.clone(),
-                        author,
-                        known.expression.clone(),
-                        NOTHING.to_owned(),
-                    ));
+                    found.add(topic, (author, &known.expression), (&client.id, NOTHING));
                 }
             }
         }
-        let conflict = |(topic, author, known, other): (String, String, String, String)| {
-            let warned_ms = self.warned_ms.entry(topic.clone()).or_insert(i64::MIN);
-            let is_due = client.seen_ms.saturating_sub(*warned_ms) >= WARNING_INTERVAL_MS;
-            if is_due {
-                *warned_ms = client.seen_ms;
-            }
-            Conflict {
-                topic,
-                one: (author, known),
-                other: (client.id.clone(), other),
-                is_due,
-            }
-        };
-        found.into_iter().map(conflict).collect()
-    }
-
-    /// Another member, still there, that has said what the group's subscription of a topic is.
-    fn other_author(&self, topic: &str, client: &Client) -> Option<String> {
-        let author = self.authors.get(topic).filter(|author| **author != client.id)?;
-        let is_there = self.members.values().any(|member| member.id == *author);
-        is_there.then(|| author.clone())
+        found
     }
 }
 
@@ -101,4 +118,103 @@ fn selects_alike(one: &Subscription, other: &Subscription) -> bool {
         return sorted(one) == sorted(other);
     }
     one.is_tag() == other.is_tag() && one.expression == other.expression
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::clients::{Clients, ConsumeMode, ConsumerBeat};
+    use pyrmq_remoting::net::{Outbox, Peer};
+    use pyrmq_remoting::{Command, Language};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    struct Silent;
+
+    impl Outbox for Silent {
+        fn push(&self, _command: Command) {}
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn close(&self) {}
+    }
+
+    fn client(number: u64, seen_ms: i64) -> Client {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        Client {
+            id: format!("client-{number}"),
+            peer: Peer::new(number, address, address, Arc::new(Silent)),
+            user: None,
+            language: Language::default(),
+            version: 0,
+            seen_ms,
+        }
+    }
+
+    fn subscribed(topics: &[String], version: i64) -> ConsumerBeat {
+        let parsed = topics
+            .iter()
+            .map(|topic| Subscription::parse(topic, Some("*"), None, version).unwrap());
+        ConsumerBeat {
+            group: "G".to_owned(),
+            consume_mode: ConsumeMode::default(),
+            subscriptions: Some(parsed.collect()),
+            fingerprint: 0,
+        }
+    }
+
+    fn beat(clients: &Clients, client: &Client, topics: &[String]) -> Conflicts {
+        let beat = subscribed(topics, client.seen_ms);
+        clients.beat_consumer(beat, client).conflicts
+    }
+
+    fn topics(prefix: &str, count: usize) -> Vec<String> {
+        (0..count).map(|at| format!("{prefix}{at:06}")).collect()
+    }
+
+    /// The least time of a few heartbeats that name other topics than those before.
+    fn time_of(count: usize) -> Duration {
+        let clients = Clients::default();
+        let said = [topics("a", count), topics("b", count)];
+        let times = (0..8).map(|round| {
+            let at = usize::from(round % 2 == 0);
+            let client = client(u64::from(round % 2 == 0), 1_700_000_000_000 + round * 5000);
+            let beat = subscribed(&said[at], client.seen_ms);
+            let began = Instant::now();
+            let conflicts = clients.beat_consumer(beat, &client).conflicts;
+            // The first one of each is just starting.
+            assert_eq!(conflicts.count, if round < 2 { 0 } else { count });
+            began.elapsed()
+        });
+        times.skip(2).min().unwrap()
+    }
+
+    #[test]
+    fn many_subscriptions_are_compared_in_a_time_that_grows_with_their_number() {
+        let (few, many) = (time_of(2000), time_of(8000));
+        assert!(many < few * 9, "{few:?}, and {many:?} for four times as many");
+    }
+
+    #[test]
+    fn a_group_is_warned_of_once_a_minute_with_its_first_topics() {
+        let clients = Clients::default();
+        let start_ms = 1_700_000_000_000;
+        let (a, b) = (topics("a", 10), topics("b", 10));
+        let mut warnings = 0;
+        for round in 0..20 {
+            let now_ms = start_ms + round * 10_000;
+            for (number, said) in [(1, &a), (2, &b)] {
+                let conflicts = beat(&clients, &client(number, now_ms), said);
+                assert!(conflicts.named.len() <= 3);
+                warnings += i32::from(conflicts.is_due);
+                if conflicts.count > 0 {
+                    assert_eq!((conflicts.count, conflicts.named.len()), (10, 3));
+                }
+            }
+        }
+        assert_eq!(warnings, 4, "190 s");
+    }
 }
