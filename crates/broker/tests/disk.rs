@@ -5,6 +5,7 @@ mod common;
 
 use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
+use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{DURABILITY, batch};
 use pyrmq_testkit::FaultyDisk;
@@ -400,4 +401,28 @@ async fn with_async_flush_only_senders_that_ask_for_the_disk_are_refused_when_to
     let bodies: Vec<_> = records(&got).into_iter().map(|(_, body, _)| body).collect();
     assert_eq!(bodies, [&b"good"[..], b"first", b"second", b"memory", b"again"]);
     site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = with_old_messages(&dir, &disk).await;
+    let began = std::time::Instant::now();
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(5));
+        released.hang_reads(false);
+    });
+    let asked = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
+    let answer = site.asking(asked);
+    eventually("it waits for the disk", async || disk.counts().0 > reads).await;
+    site.send_ok("T", b"meanwhile", "").await;
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    disk.hang_reads(false);
+    assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    drop(site.broker.stop(LIMIT).await);
 }

@@ -411,6 +411,33 @@ async fn numbers_at_their_ends_are_answered() {
     site.stop().await;
 }
 
+fn statistics(topic: &str, further: &[&str]) -> Command {
+    let names: Vec<String> = further.iter().map(|name| format!("\"{name}\"")).collect();
+    Command::request(request::GET_TOPIC_STATS_INFO)
+        .with_field("topic", topic)
+        .with_body(format!(r#"{{"topics":[{}]}}"#, names.join(",")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_of_topics_have_an_end() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    site.create("large", 65_536).await;
+    for topic in ["half", "other"] {
+        site.create(topic, 32_768).await;
+    }
+    // A thousand times the same is once.
+    let many = site.ask_ok(statistics("half", &["other"; 1000])).await;
+    let one = site.ask_ok(statistics("large", &["large"; 1000])).await;
+    for answer in [many, one] {
+        assert_eq!(text(&answer).matches("maxOffset").count(), 65_536);
+    }
+    let invalid = response::INVALID_PARAMETER;
+    refused(&site, statistics("large", &["half"]), invalid, "98304 queues").await;
+    refused(&site, statistics("half", &["large"]), invalid, "fewer topics").await;
+    site.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_subscribes_a_group_to_a_limited_number_of_topics() {
     let dir = TempDir::new();

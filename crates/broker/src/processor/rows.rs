@@ -47,6 +47,11 @@ const SEARCHES: &[(i32, Function, &str)] = &[
         store_admin::queue_entries,
         "at most 4,096 entries",
     ),
+    (
+        request::GET_TOPIC_STATS_INFO,
+        topic::stats,
+        "one topic, or several of at most 65,536 queues",
+    ),
 ];
 
 /// Requests that are answered at once, on both ports.
@@ -112,7 +117,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
         group::all,
         "whole table, not split",
     ),
-    (request::GET_TOPIC_STATS_INFO, topic::stats, ""),
     (
         request::GET_CONSUMER_CONNECTION_LIST,
         client::consumer_connections,

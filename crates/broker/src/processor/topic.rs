@@ -20,6 +20,7 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
+use std::collections::BTreeSet;
 
 /// Maximum number of queues of a topic: ids have 32 bits, but each queue has its own files.
 pub(crate) const QUEUES_LIMIT: i32 = 65_536;
@@ -173,7 +174,7 @@ pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> An
 /// Returns the offsets and times of a topic's queues (202).
 ///
 /// Unlike Apache's brokers, also those of further topics, which the body names: `{"topics":["a","b"]}`. A further topic
-/// that does not exist is left out.
+/// that does not exist is left out, and one that is named several times counts once.
 pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
     let topic = state
@@ -185,19 +186,29 @@ pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
         topic_put_tps: puts.map_or(0.0, |growth| growth.messages_per_second()),
         ..TopicStatsTable::default()
     };
-    add_queues(state, &topic, &mut body)?;
-    for name in further_topics(request)? {
-        if let Some(topic) = state.topics.get(&name) {
-            add_queues(state, &topic, &mut body)?;
-        }
+    let names = further_topics(request)?.into_iter();
+    let names = names.filter(|name| *name != header.topic);
+    let further: Vec<_> = names.filter_map(|name| state.topics.get(&name)).collect();
+    let queues = |topic: &TopicConfig| i64::from(topic.queue_nums());
+    let count = queues(&topic) + further.iter().map(|topic| queues(topic)).sum::<i64>();
+    if !further.is_empty() && count > i64::from(QUEUES_LIMIT) {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!(
+                "the topics of the request have {count} queues, allowed are {QUEUES_LIMIT}: ask for fewer topics at once"
+            ),
+        ));
+    }
+    for topic in std::iter::once(&topic).chain(&further) {
+        add_queues(state, topic, &mut body)?;
     }
     Ok(answer(&body))
 }
 
 /// Topics of the body of a request for statistics.
-fn further_topics(request: &Command) -> Result<Vec<String>, Refusal> {
+fn further_topics(request: &Command) -> Result<BTreeSet<String>, Refusal> {
     let Some(body) = request.body.as_deref().filter(|body| !body.is_empty()) else {
-        return Ok(Vec::new());
+        return Ok(BTreeSet::new());
     };
     let json = Json::parse(body)?;
     let names = json.get("topics").and_then(Json::as_array).unwrap_or_default();
