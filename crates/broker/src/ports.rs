@@ -22,16 +22,16 @@ const DRAIN: Duration = Duration::from_hours(1);
 
 /// Maximum bytes of incomplete frames on each port: some thirty of the largest usual messages.
 const UNFINISHED: usize = 128 << 20;
-/// Where memory is short, this part of it holds the incomplete frames of a port, and twice as much its answers.
+/// Where memory is short, this part of it holds the incomplete frames of all ports, and twice as much their answers.
 const UNFINISHED_SHARE: u64 = 16;
-/// Minimum of both: the largest frame.
+/// Minimum of both for each port: the largest frame.
 const LEAST: usize = 16 << 20;
 
-/// The settings of each port, on a machine or in a container with this many bytes of memory.
-pub(crate) fn transport(memory: Option<u64>) -> ServerOptions {
+/// The settings of each of this many ports, on a machine or in a container with this many bytes of memory.
+pub(crate) fn transport(memory: Option<u64>, ports: u64) -> ServerOptions {
     let usual = ServerOptions::default();
     let at_most = |whole: usize, share: u64| {
-        let part = memory.and_then(|bytes| usize::try_from(bytes / share).ok());
+        let part = memory.and_then(|bytes| usize::try_from(bytes / share / ports.max(1)).ok());
         whole.min(part.unwrap_or(whole).max(LEAST))
     };
     ServerOptions {
@@ -119,17 +119,27 @@ mod tests {
 
     #[test]
     fn limits_of_waiting_bytes_follow_the_memory() {
-        let limits = |memory| {
-            let options = transport(memory);
+        let limits = |memory, ports| {
+            let options = transport(memory, ports);
             (
                 options.unfinished_total_bytes >> 20,
                 options.outgoing_total_bytes >> 20,
             )
         };
-        assert_eq!(limits(None), (128, 256));
-        assert_eq!(limits(Some(23 << 30)), (128, 256));
-        assert_eq!(limits(Some(1 << 30)), (64, 128));
-        assert_eq!(limits(Some(256 << 20)), (16, 32));
-        assert_eq!(limits(Some(64 << 20)), (16, 16));
+        assert_eq!(limits(None, 3), (128, 256));
+        assert_eq!(limits(Some(23 << 30), 3), (128, 256));
+        assert_eq!(limits(Some(1 << 30), 1), (64, 128));
+        assert_eq!(limits(Some(256 << 20), 1), (16, 32));
+        assert_eq!(limits(Some(64 << 20), 1), (16, 16));
+    }
+
+    #[test]
+    fn all_ports_together_take_their_part_of_a_small_memory() {
+        for ports in 1..=3 {
+            let options = transport(Some(1536 << 20), ports);
+            let whole = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX) * ports;
+            assert!(whole(options.unfinished_total_bytes) <= 96 << 20, "{ports}");
+            assert!(whole(options.outgoing_total_bytes) <= 192 << 20, "{ports}");
+        }
     }
 }

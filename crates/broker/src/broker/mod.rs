@@ -380,7 +380,8 @@ fn hook_up(
     };
     let (main_table, fast_table) = (table(false, false), table(true, false));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
-    let transport = ports::transport(state.store.memory_limit());
+    let ports = if security.admin.is_some() { 3 } else { 2 };
+    let transport = ports::transport(state.store.memory_limit(), ports);
     let common = (&events, security, transport);
     let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, common)?;
     let admin = match &security.admin {
