@@ -4,7 +4,7 @@
 mod common;
 
 use common::pops::{pop, with};
-use common::{LIMIT, Site, TempDir, eventually, number, options, properties, pull, send};
+use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send};
 use pyrmq_broker::long_polling::deadline_ms;
 use pyrmq_broker::tables::clients::NAMES_OF_CONNECTION;
 use pyrmq_broker::{Broker, Options};
@@ -15,7 +15,8 @@ use pyrmq_remoting::net::{
     Security, SystemResolver,
 };
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::RealFs;
+use pyrmq_store::{Fs, RealFs};
+use pyrmq_testkit::FaultyDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -73,12 +74,16 @@ impl RequestSigner for As {
 }
 
 fn start(options: Options, rights: &Arc<Rights>) -> Site {
+    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    start_on(&fs, options, rights)
+}
+
+fn start_on(fs: &Arc<dyn Fs>, options: Options, rights: &Arc<Rights>) -> Site {
     let security = Security {
         check: Some(rights.clone()),
         ..Security::default()
     };
-    let fs: Arc<dyn pyrmq_store::Fs> = Arc::new(RealFs);
-    let broker = Broker::start_secured(&fs, options, &Handle::current(), (None, &[]), &security).unwrap();
+    let broker = Broker::start_secured(fs, options, &Handle::current(), (None, &[]), &security).unwrap();
     Site::of(broker)
 }
 
@@ -369,5 +374,86 @@ async fn a_user_makes_a_limited_number_of_topics_also_after_a_restart() {
     settings.max_topics_per_user = 3;
     site.broker.reconfigure(&settings).unwrap();
     bob.ask_ok(send("fourth", 0, b"the option is live", "")).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_id_is_free_after_a_heartbeat_whose_connection_ended_while_it_waited() {
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    let rights = Arc::new(Rights::default());
+    rights.give("victim", &[]);
+    rights.give("mallory", &[]);
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, options(&dir), &rights);
+    let (victim, mallory) = (User::new(&site, "victim"), User::new(&site, "mallory"));
+    let heartbeat_of = |client: &str, group: &str| {
+        let body = format!(r#"{{"clientID":"{client}","consumerDataSet":[{{"groupName":"{group}"}}]}}"#);
+        Command::request(request::HEART_BEAT).with_body(body)
+    };
+    let beat = |group: &str| heartbeat_of("id", group);
+    let (_, writes, _) = disk.counts();
+    hang(&disk);
+    mallory.client.oneway(&mallory.address, beat("G")).unwrap();
+    eventually("it waits for the disk", async || disk.counts().1 > writes).await;
+    mallory.client.close().await;
+    eventually("its connection has ended", async || {
+        site.broker.health().descriptors.connections == 0
+    })
+    .await;
+    disk.hang(false);
+    eventually("its group is made", async || {
+        site.broker.state().groups.contains("G")
+    })
+    .await;
+    // Behind it in the list, so that it was served.
+    victim.ask_ok(heartbeat_of("other", "H")).await;
+    victim.ask_ok(beat("G")).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_of_users_are_written_together_and_counted() {
+    const TOPICS: usize = 100;
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    let rights = Arc::new(Rights::default());
+    rights.give("bob", &[]);
+    rights.give("ann", &[]);
+    let mut settings = options(&dir);
+    settings.max_topics_per_user = 60;
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, settings.clone(), &rights);
+    let (bob, ann) = (User::new(&site, "bob"), User::new(&site, "ann"));
+    let ask = |user: &User, topic: String| {
+        let (sender, receiver) = channel();
+        let answered = |answer| drop(sender.send(answer));
+        user.client
+            .request_with(&user.address, send(&topic, 0, b"x", ""), LIMIT, answered);
+        receiver
+    };
+    let before = site.broker.state().topics.all().1.counter;
+    let (_, writes, _) = disk.counts();
+    hang(&disk);
+    let first = ask(&ann, "first".to_owned());
+    eventually("the first waits for the disk", async || disk.counts().1 > writes).await;
+    let asked: Vec<_> = (0..TOPICS).map(|at| ask(&bob, format!("T{at}"))).collect();
+    bob.ask_ok(Command::request(request::GET_BROKER_RUNTIME_INFO))
+        .await;
+    disk.hang(false);
+    assert_eq!(first.await.unwrap().unwrap().code, response::SUCCESS);
+    let mut codes = Vec::new();
+    for answer in asked {
+        codes.push(answer.await.unwrap().unwrap().code);
+    }
+    let made = codes.iter().filter(|code| **code == response::SUCCESS).count();
+    let refused = codes.iter().filter(|code| **code == response::NO_PERMISSION);
+    assert_eq!((made, refused.count()), (60, 40), "{codes:?}");
+    assert_eq!(site.broker.state().topics.all().1.counter - before, 2);
+    site.stop().await;
+
+    let site = start(settings, &rights);
+    let bob = User::new(&site, "bob");
+    let answer = bob.ask(send("more", 0, b"x", "")).await;
+    assert_eq!(answer.code, response::NO_PERMISSION, "the makers are in the file");
+    bob.ask_ok(send("T0", 0, b"x", "")).await;
     site.stop().await;
 }

@@ -16,8 +16,8 @@ use crate::long_polling::{Held, LongPolling};
 use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
-use crate::processor;
 use crate::processor::pull::Pull;
+use crate::processor::{self, FirstUses};
 use crate::registration::{self, LostConnection};
 use crate::retention;
 use pyrmq_remoting::body::TopicConfig;
@@ -370,8 +370,9 @@ fn hook_up(
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
     state.secured_by(security);
+    let first_uses = FirstUses::new(state, tasks);
     let table = |fast, is_admin: bool| {
-        let mut table = processor::table((state, pull), tasks, fast, python, python_codes);
+        let mut table = processor::table((state, pull), tasks, &first_uses, fast, python, python_codes);
         table.secured_by(security);
         if !is_admin {
             table.without_administration(security);
@@ -411,10 +412,6 @@ impl Events for Connections {
     }
 
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
-        let gone = peer.id();
-        self.0.clients.release_ids(gone);
-        for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {
-            self.0.notify(&group, &members);
-        }
+        processor::client::forget(&self.0, peer);
     }
 }

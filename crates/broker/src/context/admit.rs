@@ -3,6 +3,7 @@
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
+use crate::tables::topic_makers::NewTopic;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{SubscriptionGroupConfig, TopicConfig};
@@ -10,6 +11,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::names::{self, PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::Peer;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,14 +23,35 @@ impl BrokerContext {
         request: &Command,
         peer: &Peer,
     ) -> Result<Arc<Topic>, Refusal> {
+        let known = self.find_topic(header, request)?;
+        self.admit_to(known, header, request, peer)
+    }
+
+    /// Refuses a send that is invalid whatever its topic is, and finds that; `None`: it does not exist.
+    pub(crate) fn find_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+    ) -> Result<Option<Arc<Topic>>, Refusal> {
         self.check_writeable()?;
         admission::sizes(
             request.body.as_ref().map_or(0, bytes::Bytes::len),
             self.store.live().max_message_bytes(),
             header.properties.map_or(0, str::len),
         )?;
+        Ok(self.topics.get(header.topic))
+    }
+
+    /// As [`Self::admit`], of a send whose topic was looked up.
+    pub(crate) fn admit_to(
+        &self,
+        known: Option<Arc<Topic>>,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+    ) -> Result<Arc<Topic>, Refusal> {
         // A name in the table is valid, so only unknown names are checked.
-        let topic = match self.topics.get(header.topic) {
+        let topic = match known {
             Some(topic) => topic,
             None => self.make_topic(header, request, peer)?,
         };
@@ -58,6 +81,26 @@ impl BrokerContext {
         request: &Command,
         peer: &Peer,
     ) -> Result<Arc<Topic>, Refusal> {
+        let (name, NewTopic { config, maker }) = (header.topic, self.new_topic(header, request, peer)?);
+        let make = || self.topics.get_or_put(name, || config);
+        let (topic, made) = match maker {
+            Some(_) => self.made_by(request, peer, &[name], make)?,
+            None => make()?,
+        };
+        if made {
+            tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");
+            self.announcements.changed();
+        }
+        Ok(topic)
+    }
+
+    /// The topic that a send to an unknown topic makes. An error says why it may not.
+    pub(crate) fn new_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+    ) -> Result<NewTopic, Refusal> {
         let name = header.topic;
         admission::topic_name(name)?;
         let limit = self.live.auto_create_topic_limit();
@@ -69,24 +112,19 @@ impl BrokerContext {
             (true, false) => 1,
             (true, true) => 2,
         };
-        let make = || {
-            let queues = header.default_topic_queue_nums;
-            self.topics.make_after(name, header.default_topic, queues, unit)
-        };
-        // A send that makes no topic must not cost a write of the makers' file.
-        let made = if names::is_retry(name) || !self.topics.is_template(header.default_topic) {
-            make()?
-        } else {
-            self.made_by(request, peer, &[name], make)?
-        };
-        let topic = match made {
-            Some(topic) => topic,
-            None if names::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
-            None => return Err(Refusal::no_topic(name)),
-        };
-        tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");
-        self.announcements.changed();
-        Ok(topic)
+        let queues = header.default_topic_queue_nums;
+        let config = self
+            .topics
+            .from_template(name, header.default_topic, queues, unit);
+        let maker = self.maker(request, peer).filter(|_| !names::is_retry(name));
+        Ok(NewTopic {
+            config: match config {
+                Some(config) => config,
+                None if names::is_retry(name) => both_ways(name, 1, unit),
+                None => return Err(Refusal::no_topic(name)),
+            },
+            maker: maker.map(|(user, limit)| (user.to_owned(), limit)),
+        })
     }
 
     /// Refuses if the broker's own permission excludes writing.
@@ -113,6 +151,13 @@ impl BrokerContext {
         }
         let next = self.next_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         Ok(i32::try_from(next).unwrap_or(0) % topic.write_queue_nums)
+    }
+
+    /// Whether a request may make this group, which does not exist, by using it.
+    pub(crate) fn may_make_group(&self, name: &str) -> bool {
+        self.live.auto_create_subscription_group()
+            && admission::group_name(name).is_ok()
+            && !is_reached(self.live.auto_create_group_limit(), self.groups.count())
     }
 
     /// Finds a consumer group, or creates it with the defaults if `autoCreateSubscriptionGroup` is on.
@@ -144,10 +189,7 @@ impl BrokerContext {
             is_legal && !self.groups.contains(name)
         });
         let new: Vec<&str> = new.take(room).collect();
-        if !self.live.auto_create_subscription_group() {
-            return Ok(());
-        }
-        if !new.is_empty() {
+        if !new.is_empty() && self.live.auto_create_subscription_group() {
             tracing::info!(count = new.len(), groups = ?new, "made consumer groups at their first use");
             self.groups.make_all(&new)?;
         }
@@ -163,6 +205,32 @@ impl BrokerContext {
             self.announcements.changed();
         }
         Ok(())
+    }
+
+    /// Makes those of these topics that may be made, with one write for all. The others are left out: a send to one of
+    /// them is refused.
+    pub(crate) fn make_topics(&self, topics: Vec<NewTopic>) -> Result<(), Refusal> {
+        let limit = usize::try_from(self.live.auto_create_topic_limit()).unwrap_or(usize::MAX);
+        let room = limit.saturating_sub(self.topics.count());
+        let exists = |topic: &str| self.topics.get(topic).is_some();
+        let mut names = HashSet::new();
+        let new = topics.into_iter().filter(|topic| {
+            let name = &topic.config.topic_name;
+            !exists(name) && names.insert(name.clone())
+        });
+        let new: Vec<NewTopic> = new.take(room).collect();
+        let add = |configs: Vec<TopicConfig>| {
+            let names: Vec<String> = (configs.iter()).map(|config| config.topic_name.clone()).collect();
+            if self.topics.add_all(configs)? {
+                tracing::info!(count = names.len(), topics = ?names, "made topics for sends");
+                self.announcements.changed();
+            }
+            Ok(())
+        };
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.makers.make_all(new, exists, add)
     }
 
     /// Finds a group's retry topic, or creates it.

@@ -26,18 +26,9 @@ impl BrokerContext {
         topics: &[&str],
         make: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let user = self
-            .check
-            .get()
-            .and_then(|check| Some((check, check.user(request)?)));
-        let Some((check, user)) = user else {
+        let Some((user, limit)) = self.maker(request, peer) else {
             return make();
         };
-        let mut limit = self.live.max_topics_per_user();
-        let change = Command::request(request::UPDATE_BROKER_CONFIG);
-        if limit > 0 && check.may(user, &change, peer.remote().ip()) {
-            limit = 0;
-        }
         let exists = |topic: &str| self.topics.get(topic).is_some();
         let mut is_allowed = false;
         let made = self.makers.make((user, limit), topics, exists, || {
@@ -48,6 +39,19 @@ impl BrokerContext {
             audit.refused(request, peer.remote(), refusal.code, &refusal.remark);
         }
         made
+    }
+
+    /// The user that counts as maker of the topics that a request makes, and how many it may make; 0 is no limit. `None`
+    /// while users are not checked.
+    pub(crate) fn maker<'r>(&self, request: &'r Command, peer: &Peer) -> Option<(&'r str, i32)> {
+        let check = self.check.get()?;
+        let user = check.user(request)?;
+        let limit = self.live.max_topics_per_user();
+        let change = Command::request(request::UPDATE_BROKER_CONFIG);
+        if limit > 0 && check.may(user, &change, peer.remote().ip()) {
+            return Some((user, 0));
+        }
+        Some((user, limit))
     }
 
     pub(crate) fn checks_rights(&self) -> bool {

@@ -1,14 +1,16 @@
 //! Clients: heartbeat 34, unregister 35, 46, members 38, queue locks 41 and 42, connections 203, 204, 328 (Apache
 //! `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`).
 
+use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
+use crate::processor::first_use::{Needs, NewGroup};
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
 use crate::tables::conflicts::Conflicts;
 use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
-    CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
+    Body, CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
     GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
     MessageQueue, ProducerConnection, ProducerInfo, ProducerTableInfo, SubscriptionData,
     UnlockBatchRequestBody,
@@ -32,6 +34,51 @@ const SUBSCRIPTIONS: usize = 4096;
 
 /// Serves a heartbeat (34).
 pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+    let answer = beat(state, request, peer);
+    // It may have waited for its groups, and its connection may have ended before it is in the tables.
+    if peer.is_closed() {
+        forget(state, peer);
+    }
+    answer
+}
+
+/// The groups that a heartbeat makes, with their retry topics.
+pub(super) fn needs_of_heartbeat(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+    // One that cannot be read is refused by its row.
+    let body = HeartbeatData::decode(request.body.as_deref()?).ok()?;
+    check_heartbeat(&body).ok()?;
+    let mut groups = Vec::new();
+    for consumer in body.consumer_data_set {
+        let name = &consumer.group_name;
+        let makes = if state.groups.contains(name) {
+            admission::group_name(name).is_ok() && state.topics.get(&admission::retry_topic(name)).is_none()
+        } else {
+            state.may_make_group(name)
+        };
+        if makes && is_welcome(state, &consumer) {
+            groups.push(NewGroup {
+                name: consumer.group_name,
+                // The retry topics of unit groups are made with a flag of their own, by the row.
+                needs_retry_topic: !consumer.unit_mode,
+            });
+        }
+    }
+    (!groups.is_empty()).then(|| Needs {
+        groups,
+        ..Needs::default()
+    })
+}
+
+/// Removes a client whose connection has ended from all groups.
+pub(crate) fn forget(state: &BrokerContext, peer: &Peer) {
+    let gone = peer.id();
+    state.clients.release_ids(gone);
+    for (group, members) in state.clients.sweep(|client| client.peer.id() == gone) {
+        state.notify(&group, &members);
+    }
+}
+
+fn beat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     check_heartbeat(&body)?;
     let client = Client {
@@ -113,7 +160,7 @@ fn claim_id(state: &BrokerContext, client: &Client) -> Result<(), Refusal> {
     Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
-pub(super) fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
+fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
     !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
@@ -158,7 +205,7 @@ fn consumer_beat(
 }
 
 /// Counts the topics in which a member differs from others of its group, and warns of the first ones.
-fn warn_of(conflicts: &Conflicts, state: &State, group: &str) {
+fn warn_of(conflicts: &Conflicts, state: &BrokerContext, group: &str) {
     let count = u64::try_from(conflicts.count).unwrap_or(u64::MAX);
     state
         .stats
@@ -262,6 +309,13 @@ pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
     Ok(answer(&LockBatchResponseBody {
         locked: won.into_iter().collect(),
     }))
+}
+
+/// The group that locks make.
+pub(super) fn needs_of_locks(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+    let body = LockBatchRequestBody::decode(request.body.as_deref()?).ok()?;
+    require_names(&body.consumer_group, &body.client_id).ok()?;
+    Needs::group(state, &body.consumer_group)
 }
 
 /// Whether the queue exists on this broker.

@@ -9,6 +9,7 @@ pub(crate) mod client;
 pub(crate) mod consumer_status;
 mod first_use;
 pub(crate) mod group;
+mod makers;
 pub(crate) mod offset;
 pub(crate) mod pop;
 pub(crate) mod pull;
@@ -25,6 +26,7 @@ pub(crate) mod store_admin;
 pub(crate) mod topic;
 pub(crate) mod transaction;
 
+pub(crate) use first_use::FirstUses;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;

@@ -5,8 +5,10 @@ use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::consumer_status::reset_by_members;
+use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer};
+use crate::tables::topics::Topic;
 use pyrmq_remoting::body::{MessageQueue, QueryCorrectionOffsetBody, ResetOffsetBody, TopicConfig};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
@@ -18,6 +20,7 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::Boundary;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Returns a group's offset of a queue (14). A group without one starts at 0 while the queue's first message can still
 /// be read cheaply, so a new group on a young topic misses nothing.
@@ -57,16 +60,24 @@ pub(crate) fn is_young(state: &BrokerContext, topic: &str, queue_id: i32) -> boo
     health.max_physical_offset - health.min_physical_offset <= state.young_bytes
 }
 
-/// Commits an offset (15).
-pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+/// The group that a commit (15) makes; `None` if it is known, or if the commit is refused before.
+pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+    let group = Needs::group(state, request.fields.get("consumerGroup")?)?;
+    checked(state, request).is_ok().then_some(group)
+}
+
+/// Reads a commit and refuses a wrong one, before its group is looked up.
+fn checked<'r>(
+    state: &BrokerContext,
+    request: &'r Command,
+) -> Result<(UpdateConsumerOffsetRequestHeader<'r>, Arc<Topic>), Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields).map_err(nothing_to_commit)?;
-    let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     let known = state
         .topics
-        .get(topic)
-        .ok_or_else(|| Refusal::no_topic_in("Topic {} not exist! ", topic))?;
-    admission::open_to_commits(group)?;
-    in_topic(&known, queue_id)?;
+        .get(header.topic)
+        .ok_or_else(|| Refusal::no_topic_in("Topic {} not exist! ", header.topic))?;
+    admission::open_to_commits(header.consumer_group)?;
+    in_topic(&known, header.queue_id)?;
     if header.commit_offset < 0 {
         let text = format!(
             "commitOffset is {}, it must not be negative",
@@ -74,6 +85,13 @@ pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
+    Ok((header, known))
+}
+
+/// Commits an offset (15).
+pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+    let (header, known) = checked(state, request)?;
+    let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     // Last, since it may create the group.
     state
         .group(group)

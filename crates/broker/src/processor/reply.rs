@@ -6,6 +6,7 @@
 use crate::context::{BrokerContext, born_host};
 use crate::error::Refusal;
 use crate::message::properties::{self, names};
+use crate::processor::first_use::Needs;
 use crate::processor::send;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
@@ -28,6 +29,20 @@ pub(crate) struct SendReply {
 impl SendReply {
     pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
         Self { state }
+    }
+
+    /// The topic that a reply makes.
+    pub(super) fn needs(state: &BrokerContext, request: &Command, peer: &Peer) -> Option<Needs> {
+        let topic = request.fields.get("topic").or_else(|| request.fields.get("b"))?;
+        if state.topics.get(topic).is_some() {
+            return None;
+        }
+        let header = SendMessageRequestHeader::decode(request.code, &request.fields).ok()?;
+        state.find_topic(&header, request).ok()?;
+        Some(Needs {
+            topics: vec![state.new_topic(&header, request, peer).ok()?],
+            ..Needs::default()
+        })
     }
 
     fn push(&self, request: &Command, peer: &Peer) -> Result<(Peer, Command, i32), Refusal> {

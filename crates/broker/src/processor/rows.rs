@@ -3,7 +3,8 @@
 use crate::context::BrokerContext;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
-use crate::processor::first_use::GroupMaker;
+use crate::processor::first_use::FirstUses;
+use crate::processor::makers;
 use crate::processor::pop::{self, Pop};
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
@@ -353,44 +354,42 @@ fn row(code: i32) -> RowInfo {
 pub(crate) fn table(
     (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
+    first_uses: &FirstUses,
     fast: bool,
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
 ) -> ProcessorTable {
     let mut table = ProcessorTable::new();
-    let group_maker = GroupMaker::new(state, tasks);
+    let mut native = |codes: &[i32], row: Arc<dyn Processor>| {
+        for code in codes {
+            table.native(&[*code], &makers::row_of(*code, row.clone(), first_uses));
+        }
+    };
     for (code, function, _) in PLAIN {
-        table.native(&[*code], &Handler::row(state, *function));
+        native(&[*code], Handler::row(state, *function));
     }
-    let heartbeat = Handler::row(state, client::heartbeat);
-    table.native(&[request::HEART_BEAT], &group_maker.row_of_heartbeat(heartbeat));
     for (code, function, _) in SEARCHES {
-        table.native(&[*code], &Search::row(state, tasks, *function));
+        native(&[*code], Search::row(state, tasks, *function));
     }
     for (code, function, _) in ANNOUNCED {
-        table.native(&[*code], &Deferred::row(state, tasks, *function));
+        native(&[*code], Deferred::row(state, tasks, *function));
     }
-    table.batched(&codes(SENDS), Arc::new(Send::new(state.clone())));
-    let reply: Arc<dyn Processor> = Arc::new(SendReply::new(state.clone()));
-    table.native(&codes(REPLIES), &reply);
-    let recall: Arc<dyn Processor> = Arc::new(Recall::new(state.clone()));
-    table.native(&codes(RECALLS), &recall);
-    let call: Arc<dyn Processor> = Arc::new(Call::new(state.clone()));
-    table.native(&codes(CALLS), &call);
-    let status: Arc<dyn Processor> = Arc::new(ConsumerStatus::new(state.clone()));
-    table.native(&codes(STATUS), &status);
+    native(&codes(REPLIES), Arc::new(SendReply::new(state.clone())));
+    native(&codes(RECALLS), Arc::new(Recall::new(state.clone())));
+    native(&codes(CALLS), Arc::new(Call::new(state.clone())));
+    native(&codes(STATUS), Arc::new(ConsumerStatus::new(state.clone())));
     for (code, processor) in pop::rows(state) {
-        table.native(&[code], &processor);
+        native(&[code], processor);
     }
     if !fast {
-        let pop = group_maker.row_of_pops(Arc::new(Pop::new(state.clone())));
-        table.native(&codes(POPS), &pop);
+        native(&codes(POPS), Arc::new(Pop::new(state.clone())));
         for (code, function, _) in LOOKS {
-            table.native(&[*code], &Handler::row(state, *function));
+            native(&[*code], Handler::row(state, *function));
         }
-        let pull = group_maker.row_of_field(pull.clone());
-        table.native(&codes(PULLS), &pull);
+        native(&codes(PULLS), pull.clone());
     }
+    let sends = Send::new(state.clone(), first_uses.clone());
+    table.batched(&codes(SENDS), Arc::new(sends));
     if let Some(requests) = python {
         table.python(python_codes, requests);
     }

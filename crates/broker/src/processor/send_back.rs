@@ -13,6 +13,7 @@ use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::processor::Answer;
+use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::send::VERSION_MAX_RECONSUME;
 use crate::tables::topics::Topic;
@@ -100,6 +101,45 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
     Ok(Command::response(response::SUCCESS))
 }
 
+/// What a request (36) makes: its group, or a topic that its row makes.
+pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+    let topic = || makes_topic(state, request).then(Needs::default);
+    Needs::group(state, request.fields.get("group")?).or_else(topic)
+}
+
+/// Whether a request makes a topic: the retry topic of its group, or the one of its dead letters.
+fn makes_topic(state: &BrokerContext, request: &Command) -> bool {
+    let Ok(header) = ConsumerSendMsgBackRequestHeader::decode(&request.fields) else {
+        return false;
+    };
+    let Some(group) = state.groups.get(header.group) else {
+        return false;
+    };
+    let exists = |topic: String| state.topics.get(&topic).is_some();
+    if !exists(admission::retry_topic(header.group)) {
+        return true;
+    }
+    if exists(admission::dead_letter_topic(header.group)) {
+        return false;
+    }
+    let record = state.store.record_at(header.offset).ok().flatten();
+    let tries = record.and_then(|record| Some(Record::decode(&record).ok()?.reconsume_times));
+    tries.is_some_and(|tries| is_last(request.version, &header, &group, tries))
+}
+
+/// Whether a message has no tries left.
+fn is_last(
+    version: i32,
+    header: &ConsumerSendMsgBackRequestHeader<'_>,
+    group: &SubscriptionGroupConfig,
+    tries: i32,
+) -> bool {
+    let own_limit = header
+        .max_reconsume_times
+        .filter(|_| version >= VERSION_MAX_RECONSUME);
+    tries >= own_limit.unwrap_or(group.retry_max_times) || header.delay_level < 0
+}
+
 /// Refuses half messages and messages of system topics: a half or a delayed message must not reach a consumer this way.
 fn check_visible(record: &Record<'_>) -> Result<(), Refusal> {
     if !sys_flag::is_hidden(record.sys_flag) && admission::open_to_clients(record.topic).is_ok() {
@@ -151,10 +191,7 @@ fn retry_target(
             format!("the topic may not be written: {}", retry.topic_name),
         ));
     }
-    let own_limit = header
-        .max_reconsume_times
-        .filter(|_| version >= VERSION_MAX_RECONSUME);
-    if tries >= own_limit.unwrap_or(group.retry_max_times) || header.delay_level < 0 {
+    if is_last(version, header, group, tries) {
         return Ok(RetryTarget {
             topic: state.dead_letter_topic(header.group)?,
             queue_id: 0,

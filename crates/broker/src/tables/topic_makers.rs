@@ -8,10 +8,19 @@
 
 use crate::error::{BrokerError, Refusal};
 use crate::tables::config_file::ConfigFile;
-use pyrmq_remoting::body::TopicMakers as Table;
+use pyrmq_remoting::body::{TopicConfig, TopicMakers as Table};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::sync::lock;
+use std::collections::HashMap;
 use std::sync::Mutex;
+
+/// A topic that a request makes by using it.
+#[derive(Debug, Clone)]
+pub(crate) struct NewTopic {
+    pub(crate) config: TopicConfig,
+    /// Its maker, and how many topics that user may make, 0 for any number. `None`: nobody counts as its maker.
+    pub(crate) maker: Option<(String, i32)>,
+}
 
 /// The makers of topics.
 #[derive(Debug)]
@@ -60,5 +69,43 @@ impl TopicMakers {
         self.file.write(&next)?;
         *table = next;
         make()
+    }
+
+    /// Calls `make` with those of these topics, none of which exists, that their makers may make. All makers are noted
+    /// with one write.
+    pub(crate) fn make_all(
+        &self,
+        topics: Vec<NewTopic>,
+        exists: impl Fn(&str) -> bool,
+        make: impl FnOnce(Vec<TopicConfig>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if topics.iter().all(|topic| topic.maker.is_none()) {
+            return make(topics.into_iter().map(|topic| topic.config).collect());
+        }
+        let mut table = lock(&self.table);
+        let mut next = table.clone();
+        next.maker_table.retain(|topic, _| exists(topic));
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for user in next.maker_table.values() {
+            *counts.entry(user.clone()).or_default() += 1;
+        }
+        let (mut configs, mut is_noted) = (Vec::new(), false);
+        for NewTopic { config, maker } in topics {
+            if let Some((user, limit)) = maker {
+                let made = counts.entry(user.clone()).or_default();
+                if usize::try_from(limit).is_ok_and(|limit| limit > 0 && *made >= limit) {
+                    continue;
+                }
+                *made += 1;
+                next.maker_table.insert(config.topic_name.clone(), user);
+                is_noted = true;
+            }
+            configs.push(config);
+        }
+        if is_noted {
+            self.file.write(&next)?;
+            *table = next;
+        }
+        make(configs)
     }
 }

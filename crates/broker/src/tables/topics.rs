@@ -185,27 +185,19 @@ impl Topics {
         Ok((topic, made))
     }
 
-    /// Whether sends may create topics from this one.
-    pub fn is_template(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|topic| topic.perm & PERM_INHERIT != 0)
-    }
-
-    /// Creates a topic from a template, as a send to an unknown topic requires (Apache
-    /// `createTopicInSendMessageMethod`). `None`: the template does not exist or may not be used.
-    pub fn make_after(
+    /// The topic that a send to an unknown topic makes from a template (Apache `createTopicInSendMessageMethod`).
+    /// `None`: the template does not exist or may not be used.
+    pub fn from_template(
         &self,
         name: &str,
         template: &str,
         queues: i32,
         topic_sys_flag: i32,
-    ) -> Result<Option<Arc<Topic>>, Refusal> {
-        let Some(template) = self
+    ) -> Option<TopicConfig> {
+        let template = self
             .get(template)
-            .filter(|template| template.perm & PERM_INHERIT != 0)
-        else {
-            return Ok(None);
-        };
-        let (topic, _) = self.get_or_put(name, || TopicConfig {
+            .filter(|template| template.perm & PERM_INHERIT != 0)?;
+        Some(TopicConfig {
             topic_filter_type: template.topic_filter_type.clone(),
             topic_sys_flag,
             ..TopicConfig::new(
@@ -213,8 +205,7 @@ impl Topics {
                 queues.min(template.write_queue_nums).max(0),
                 template.perm & !PERM_INHERIT,
             )
-        })?;
-        Ok(Some(topic))
+        })
     }
 
     /// Applies changed options to the table, with one write: whether sends may create topics from the template topic,

@@ -9,6 +9,7 @@ use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable};
+use pyrmq_testkit::FaultyDisk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -267,4 +268,15 @@ pub(crate) async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) 
         assert!(tokio::time::Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Makes the disk hang, until it is told otherwise or 6 s are over: a broker whose only thread waits would hang for
+/// ever, with the test.
+pub(crate) fn hang(disk: &FaultyDisk) {
+    disk.hang(true);
+    let disk = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(6));
+        disk.hang(false);
+    });
 }

@@ -7,7 +7,7 @@
 //! ```
 //! With SYNC_FLUSH, or if a sender requests it, one fsync at the end of a batch serves all its sends and all other
 //! waiting ones; while the disk is fast, it runs on the connection's task. Their responses leave in one write. No
-//! thread waits.
+//! thread waits. A send that would make a topic or a group waits for them elsewhere (`processor/first_use.rs`).
 
 mod checks;
 mod reply;
@@ -20,9 +20,11 @@ use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
+use crate::processor::first_use::{FirstUses, Needs, Row};
 use crate::tables::topics::Topic;
 use checks::{asked_level, is_half, refuse_in_batch};
 use pyrmq_remoting::Command;
+use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
@@ -42,6 +44,8 @@ const NO_DELAY: &str = "-1";
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
     state: Arc<BrokerContext>,
+    /// Where sends wait for what they make; `None`: they make it here.
+    first_uses: Option<FirstUses>,
 }
 
 /// The sends of a connection that arrived together.
@@ -72,10 +76,12 @@ impl BatchProcessor for Send {
 impl RequestBatch for SendBatch {
     fn process(&mut self, request: Command, peer: &Peer, reply: Reply) {
         let mut reply = Some(reply);
-        if let Err(refusal) = self.send.stage(&request, peer, &mut reply, &mut self.puts)
-            && let Some(reply) = reply
-        {
-            refuse(&self.send.state, refusal, reply);
+        let staged = self.send.stage(&request, peer, &mut reply, &mut self.puts);
+        let Some(reply) = reply else { return };
+        match staged {
+            Ok(Some(needs)) => self.send.wait(needs, request, reply),
+            Ok(None) => {}
+            Err(refusal) => refuse(&self.send.state, refusal, reply),
         }
     }
 
@@ -85,32 +91,96 @@ impl RequestBatch for SendBatch {
 }
 
 impl Send {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(state: Arc<BrokerContext>, first_uses: FirstUses) -> Self {
+        Self {
+            state,
+            first_uses: Some(first_uses),
+        }
     }
 
-    /// Stages a send. Takes the reply out only once the message is staged; a refused send leaves it.
+    /// Stages a send. Takes the reply out only once the message is staged; a refused send leaves it, and so does one
+    /// that must wait for what is returned.
     fn stage(
         &self,
         request: &Command,
         peer: &Peer,
         reply: &mut Option<Reply>,
         puts: &mut AppendBatch,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Needs>, Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let asked = asked_level(request)?;
-        let topic = self.state.admit(&header, request, peer)?;
+        let known = self.state.find_topic(&header, request)?;
+        if let Some(needs) = self.needs(&header, request, peer, known.is_some()) {
+            return Ok(Some(needs));
+        }
+        let topic = self.state.admit_to(known, &header, request, peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
         if let Some(level) = asked {
             let checked = self.state.store.check_waiter(level);
             checked.map_err(|error| Refusal::of_put(&error))?;
         }
-        if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
+        if is_batch(&header, request) {
             self.stage_batch(body, &header, (topic, queue_id), asked, peer, (reply, puts))
         } else {
             self.stage_one(request, &header, (topic, queue_id), asked, peer, (reply, puts))
         }
+        .map(|()| None)
+    }
+
+    /// What a send makes, and behind which sends of its connection it must stay. `None`: it may be staged.
+    fn needs(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+        is_known: bool,
+    ) -> Option<Needs> {
+        let first_uses = self.first_uses.as_ref()?;
+        let mut needs = Needs::default();
+        let mut waits = first_uses.is_behind(peer, header.topic);
+        let is_welcome = is_known
+            || match self.state.new_topic(header, request, peer) {
+                Ok(topic) => {
+                    needs.topics.push(topic);
+                    waits = true;
+                    true
+                }
+                // It is refused.
+                Err(_) => false,
+            };
+        if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
+            let group = admission::group_of_retry(header.topic);
+            match self.state.groups.get(group) {
+                Some(config) => {
+                    let dead_letters = admission::dead_letter_topic(group);
+                    waits |= self.state.topics.get(&dead_letters).is_none()
+                        && self.is_last(request, header, (group, &config));
+                }
+                None => {
+                    if let Some(new) = Needs::group(&self.state, group) {
+                        needs.groups = new.groups;
+                        waits = true;
+                    }
+                }
+            }
+        }
+        waits.then(|| Needs {
+            place: Some(header.topic.to_owned()),
+            ..needs
+        })
+    }
+
+    /// Lets a send wait.
+    fn wait(&self, needs: Needs, request: Command, reply: Reply) {
+        let Some(first_uses) = &self.first_uses else {
+            return;
+        };
+        let here = Self {
+            state: self.state.clone(),
+            first_uses: None,
+        };
+        first_uses.wait(needs, request, reply, Row::Batched(Arc::new(here)));
     }
 
     fn stage_one(
@@ -308,19 +378,32 @@ impl Send {
         }
         let group = admission::group_of_retry(topic);
         let config = self.state.group(group)?;
-        let own_limit = header
-            .max_reconsume_times
-            .filter(|_| request.version >= VERSION_MAX_RECONSUME);
-        let limit = own_limit.unwrap_or(config.retry_max_times);
-        let exceeds_retries = header.reconsume_times.unwrap_or(0) > limit
-            || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms());
-        if !exceeds_retries {
+        if !self.is_last(request, header, (group, &config)) {
             return Ok(None);
         }
         self.state
             .dead_letter_topic(admission::group_of_retry(header.topic))
             .map(Some)
     }
+
+    /// Whether a retry goes to the dead letters of its group.
+    fn is_last(
+        &self,
+        request: &Command,
+        header: &SendMessageRequestHeader<'_>,
+        (group, config): (&str, &SubscriptionGroupConfig),
+    ) -> bool {
+        let own_limit = header
+            .max_reconsume_times
+            .filter(|_| request.version >= VERSION_MAX_RECONSUME);
+        let limit = own_limit.unwrap_or(config.retry_max_times);
+        let now_ms = pyrmq_remoting::clock::now_ms();
+        header.reconsume_times.unwrap_or(0) > limit || self.state.locks.is_held(group, now_ms)
+    }
+}
+
+fn is_batch(header: &SendMessageRequestHeader<'_>, request: &Command) -> bool {
+    header.batch || request.code == request_code::SEND_BATCH_MESSAGE
 }
 
 /// The messages of a batch body, each with its own properties only: those of the batch and of the broker are added to
