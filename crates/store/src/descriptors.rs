@@ -9,9 +9,11 @@ pub(crate) struct Shares {
     pub(crate) queue_files: usize,
     /// Maximum number of segments kept open, besides those that are not durable yet.
     pub(crate) segments: usize,
+    /// Maximum number of index files kept open, the newest ones.
+    pub(crate) index_files: usize,
     /// Descriptors for files that are open for a moment (directories being fsynced, configuration files, files beyond
-    /// those kept open, older index files during a search), for the newest index file and segments, and for whatever
-    /// else the process opens.
+    /// those kept open, older index files during a search), for the newest segments, and for whatever else the process
+    /// opens.
     pub(crate) others: usize,
 }
 
@@ -24,6 +26,7 @@ impl Shares {
         Self {
             queue_files: (limit / 8).clamp(8, 4096),
             segments: (limit / 16).clamp(4, 1024),
+            index_files: (limit / 32).clamp(1, 64),
             others: (limit / 8).clamp(16, 256),
         }
     }
@@ -37,10 +40,8 @@ mod tests {
     fn the_store_leaves_most_of_a_limit_to_connections() {
         for limit in [64, 256, 1024, 65_536, 1 << 20] {
             let shares = Shares::of(limit);
-            assert!(
-                shares.queue_files + shares.segments + shares.others <= limit / 2,
-                "{limit}: {shares:?}"
-            );
+            let kept = shares.queue_files + shares.segments + shares.index_files;
+            assert!(kept + shares.others <= limit / 2, "{limit}: {shares:?}");
         }
     }
 }

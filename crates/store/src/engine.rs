@@ -157,7 +157,9 @@ impl Engine {
 
     pub(crate) fn reserved_descriptors(&self) -> usize {
         let kept = self.shared.queues.spare_handles() + self.shared.log.spare_handles();
-        Shares::of_process().others + kept
+        let shares = Shares::of_process();
+        // Those of the index are counted whether they are open or not: a new connection must not wait for its lock.
+        shares.others + shares.index_files + kept
     }
 
     /// Refuses further puts and ends the threads.

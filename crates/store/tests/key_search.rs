@@ -340,3 +340,104 @@ fn a_key_of_a_million_entries_costs_few_reads_and_no_put_waits_for_them() {
         assert!(puts > 0, "the search waited for nothing");
     }
 }
+
+/// Puts messages with keys `key0` and so on into an index of ten keys a file. Returns their positions.
+fn in_many_files(disk: &FaultyDisk, root: &Path, count: usize) -> (Arc<Store>, Vec<i64>) {
+    let mut options = small(root);
+    options.index_entries = 11;
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    let put = |number: usize| put_with(&store, &format!("key{number}"), 1);
+    let positions = (0..count).map(put).collect();
+    store.run(MaintenanceTask::Index).unwrap();
+    store.run(MaintenanceTask::WriteIndex).unwrap();
+    (store, positions)
+}
+
+#[test]
+fn an_index_file_that_somebody_deletes_makes_searches_incomplete() {
+    let dir = TempDir::new().unwrap();
+    // More than stay open.
+    let (store, positions) = in_many_files(&FaultyDisk::default(), dir.path(), 1000);
+    let search = |key: &str| {
+        let found = find(&store, key, i64::MAX);
+        (found.count, found.is_complete)
+    };
+    assert_eq!((search("key0"), search("key999")), ((1, true), (1, true)));
+    let mut files: Vec<_> = fs::read_dir(dir.path().join("index")).unwrap().collect();
+    files.sort_by_key(|file| file.as_ref().unwrap().file_name());
+    fs::remove_file(files[0].as_ref().unwrap().path()).unwrap();
+    assert_eq!(search("key0"), (0, false), "it may be in the file that is gone");
+    assert_eq!(
+        search("key999"),
+        (1, false),
+        "an older one may have this key, too"
+    );
+    let query = KeyQuery {
+        topic: "T",
+        key: "key999",
+        kind: KeyKind::Key,
+        max_count: 64,
+        begin_ms: 0,
+        end_ms: i64::MAX,
+    };
+    let found = store.query_from(&query, positions[500]).unwrap();
+    assert_eq!((found.count, found.is_complete), (1, true), "the file is older");
+}
+
+#[test]
+fn an_index_file_that_is_gone_does_not_stop_retention() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.file_reserved_hours = 0;
+    options.index_entries = 11;
+    let store = Store::open_without_threads(options, real()).unwrap();
+    for number in 0..1000 {
+        put_with(&store, &format!("key{number}"), 1);
+    }
+    store.run(MaintenanceTask::Index).unwrap();
+    store.flush().unwrap();
+    let files = || fs::read_dir(dir.path().join("index")).unwrap();
+    let oldest = files().map(|file| file.unwrap().path()).min().unwrap();
+    fs::remove_file(oldest).unwrap();
+    let before = files().count();
+    store.delete_expired().unwrap();
+    assert!(files().count() < before, "younger ones stay");
+    let found = find(&store, "key999", i64::MAX);
+    assert_eq!((found.count, found.is_complete), (1, true));
+}
+
+#[test]
+fn the_newest_index_files_stay_open_and_a_search_from_a_position_opens_no_older_one() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let (store, _) = in_many_files(&disk, dir.path(), 200);
+    let opens = || disk.opens("/index/");
+    let before = opens();
+    assert_eq!(find(&store, "key160", i64::MAX).count, 1);
+    assert_eq!(opens(), before, "each of 20 files was opened");
+    store.close().unwrap();
+    drop(store);
+
+    let dir = TempDir::new().unwrap();
+    let (store, positions) = in_many_files(&disk, dir.path(), 1000);
+    let query = |key| KeyQuery {
+        topic: "T",
+        key,
+        kind: KeyKind::Key,
+        max_count: 64,
+        begin_ms: 0,
+        end_ms: i64::MAX,
+    };
+    let before = opens();
+    for (key, count) in [("key998", 1), ("key995", 1), ("key994", 0), ("none", 0)] {
+        let found = store.query_from(&query(key), positions[995]).unwrap();
+        assert_eq!((found.count, found.is_complete), (count, true), "{key}");
+    }
+    assert_eq!(opens(), before);
+    assert_eq!(find(&store, "key994", i64::MAX).count, 1);
+    assert!(opens() > before, "more files than stay open");
+    let at = |position| store.offset_by_position("T", 0, position).unwrap();
+    assert_eq!((at(0), at(positions[7]), at(positions[7] + 1)), (0, 7, 8));
+    assert_eq!(at(i64::MAX), 1000);
+    store.close().unwrap();
+}

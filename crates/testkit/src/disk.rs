@@ -60,6 +60,8 @@ struct Plan {
     reads: AtomicU64,
     syncs: AtomicU64,
     injected: AtomicU64,
+    /// What was opened or created.
+    opened: Mutex<Vec<PathBuf>>,
     /// Fsyncs of files wait while this is true.
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
@@ -83,6 +85,10 @@ impl Plan {
         lock(&self.rules)
     }
 
+    fn opened(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fault(&self, operation: Operation, path: &Path) -> Option<Fault> {
         let counter = match operation {
             Operation::Write => Some(&self.writes),
@@ -92,6 +98,9 @@ impl Plan {
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if operation == Operation::Open {
+            self.opened().push(path.to_owned());
         }
         let text = path.to_string_lossy();
         for rule in self.rules().iter_mut() {
@@ -189,6 +198,13 @@ impl FaultyDisk {
     /// Returns how many calls have failed on demand so far.
     pub fn injected(&self) -> u64 {
         self.plan.injected.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often something whose path contains `path_part` was opened or created so far.
+    pub fn opens(&self, path_part: &str) -> usize {
+        let opened = self.plan.opened();
+        let matches = |path: &&PathBuf| path.to_string_lossy().contains(path_part);
+        opened.iter().filter(matches).count()
     }
 
     /// Returns the numbers of reads, writes and fsyncs of files so far.

@@ -1,9 +1,9 @@
 //! Follows a key through an index file, from its newest entry to older ones.
 //!
 //! Entries never change once they are written, so no lock is needed. A file that retention deletes meanwhile has no
-//! record that the log still has. A slot may have millions of entries, for a tag that most messages have or a key that
-//! is sent on purpose. Such entries lie close together and are read many at a time; entries newer than requested are
-//! jumped over; and one search follows at most [`MAX_HOPS`] entries.
+//! record that the log still has; the caller decides whether it was retention. A slot may have millions of entries, for
+//! a tag that most messages have or a key that is sent on purpose. Such entries lie close together and are read many at
+//! a time; entries newer than requested are jumped over; and one search follows at most [`MAX_HOPS`] entries.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
@@ -68,16 +68,17 @@ struct Window {
 }
 
 impl Chain {
-    /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`.
+    /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`. False:
+    /// the file is gone.
     pub(crate) fn find(
         mut self,
         fs: &dyn Fs,
         (wanted, most): (&Wanted, usize),
         hops: &mut u32,
         found: &mut Vec<i64>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         if !self.open(fs)? {
-            return Ok(());
+            return Ok(false);
         }
         let mut window = Window::default();
         let mut next = match self.newest {
@@ -90,6 +91,10 @@ impl Chain {
         while (1..limit).contains(&next) && found.len() < most && *hops > 0 {
             *hops -= 1;
             let entry = self.entry(&mut window, next, limit)?;
+            // The index has the records in the order of the log.
+            if entry.position < wanted.from {
+                break;
+            }
             limit = next;
             let stored = self.stored_ms(entry);
             // Entries have whole seconds: one that may be in the range is included, and the record itself decides.
@@ -110,7 +115,7 @@ impl Chain {
                 next = older;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Opens the file, if necessary. Returns false if it was deleted meanwhile.

@@ -42,7 +42,7 @@ pub(crate) struct Header {
 pub(crate) struct IndexFile {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    /// `None` once the file gets no more entries: then each search opens it, so that an index of many files needs few
+    /// `None` for all but the newest files: each search opens them, so that an index of many files needs few
     /// descriptors.
     file: Option<Arc<dyn File>>,
     slots: usize,
@@ -64,6 +64,8 @@ struct Page {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) hash: i32,
+    /// Position in the log of the oldest record.
+    pub(crate) from: i64,
     pub(crate) begin_ms: i64,
     pub(crate) end_ms: i64,
 }

@@ -12,6 +12,7 @@ pub(crate) mod file;
 pub(crate) mod pending;
 pub(crate) mod query;
 
+use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
@@ -26,8 +27,9 @@ use crate::sync::lock;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;
 use pyrmq_remoting::message::sys_flag;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The keys of one message.
@@ -87,12 +89,15 @@ pub(crate) struct KeyIndex {
     fs: Arc<dyn Fs>,
     directory: PathBuf,
     tables: (u32, u32),
-    /// Oldest first. Only the newest is open.
+    /// Oldest first. The newest `most_open` are open: searches begin with them.
     files: Mutex<Vec<IndexFile>>,
+    most_open: usize,
     /// Whether a file was dropped at the start.
     dropped: bool,
     /// The dropped files, newest first, until they are removed.
     to_remove: Mutex<Vec<PathBuf>>,
+    /// Whether a file that somebody else deleted was reported.
+    told_gone: AtomicBool,
     added: AtomicU64,
 }
 
@@ -102,7 +107,7 @@ pub(crate) struct Hits {
     pub(crate) positions: Vec<i64>,
     pub(crate) last_update_ms: i64,
     pub(crate) last_update_position: i64,
-    /// Whether there were too many entries, so that older ones may be missing.
+    /// Whether older entries may be missing: there were too many, or somebody deleted a file.
     pub(crate) is_cut: bool,
 }
 
@@ -118,6 +123,7 @@ impl KeyIndex {
     ) -> Result<Self, StoreError> {
         let directory = options.root.join(INDEX);
         let tables = (options.index_slots, options.index_entries);
+        let most_open = Shares::of_process().index_files;
         let mut files: Vec<IndexFile> = Vec::new();
         let mut dropping = false;
         let mut dropped = Vec::new();
@@ -146,7 +152,7 @@ impl KeyIndex {
                     && !(crashed && (is_newest || file.header.end_ms > durable_ms))
             });
             if let Some(file) = keep {
-                push(&mut files, file);
+                push(&mut files, file, most_open);
             } else {
                 // Files follow one another: after a dropped one, all are rebuilt.
                 dropping = true;
@@ -159,8 +165,10 @@ impl KeyIndex {
             directory,
             tables,
             files: Mutex::new(files),
+            most_open,
             dropped: dropping || crashed,
             to_remove: Mutex::new(dropped),
+            told_gone: AtomicBool::new(false),
             added: AtomicU64::new(0),
         })
     }
@@ -171,7 +179,7 @@ impl KeyIndex {
     pub(crate) fn remove_dropped(&self) -> Result<(), StoreError> {
         let mut dropped = lock(&self.to_remove);
         while let Some(path) = dropped.first() {
-            self.fs.remove(path).at("remove", path)?;
+            self.remove(path)?;
             self.fs
                 .sync_directory(&self.directory)
                 .at("flush", &self.directory)?;
@@ -242,12 +250,12 @@ impl KeyIndex {
         };
         let Some(((file, path), name, header)) = newest else {
             let first = self.new_file(None, None)?;
-            push(&mut lock(&self.files), first);
+            push(&mut lock(&self.files), first, self.most_open);
             return Ok(None);
         };
         file.sync().at("flush", &path)?;
         let next = self.new_file(Some(&name), Some(header))?;
-        push(&mut lock(&self.files), next);
+        push(&mut lock(&self.files), next, self.most_open);
         Ok(Some(header.end_ms))
     }
 
@@ -294,8 +302,8 @@ impl KeyIndex {
         Ok(Some(last.header.end_ms))
     }
 
-    /// Positions of records that may have the key, newest first.
-    pub(crate) fn find(&self, query: &KeyQuery<'_>, most: usize) -> Result<Hits, StoreError> {
+    /// Positions of records that may have the key, newest first, none before `from`.
+    pub(crate) fn find(&self, query: &KeyQuery<'_>, from: i64, most: usize) -> Result<Hits, StoreError> {
         let topic = JavaHash::new().then(query.topic).then("#");
         let key = match query.kind {
             KeyKind::Key | KeyKind::Unique => topic.then(query.key),
@@ -303,6 +311,7 @@ impl KeyIndex {
         };
         let wanted = Wanted {
             hash: positive(key),
+            from,
             begin_ms: query.begin_ms,
             end_ms: query.end_ms,
         };
@@ -315,6 +324,9 @@ impl KeyIndex {
                 found.last_update_position = last.header.end_position;
             }
             for file in files.iter_mut().rev() {
+                if file.header.end_position < from {
+                    break;
+                }
                 if file.overlaps(&wanted) {
                     chains.push(file.chain(wanted.hash)?);
                 }
@@ -323,14 +335,38 @@ impl KeyIndex {
                 }
             }
         }
-        let mut hops = MAX_HOPS;
+        let (mut hops, mut lacks_file) = (MAX_HOPS, false);
         for chain in chains {
-            if found.positions.len() < most {
-                chain.find(self.fs.as_ref(), (&wanted, most), &mut hops, &mut found.positions)?;
+            if found.positions.len() >= most {
+                break;
             }
+            let path = chain.path.clone();
+            let is_there = chain.find(self.fs.as_ref(), (&wanted, most), &mut hops, &mut found.positions)?;
+            lacks_file |= !is_there && self.is_lost(&path);
         }
-        found.is_cut = hops == 0 || found.positions.len() >= most;
+        found.is_cut = lacks_file || hops == 0 || found.positions.len() >= most;
         Ok(found)
+    }
+
+    /// Whether a missing file was deleted by somebody else: those that retention deletes leave the list with that.
+    fn is_lost(&self, path: &Path) -> bool {
+        let is_lost = lock(&self.files).iter().any(|file| file.path == path);
+        if is_lost && !self.told_gone.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                file = %path.display(),
+                "an index file was deleted while the store runs: searches by key may miss messages; to build the \
+                 index again, stop the broker, delete all files beside this one, and start it"
+            );
+        }
+        is_lost
+    }
+
+    /// Deletes a file, unless it is gone already.
+    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.fs.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.at("remove", path),
+        }
     }
 
     /// Deletes files whose records all lie before the log's start, never the newest. Returns how many it deleted.
@@ -341,7 +377,7 @@ impl KeyIndex {
             && let Some(first) = files.first()
             && first.header.end_position < log_start
         {
-            self.fs.remove(&first.path).at("remove", &first.path)?;
+            self.remove(&first.path)?;
             files.remove(0);
             removed += 1;
         }
@@ -349,12 +385,13 @@ impl KeyIndex {
     }
 }
 
-/// Adds the newest file, and closes the one before it.
-fn push(files: &mut Vec<IndexFile>, newest: IndexFile) {
-    if let Some(full) = files.last_mut() {
-        full.close();
-    }
+/// Adds the newest file, and closes the one that is no longer among the `most` newest.
+fn push(files: &mut Vec<IndexFile>, newest: IndexFile, most: usize) {
     files.push(newest);
+    let old = files.len().checked_sub(most + 1);
+    if let Some(old) = old.and_then(|old| files.get_mut(old)) {
+        old.close();
+    }
 }
 
 /// `yyyyMMddHHmmssSSS` in UTC.

@@ -13,8 +13,8 @@ use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
 const MIN_SCANNED: usize = 1024;
 
 impl Reader {
-    /// Searches by key.
-    pub(crate) fn query(&self, query: &KeyQuery<'_>) -> Result<KeyMatches, StoreError> {
+    /// Searches by key, from a position of the log on.
+    pub(crate) fn query(&self, query: &KeyQuery<'_>, from: i64) -> Result<KeyMatches, StoreError> {
         self.state.check_open()?;
         let Some(index) = &self.indexing.index else {
             return Ok(KeyMatches::default());
@@ -26,7 +26,7 @@ impl Reader {
         }
         let most = query.max_count.clamp(1, self.live.max_query_count());
         // Other keys may have the same hash.
-        let positions = index.find(query, most.saturating_mul(4).max(MIN_SCANNED))?;
+        let positions = index.find(query, from, most.saturating_mul(4).max(MIN_SCANNED))?;
         let mut found = KeyMatches {
             index_last_update_ms: positions.last_update_ms,
             index_last_update_offset: positions.last_update_position,

@@ -44,6 +44,21 @@ impl Reader {
         }
     }
 
+    /// The index of the first message at or after a position of the log.
+    pub(crate) fn offset_by_position(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        position: i64,
+    ) -> Result<i64, StoreError> {
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(0);
+        };
+        queue.first_where(self.fs.as_ref(), queue.min(), queue.end(), |unit| {
+            Ok(!unit.is_filler() && unit.position >= position)
+        })
+    }
+
     /// The index that belongs to a time.
     pub(crate) fn offset_by_time(
         &self,

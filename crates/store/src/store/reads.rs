@@ -38,6 +38,12 @@ impl Store {
         self.engine.reader.records_at(places)
     }
 
+    /// The ids of a topic's queues.
+    pub fn queue_ids(&self, topic: &str) -> Vec<i32> {
+        let queues = self.engine.shared.queues.of(topic);
+        queues.iter().map(|queue| queue.id).collect()
+    }
+
     /// Index of the oldest message of a queue; 0 when there is no such queue.
     pub fn min_offset(&self, topic: &str, queue_id: i32) -> i64 {
         self.engine
@@ -99,8 +105,20 @@ impl Store {
             .store_time(topic, queue_id, self.min_offset(topic, queue_id))
     }
 
+    /// The index of the first message of a queue at or after a position of the log; the one after the newest message
+    /// where none is.
+    pub fn offset_by_position(&self, topic: &str, queue_id: i32, position: i64) -> Result<i64, StoreError> {
+        self.engine.reader.offset_by_position(topic, queue_id, position)
+    }
+
     /// Searches by key.
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<KeyMatches, StoreError> {
-        self.engine.reader.query(query)
+        self.engine.reader.query(query, 0)
+    }
+
+    /// Like [`Store::query`], for messages at or after a position of the log: index files that end before it are not
+    /// opened.
+    pub fn query_from(&self, query: &KeyQuery<'_>, position: i64) -> Result<KeyMatches, StoreError> {
+        self.engine.reader.query(query, position)
     }
 }
