@@ -7,14 +7,19 @@
 
 mod common;
 
-use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
-use pyrmq_broker::Options;
+use common::{
+    LIMIT, Site, TempDir, client, create, eventually, number, options, properties, pull, records, send,
+};
+use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, ProcessorTable};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::NewMessage;
+use pyrmq_store::Message;
+use pyrmq_testkit::FaultyDisk;
+use pyrmq_testkit::disk::{Fault, Operation};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 
@@ -177,28 +182,7 @@ async fn is_stored_once_over_a_restart(index: Index) {
     }
     site.ask_ok(end(&sent[0], "0A01", COMMIT)).await;
     site.ask_ok(end(&sent[1], "0A02", ROLLBACK)).await;
-    // The state after a broker that died between the message and its op message.
-    let fourth: OffsetId = sent[3].fields.get("msgId").unwrap().parse().unwrap();
-    let text = properties(&[("UNIQ_KEY", "0A04")]);
-    let host = "127.0.0.1:1".parse().unwrap();
-    let message = NewMessage {
-        topic: "T",
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 8,
-        born_timestamp_ms: clock::now_ms(),
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_transaction_offset: fourth.offset,
-        body: b"0A04",
-        properties: text.into(),
-        tags_code: 0,
-        unique_key: Some("0A04"),
-        keys: None,
-        tag: None,
-    };
-    site.broker.state().store.put(&message).unwrap();
+    commit_without_op(&site, &sent[3], "0A04", ("T", 0));
     if index == Index::Lost {
         // So that the index is not made in a moment.
         for _ in 0..2000 {
@@ -229,6 +213,229 @@ async fn is_stored_once_over_a_restart(index: Index) {
         [b"0A01".to_vec(), b"0A04".to_vec(), b"0A03".to_vec()],
         "each once"
     );
+    site.stop().await;
+}
+
+/// Stores what a broker that dies between the message of a transaction and its op message leaves behind.
+fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (&str, i32)) {
+    let half: OffsetId = half.fields.get("msgId").unwrap().parse().unwrap();
+    let mut pairs = vec![("UNIQ_KEY", id)];
+    if topic == SCHEDULE_TOPIC {
+        pairs.extend([("REAL_TOPIC", "T"), ("REAL_QID", "0")]);
+    }
+    let text = properties(&pairs);
+    let message = Message {
+        sys_flag: 8,
+        prepared_transaction_offset: half.offset,
+        properties: &text,
+        tags_code: match topic {
+            // When it is delivered.
+            SCHEDULE_TOPIC => clock::now_ms() + 3_600_000,
+            _ => 0,
+        },
+        ..message_of(topic, queue_id, id)
+    };
+    site.broker.state().store.put(&message).unwrap();
+}
+
+fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> Message<'a> {
+    let host = "127.0.0.1:1".parse().unwrap();
+    Message {
+        topic,
+        queue_id,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp_ms: clock::now_ms(),
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: id.as_bytes(),
+        properties: "",
+        tags_code: 0,
+        unique_key: Some(id),
+        keys: None,
+        tag: None,
+    }
+}
+
+/// How a topic with four queues comes to another number of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Change {
+    MadeAgainWithOne,
+    ReducedToTwo,
+    MadeAgainWithOneThenEnlarged,
+}
+
+/// Ends a transaction by a request, or by the check.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum EndBy {
+    Request,
+    Check,
+}
+
+/// A transaction for queue 3 whose message is in another queue, without an op message, is stored once.
+async fn is_found_in_whatever_queue(index: Index, end_by: EndBy) {
+    for (change, stored_in, own_has_messages) in [
+        (Change::MadeAgainWithOne, 0, false),
+        (Change::ReducedToTwo, 1, true),
+        (Change::MadeAgainWithOneThenEnlarged, 0, true),
+    ] {
+        let dir = TempDir::new();
+        let with_index = |mut options: Options| {
+            options.store.index = index != Index::Off;
+            options
+        };
+        let site = Site::start(with_index(options(&dir)));
+        let to_own = |mut command: Command| {
+            command.fields.set("e", "3");
+            command
+        };
+        site.ask_ok(create("T", 4)).await;
+        let sent = site.ask_ok(to_own(half("T", "0A01", &[]))).await;
+        if change == Change::ReducedToTwo {
+            site.ask_ok(to_own(send("T", 0, b"plain", ""))).await;
+            site.ask_ok(create("T", 2)).await;
+        } else {
+            site.ask_ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "T"))
+                .await;
+            site.ask_ok(create("T", 1)).await;
+        }
+        commit_without_op(&site, &sent, "0A01", ("T", stored_in));
+        if change == Change::MadeAgainWithOneThenEnlarged {
+            site.ask_ok(create("T", 4)).await;
+            site.ask_ok(to_own(send("T", 0, b"plain", ""))).await;
+        }
+        let what = format!("{change:?}");
+        let count = |site: &Site| -> i64 {
+            let store = &site.broker.state().store;
+            (0..4).map(|queue| store.max_offset("T", queue)).sum()
+        };
+        eventually("all is readable", async || {
+            count(&site) == 1 + i64::from(own_has_messages)
+        })
+        .await;
+        site.stop().await;
+
+        let disk = FaultyDisk::default();
+        if index == Index::Lost {
+            std::fs::remove_dir_all(dir.path().join("store/index")).unwrap();
+            // It is not made again before the end: too many files are open (EMFILE).
+            disk.fail(Operation::Open, "/index/", 0, Fault::System(24));
+        }
+        let site = start_on(
+            &disk,
+            with_index(match end_by {
+                EndBy::Request => options(&dir),
+                EndBy::Check => quick(&dir),
+            }),
+        );
+        let (client, asked) = producer(&site).await;
+        if end_by == EndBy::Request {
+            site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+        }
+        let is_asked = || !asked.questions.lock().unwrap().is_empty();
+        eventually("it ends", async || {
+            is_asked() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+        })
+        .await;
+        assert!(!is_asked(), "{what}: it was taken for open");
+        assert_eq!(
+            count(&site),
+            1 + i64::from(own_has_messages),
+            "{what}: stored twice"
+        );
+        client.close().await;
+        disk.heal();
+        site.stop().await;
+    }
+}
+
+fn start_on(disk: &FaultyDisk, options: Options) -> Site {
+    let disk = Arc::new(disk.clone());
+    Site::of(Broker::start_on(disk, options, &Handle::current(), None, &[]).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_in_a_queue_of_another_number_is_found_without_an_index() {
+    is_found_in_whatever_queue(Index::Off, EndBy::Request).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_in_a_queue_of_another_number_is_found_by_the_check_without_an_index() {
+    is_found_in_whatever_queue(Index::Off, EndBy::Check).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_in_a_queue_of_another_number_is_found_while_the_index_is_made_again() {
+    is_found_in_whatever_queue(Index::Lost, EndBy::Request).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_in_a_queue_of_another_number_is_found_by_the_check_while_the_index_is_made_again() {
+    is_found_in_whatever_queue(Index::Lost, EndBy::Check).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_delay_level_was_lowered_to_the_highest_is_stored_once() {
+    let dir = TempDir::new();
+    let mut options = options(&dir);
+    options.store.index = false;
+    let site = Site::start(options.clone());
+    let sent = site.ask_ok(half("T", "0A01", &[("DELAY", "99")])).await;
+    commit_without_op(&site, &sent, "0A01", (SCHEDULE_TOPIC, 17));
+    site.stop().await;
+    let site = Site::start(options);
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    let store = &site.broker.state().store;
+    assert_eq!(store.max_offset(OP_HALF_TOPIC, 0), 1);
+    assert_eq!(store.max_offset(SCHEDULE_TOPIC, 17), 1, "stored twice");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_committed_transaction_is_not_given_up() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let checked = [("TRANSACTION_CHECK_TIMES", "20")];
+    let sent = site.ask_ok(half("T", "0A01", &checked)).await;
+    commit_without_op(&site, &sent, "0A01", ("T", 0));
+    site.stop().await;
+    let site = Site::start(Options {
+        transaction_check_max: 3,
+        ..quick(&dir)
+    });
+    let store = &site.broker.state().store;
+    let given_up = || store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0);
+    eventually("it ends", async || {
+        store.max_offset(OP_HALF_TOPIC, 0) + given_up() == 1
+    })
+    .await;
+    assert_eq!(given_up(), 0);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_transaction_opens_no_index_file_from_before_its_half() {
+    let dir = TempDir::new();
+    let mut options = options(&dir);
+    options.store.index_entries = 20;
+    let site = Site::start(options.clone());
+    for number in 0..1000 {
+        let text = properties(&[("UNIQ_KEY", &format!("0B{number}")), ("TAGS", "t")]);
+        site.send_ok("others", b"x", &text).await;
+    }
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    site.stop().await;
+    let disk = FaultyDisk::default();
+    let site = start_on(&disk, options);
+    let files = std::fs::read_dir(dir.path().join("store/index"));
+    assert!(files.unwrap().count() > 90, "more than stay open");
+    let before = disk.opens("/index/");
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    let opened = disk.opens("/index/") - before;
+    assert!(opened <= 3, "{opened} files were opened");
+    assert_eq!(stored(&site, "T").await.len(), 1);
     site.stop().await;
 }
 
@@ -366,6 +573,39 @@ async fn an_abandoned_transaction_is_checked_again_on_request() {
     .await;
     assert_eq!(asked.questions.lock().unwrap().len(), 4, "asked twice each time");
     client.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_resumed_and_committed_is_not_resumed_again() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    site.ask_ok(create("T", 1)).await;
+    let store = &site.broker.state().store;
+    let text = properties(&[
+        ("UNIQ_KEY", "0A01"),
+        ("PGROUP", "producers"),
+        ("TRAN_MSG", "true"),
+        ("REAL_TOPIC", "T"),
+        ("REAL_QID", "0"),
+    ]);
+    let given_up = Message {
+        properties: &text,
+        ..message_of("TRANS_CHECK_MAX_TIME_TOPIC", 0, "0A01")
+    };
+    let id = OffsetId {
+        host: given_up.store_host,
+        offset: store.put(&given_up).unwrap().physical_offset,
+    };
+    site.ask_ok(resume(&id.to_string())).await;
+    let half = store.queue_entries(HALF_TOPIC, 0, 0, 1).unwrap().unwrap();
+    site.ask_ok(end_at("0A01", COMMIT, 0, half[0].position)).await;
+    let again = site.ask(resume(&id.to_string())).await;
+    assert_eq!(
+        again.remark.as_deref(),
+        Some("the transaction was committed already")
+    );
+    assert_eq!(stored(&site, "T").await.len(), 1);
     site.stop().await;
 }
 

@@ -20,7 +20,7 @@ use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
+use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -30,8 +30,6 @@ pub(crate) const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
 const REMOVE_TAG: &str = "d";
 const READ_BYTES: usize = 4 << 20;
-/// The store does not note a clock that goes back by less than this.
-const CLOCK_SLACK_MS: i64 = 3000;
 
 /// Properties that a half adds and the committed message does not have.
 pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
@@ -199,62 +197,53 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
     properties::append(text, names::REAL_QID, &queue_id.to_string());
 }
 
-/// The queues of a topic that may hold a half's message: its own one, or any where that is empty, as the topic may have
-/// been made again with fewer queues.
+/// The queues of a topic that may hold a half's message, its own one first. The number of queues and of delay levels
+/// may have changed since it was stored, in either direction.
 fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
-    if matches!(topic, TIMER_TOPIC | SCHEDULE_TOPIC) || store.max_offset(topic, own) > 0 {
-        return vec![own];
-    }
-    let topics = store.topics().into_iter();
-    topics
-        .filter(|(name, _)| name == topic)
-        .flat_map(|(_, queues)| queues)
-        .collect()
+    let mut queues = store.queue_ids(topic);
+    queues.sort_by_key(|queue_id| *queue_id != own);
+    queues
 }
 
-/// Whether the half's message is in the log already.
-pub(crate) fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
-    let (Some(topic), Some(id)) = (
-        half.properties.get(names::REAL_TOPIC),
-        half.properties.get(names::UNIQ_KEY),
-    ) else {
+/// Whether the half's message is in the log already, at or after a position: that of the half, as nothing is committed
+/// before it was stored. Times do not say that, since clocks go back.
+pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Result<bool, StoreError> {
+    let text = half.properties.as_str().unwrap_or_default();
+    let of_half = properties::parse(text);
+    let (Some(topic), Some(id)) = (properties::find(text, "REAL_TOPIC"), of_half.unique_key) else {
         return Ok(false);
     };
     let committed = |record: &Record<'_>| {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
-            && record.properties.get(names::UNIQ_KEY) == Some(id)
+            && record.physical_offset >= from
+            && record.properties.get("UNIQ_KEY") == Some(id)
     };
-    let number = |name| {
-        half.properties
-            .get(name)
-            .and_then(|text| text.parse::<i32>().ok())
-    };
-    // A delayed message is in a queue of the schedule or timer topic.
+    let own = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    // A delayed message is in a queue of the schedule or timer topic until it is delivered.
     let places = [
-        (topic, number(names::REAL_QID).unwrap_or(0)),
-        (TIMER_TOPIC, 0),
-        (SCHEDULE_TOPIC, number(names::DELAY).unwrap_or(1) - 1),
+        Some((topic, own.unwrap_or(0))),
+        of_half.is_timer.then_some((TIMER_TOPIC, 0)),
+        (of_half.delay_level > 0).then_some((SCHEDULE_TOPIC, of_half.delay_level - 1)),
     ];
-    // The message can seem older than its half only by as much as a clock goes back unnoticed.
-    let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;
-    for (topic, queue_id) in places {
-        let found = store.query(&KeyQuery {
+    for (topic, own) in places.into_iter().flatten() {
+        let query = KeyQuery {
             topic,
             key: id,
             kind: KeyKind::Unique,
             max_count: 32,
             begin_ms: 0,
             end_ms: i64::MAX,
-        })?;
+        };
+        let found = store.query_from(&query, from)?;
         let mut records = record::records(&found.body).map_while(Result::ok);
         if records.any(|record| committed(&record)) {
             return Ok(true);
         }
-        // If the index is missing or incomplete, the queue itself is searched.
+        // If the index is missing or incomplete, the queues themselves are searched.
         if !found.is_complete {
-            for queue_id in queues_of(store, topic, queue_id) {
-                let from = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
-                if has_record(store, (topic, queue_id), from, committed)? {
+            for queue_id in queues_of(store, topic, own) {
+                let first = store.offset_by_position(topic, queue_id, from)?;
+                if has_record(store, (topic, queue_id), first, committed)? {
                     return Ok(true);
                 }
             }

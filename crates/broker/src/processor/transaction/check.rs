@@ -110,18 +110,19 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);
     }
-    if checks >= state.live.transaction_check_max() || age_ms > reserved_ms {
-        give_up(state, half, id, checks)?;
-        return Ok(Step::Pass);
-    }
-    if open.found && is_committed(&state.store, half)? {
+    // Before it is given up: what was committed must not be asked about again.
+    if open.found && is_committed(&state.store, half, half.physical_offset)? {
         state
             .transactions
             .write_op(&state.store, state.store_host(), half.queue_offset)?;
         state.transactions.tables().open.remove(id);
         return Ok(Step::Pass);
     }
-    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
+    if checks >= state.live.transaction_check_max() || age_ms > reserved_ms {
+        give_up(state, half, id, checks)?;
+        return Ok(Step::Pass);
+    }
+    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
     let immune = (0..=immunity_ms(own, state.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);

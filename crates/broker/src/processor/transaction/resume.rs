@@ -1,7 +1,7 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE};
+use crate::delivery::transactions::{OpenTransaction, QUEUE, Tables, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::copy_of;
 use crate::message::properties::names;
@@ -34,13 +34,17 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
     if half.topic != TRANS_CHECK_MAX_TIME_TOPIC {
         return Err(missing());
     }
-    let id = half.properties.get(names::UNIQ_KEY).ok_or_else(missing)?;
-    let text = check::with(half.properties.as_str()?, names::TRANSACTION_CHECK_TIMES, 0);
-    // Under the lock: only one of two concurrent requests writes.
+    let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;
+    let text = check::with(half.properties.as_str()?, "TRANSACTION_CHECK_TIMES", 0);
+    refuse_open(&state.transactions.tables(), id)?;
+    // An earlier request of this kind may have led to its commit. With SYNC_FLUSH a search shows what is durable.
+    state.store.flush().map_err(|error| internal(&error))?;
+    let end = state.store.end_position();
+    refuse_committed(state, &half, half.physical_offset)?;
+    // Under the lock: only one of two concurrent requests writes. Little is searched: what came meanwhile.
     let mut tables = state.transactions.tables();
-    if tables.open.contains_key(id) {
-        return Err(Refusal::internal("the transaction is open already"));
-    }
+    refuse_open(&tables, id)?;
+    refuse_committed(state, &half, end)?;
     let stored = state
         .store
         .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
@@ -48,11 +52,26 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
     let open = OpenTransaction {
         half_offset: stored.queue_offset,
         ending: false,
-        // It may have ended after an earlier request of this kind.
-        found: true,
+        found: false,
     };
     tables.open.insert(id.into(), open);
     drop(tables);
     tracing::info!(id, "a transaction that was given up is asked about again");
     Ok(Command::response(response::SUCCESS))
+}
+
+fn refuse_open(tables: &Tables, id: &str) -> Result<(), Refusal> {
+    if tables.open.contains_key(id) {
+        return Err(Refusal::internal("the transaction is open already"));
+    }
+    Ok(())
+}
+
+/// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.
+fn refuse_committed(state: &State, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
+    match is_committed(&state.store, half, from) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Refusal::internal("the transaction was committed already")),
+        Err(error) => Err(internal(&error)),
+    }
 }
