@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
+use common::pops::pop;
+use common::{LIMIT, Site, TempDir, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
@@ -13,8 +14,12 @@ use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 fn start(dir: &TempDir, disk: &FaultyDisk, flush: &str) -> Site {
     let mut options = options(dir);
@@ -403,26 +408,59 @@ async fn with_async_flush_only_senders_that_ask_for_the_disk_are_refused_when_to
     site.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
+/// Counts the log lines that begin with a text.
+#[derive(Clone, Default)]
+struct Lines {
+    text: &'static str,
+    count: Arc<AtomicUsize>,
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Lines {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" && format!("{value:?}").starts_with(self.text) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
+    let lines = Lines {
+        text: "cannot write what ordered groups have",
+        ..Lines::default()
+    };
+    tracing::subscriber::set_global_default(lines.clone()).unwrap();
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
-    disk.make_blind();
-    let site = with_old_messages(&dir, &disk).await;
-    let began = std::time::Instant::now();
-    let (reads, _, _) = disk.counts();
-    disk.hang_reads(true);
-    let released = disk.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(5));
-        released.hang_reads(false);
-    });
-    let asked = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
-    let answer = site.asking(asked);
-    eventually("it waits for the disk", async || disk.counts().0 > reads).await;
-    site.send_ok("T", b"meanwhile", "").await;
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    disk.hang_reads(false);
-    assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
-    drop(site.broker.stop(LIMIT).await);
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    site.send_ok("T", b"x", "").await;
+    let file = "consumerOrderInfo";
+    disk.fail(Operation::Open, file, 0, Fault::Error(ErrorKind::StorageFull));
+    let ordered = pop("O", "T", 0, 1, 60_000, 10_000).with_field("order", "true");
+    site.ask_ok(ordered).await;
+    eventually("an attempt fails", async || disk.injected() > 0).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let attempts = disk.injected();
+    assert!((3..=5).contains(&attempts), "{attempts} attempts");
+    assert_eq!(lines.count.load(Ordering::Relaxed), 1);
+    disk.heal();
+    let written = dir.path().join("store/config/consumerOrderInfo.json");
+    eventually("it is written", async || written.exists()).await;
+    site.stop().await;
 }

@@ -138,19 +138,34 @@ pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
 const ORDERS_PERIOD: Duration = Duration::from_millis(200);
 /// Writing it takes at most this part of the time.
 const ORDERS_PART: u32 = 20;
+/// The longest pause between attempts while it cannot be written.
+const ORDERS_LONGEST: Duration = Duration::from_secs(5);
 
-/// Writes what ordered groups have, soon after each change.
+/// Writes what ordered groups have, soon after each change. While that fails, each pause is twice the one before.
 pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut pause = ORDERS_PERIOD;
+    // Why the last attempt failed, so that it is logged once.
+    let mut failed = String::new();
     while !shutdown.sleep_or_stop(pause).await {
-        pause = ORDERS_PERIOD;
         if !state.pops.orders.has_changed() {
+            pause = ORDERS_PERIOD;
+            failed.clear();
             continue;
         }
         let (writing, began) = (state.clone(), Instant::now());
         let written = tokio::task::spawn_blocking(move || writing.persist_orders()).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "cannot write what ordered groups have, will try again");
+            let text = error.to_string();
+            if text != failed {
+                tracing::warn!(%error, "cannot write what ordered groups have, will try again");
+                failed = text;
+            }
+            pause = (pause * 2).min(ORDERS_LONGEST);
+        } else {
+            if !std::mem::take(&mut failed).is_empty() {
+                tracing::info!("what ordered groups have is written again");
+            }
+            pause = ORDERS_PERIOD;
         }
         pause = pause.max(began.elapsed() * ORDERS_PART);
     }
