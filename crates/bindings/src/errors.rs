@@ -149,6 +149,7 @@ fn raise_store(py: Python<'_>, text: &str, error: &StoreError) -> PyResult<PyErr
         | StoreError::TimerWheel { .. }
         | StoreError::BadOption { .. }
         | StoreError::FileLength { .. }
+        | StoreError::NotAFile { .. }
         | StoreError::Gap { .. }
         | StoreError::Damaged { .. }
         | StoreError::QueueMismatch { .. }

@@ -144,6 +144,7 @@ impl Engine {
             disk_free_bytes: self.shared.state.disk.free(),
             has_failed: failure.is_some(),
             read_only: failure.or(refused),
+            damage: self.shared.state.damage(),
             durability: self.shared.live.flush().durability(),
             queues: self.shared.queues.count(),
             busy: self.appender.flow_control.counts(),

@@ -127,6 +127,14 @@ pub enum StoreError {
         /// The option that sets it.
         key: &'static str,
     },
+    /// Something else has the name of a file of the log. Were it passed over, its messages would seem deleted.
+    #[error("{} is {what}, where a file of the log should be: move it away; if the file is elsewhere, put it back", path.display())]
+    NotAFile {
+        /// Where it is.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// A file is missing between two others.
     #[error("the file before {} is missing: expected one that starts at {expected}", path.display())]
     Gap {

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::flush::Flusher;
 use crate::flush::watchdog::Observed;
+use crate::log::head_check::HeadCheck;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -194,6 +195,14 @@ impl QueueSync {
     }
 }
 
+fn check_heads(heads: &mut HeadCheck, engine: &Engine) {
+    match heads.go_on(&engine.shared.log) {
+        Ok(None) => {}
+        Ok(Some(damage)) => engine.shared.state.note_damage(&damage),
+        Err(error) => tracing::warn!(%error, "cannot check the beginning of a segment"),
+    }
+}
+
 fn maintain(engine: &Engine) {
     let queue_tick = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms());
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
@@ -210,6 +219,7 @@ fn maintain(engine: &Engine) {
         tried: done,
         position: engine.shared.log.appended(),
     };
+    let mut heads = HeadCheck::new(&engine.shared.log);
     while engine
         .maintenance_wakeup
         .sleep(MAINTENANCE_TICK.min(queue_tick()).min(clean_tick()))
@@ -243,6 +253,7 @@ fn maintain(engine: &Engine) {
             engine.shared.queues.release_idle();
         }
         queue_sync.sync_if_due(engine);
+        check_heads(&mut heads, engine);
         if cleanings.is_due(clean_tick())
             && let Err(error) = engine.retention.clean(false)
         {

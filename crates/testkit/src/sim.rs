@@ -475,6 +475,7 @@ impl Fs for Session {
                     .to_string_lossy()
                     .into_owned(),
                 is_directory: *node == Node::Directory,
+                is_file: *node != Node::Directory,
                 length: inode.map_or(0, |inode| inode.bytes.len() as u64),
                 modified_ms: inode.map_or(0, |inode| inode.modified_ms),
                 device: 1,

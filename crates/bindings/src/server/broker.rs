@@ -132,6 +132,7 @@ impl Broker {
         store.set_item("disk_free_bytes", health.store.disk_free_bytes)?;
         store.set_item("read_only", health.store.read_only)?;
         store.set_item("has_failed", health.store.has_failed)?;
+        store.set_item("damage", health.store.damage)?;
         store.set_item("durability", health.store.durability.name())?;
         let busy = PyDict::new(py);
         busy.set_item("held", health.store.busy.held)?;

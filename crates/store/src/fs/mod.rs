@@ -83,6 +83,8 @@ pub struct DirectoryEntry {
     pub name: String,
     /// True for a directory.
     pub is_directory: bool,
+    /// True for a regular file; false also for a pipe, a socket, a device and a link that leads nowhere.
+    pub is_file: bool,
     /// Bytes of a file.
     pub length: u64,
     /// When it was last written, ms.

@@ -177,6 +177,7 @@ impl Fs for RealFs {
             entries.push(DirectoryEntry {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 is_directory: data.is_dir(),
+                is_file: data.is_file(),
                 length: data.len(),
                 modified_ms: modified_ms(&data),
                 device: data.dev(),

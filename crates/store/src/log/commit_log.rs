@@ -10,11 +10,11 @@
 use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::failure::Failure;
-use crate::format::{file_name, parse_file_name, to_i64, to_u64};
+use crate::format::{file_name, to_i64, to_u64};
 use crate::fs::read_mode::ReadMode;
 use crate::fs::{Context, File, Fs};
 use crate::log::hot_window::HotWindow;
-use crate::log::segment::Segment;
+use crate::log::segment::{Segment, list_segments};
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
@@ -61,13 +61,7 @@ impl CommitLog {
     ) -> Result<Self, StoreError> {
         let directory = options.commit_log_dir();
         let segment_bytes = i64::try_from(options.segment_bytes).unwrap_or(i64::MAX);
-        let mut found: Vec<_> = fs
-            .list(&directory)
-            .at("list", &directory)?
-            .into_iter()
-            .filter(|entry| !entry.is_directory)
-            .filter_map(|entry| parse_file_name(&entry.name).map(|base| (base, entry)))
-            .collect();
+        let mut found = list_segments(fs.as_ref(), &directory)?;
         let half_made = found.pop_if(|(_, last)| last.length == 0);
         let half_made = half_made.map(|(_, last)| directory.join(last.name));
         let newest_ms = found

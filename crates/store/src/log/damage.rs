@@ -47,6 +47,26 @@ pub(crate) fn record_behind(
     Ok(None)
 }
 
+/// Why nothing can be read where only zero bytes are.
+pub(crate) fn no_record_text() -> String {
+    "zero bytes where a record should be".to_owned()
+}
+
+/// Whether a full segment begins as one must: with a record, or with a blank record of its whole length, which
+/// `pyrmq log repair` leaves. True for one that retention has deleted meanwhile.
+pub(crate) fn has_head(log: &CommitLog, segment: &Arc<Segment>) -> Result<bool, StoreError> {
+    let Some(file) = log.file_if_there(segment)? else {
+        return Ok(true);
+    };
+    let mut head = [0; FIXED];
+    file.read_at(&mut head, 0).at("read", &segment.path)?;
+    Ok(match hop(&head) {
+        Hop::Record(_) => Claim::read(log, segment.base, &head).is_some(),
+        Hop::Blank(left) => to_i64(left) == log.segment_bytes(),
+        Hop::End => false,
+    })
+}
+
 /// Where to look for records after an invalid one: after its body, if its head is complete.
 fn behind_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
     let head = head_at(log, segment, position)?;

@@ -3,6 +3,7 @@
 pub(crate) mod commit_log;
 pub(crate) mod cut;
 pub(crate) mod damage;
+pub(crate) mod head_check;
 pub(crate) mod hot_window;
 pub(crate) mod nul_records;
 pub(crate) mod reader;

@@ -1,8 +1,10 @@
 //! One file of the log.
 
-use crate::fs::File;
+use crate::error::StoreError;
+use crate::format::parse_file_name;
+use crate::fs::{Context, Entry, File, Fs};
 use crate::sync::lock;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -37,4 +39,26 @@ impl Segment {
     pub(super) fn close(&self) {
         *lock(&self.file) = None;
     }
+}
+
+/// The files of a log's directory that are named as segments are, with the positions of their first bytes, in order.
+pub(crate) fn list_segments(fs: &dyn Fs, directory: &Path) -> Result<Vec<(i64, Entry)>, StoreError> {
+    let mut found = Vec::new();
+    for entry in fs.list(directory).at("list", directory)? {
+        let Some(base) = parse_file_name(&entry.name) else {
+            continue;
+        };
+        if !entry.is_file {
+            return Err(StoreError::NotAFile {
+                path: directory.join(&entry.name),
+                what: if entry.is_directory {
+                    "a directory"
+                } else {
+                    "no regular file"
+                },
+            });
+        }
+        found.push((base, entry));
+    }
+    Ok(found)
 }

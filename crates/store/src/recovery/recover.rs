@@ -14,7 +14,8 @@
 
 use crate::checkpoint::{Mark, Times};
 use crate::error::StoreError;
-use crate::log::reader::{Durable, Trust};
+use crate::log::damage::no_record_text;
+use crate::log::reader::{Durable, LogReader, Step, Trust};
 use crate::queue::manifest::Compared;
 use crate::recovery::inspected::Inspected;
 use crate::recovery::known::{beginning, durable, notes_from, safe_segment};
@@ -25,8 +26,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Recovers log and queues. The flag says whether `queueEnds` is wrong afterwards.
-pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), StoreError> {
-    inspected
+pub(super) fn recover(found: &mut KeyMatches) -> Result<(Recovered, bool), StoreError> {
+    refuse_overwritten_start(found)?;
+    found
         .queues
         .finish_deletions(&mut inspected.discovered, &inspected.deleted.positions)?;
     let lost = find_lost(inspected).filter(|_| inspected.was_ours);
@@ -43,6 +45,33 @@ pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), St
     inspected.log.mend()?;
     inspected.log.own_last()?;
     Ok((recovered, recovered.rebuilt || find_lost(inspected).is_some()))
+}
+
+/// Refuses a log whose oldest segment does not begin with a record although the next one does, unless a power loss
+/// explains that. Most starts read neither of them.
+fn refuse_overwritten_start(found: &Found) -> Result<(), StoreError> {
+    let (log, segments) = (&found.log, found.log.segments());
+    let [oldest, next, ..] = segments.as_slice() else {
+        return Ok(());
+    };
+    let reason = match LogReader::new(log, oldest.base, false).step()? {
+        Step::Record(_) => return Ok(()),
+        Step::End(reason) => reason,
+    };
+    let mut reader = LogReader::new(log, next.base, false);
+    let Step::Record(good) = reader.step()? else {
+        return Ok(());
+    };
+    let (position, store_ms) = (good.physical_offset, good.store_timestamp_ms);
+    if !found.last_stop.is_kill() && !durable(found)?.holds(position, store_ms) {
+        return Ok(());
+    }
+    Err(StoreError::Damaged {
+        path: oldest.path.clone(),
+        position: oldest.base,
+        reason: reason.unwrap_or_else(no_record_text),
+        good: position,
+    })
 }
 
 /// Looks for a queue that lost files since a crash of ours.

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::record_behind;
+use crate::log::damage::{no_record_text, record_behind};
 use crate::log::reader::{LogReader, Step, Trust, end_of};
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::queue::deleted_topics::{Positions, is_deleted};
@@ -115,7 +115,7 @@ impl Replay<'_> {
                 self.is_kill || was_durable.get()
             })?
         {
-            let mut reason = reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned());
+            let mut reason = reason.unwrap_or_else(no_record_text);
             if !was_durable.get() {
                 reason.push_str(LOST_PAGES);
             }

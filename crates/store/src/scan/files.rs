@@ -1,8 +1,8 @@
 //! The files of a log.
 
 use crate::error::StoreError;
-use crate::format::parse_file_name;
-use crate::fs::{Context, Fs};
+use crate::fs::Fs;
+use crate::log::segment::list_segments;
 use std::path::{Path, PathBuf};
 
 /// A file of a log.
@@ -26,14 +26,13 @@ impl LogFile {
 /// The files of the log in a directory, in order: those named by the position of their first byte, twenty digits. An
 /// empty one was being created when the broker stopped, and is skipped.
 pub fn log_files(fs: &dyn Fs, directory: &Path) -> Result<Vec<LogFile>, StoreError> {
-    let entries = fs.list(directory).at("list", directory)?;
-    let files = entries
+    let files = list_segments(fs, directory)?
         .into_iter()
-        .filter(|entry| !entry.is_directory && entry.length > 0);
+        .filter(|(_, entry)| entry.length > 0);
     Ok(files
-        .filter_map(|entry| {
+        .filter_map(|(base, entry)| {
             Some(LogFile {
-                base: parse_file_name(&entry.name)?,
+                base,
                 length: i64::try_from(entry.length).ok()?,
                 path: directory.join(entry.name),
             })

@@ -18,8 +18,8 @@ use crate::log::commit_log::CommitLog;
 use crate::options::Options;
 use crate::state::disk_space::Disk;
 use crate::state::stall::Stall;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The part of the store's state that all parts share.
 pub(crate) struct StoreState {
@@ -36,6 +36,8 @@ pub(crate) struct StoreState {
     pub(crate) stall: Stall,
     /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
+    /// What is wrong with the first damaged segment that was found after the start.
+    damage: OnceLock<String>,
 }
 
 impl StoreState {
@@ -57,7 +59,19 @@ impl StoreState {
             disk: Disk::default(),
             stall: Stall::default(),
             noted_unsure: AtomicBool::new(false),
+            damage: OnceLock::new(),
         }
+    }
+
+    /// Reports a damaged segment. The store goes on: the other messages are readable.
+    pub(crate) fn note_damage(&self, damage: &StoreError) {
+        tracing::error!(%damage, "messages are lost to readers");
+        self.damage.get_or_init(|| damage.to_string());
+    }
+
+    /// What is wrong with the first damaged segment that was found after the start.
+    pub(crate) fn damage(&self) -> Option<String> {
+        self.damage.get().cloned()
     }
 
     /// Refuses all further puts. Only under the append lock, so that none is in progress.

@@ -111,6 +111,8 @@ def _look(client: Any, name: str, number: int, address: str) -> Report:  # noqa:
     if why is None and status["registered"] == 0:
         why = "no name server knows it"
     found["ready"] = found["ready"] and why is None and status["status"] == "running"
+    # It serves all the same.
+    why = why or store.get("damage")
     return found if why is None else {**found, "error": why}
 
 
