@@ -889,6 +889,11 @@ class ServerTls:
     ) -> Self: ...
 
 @final
+class ClientCheck:
+    def __new__(cls, *, trust: str, revoked: str) -> Self: ...
+    def refusal(self, chain: list[bytes]) -> str | None: ...
+
+@final
 class ClientTls:
     def __new__(
         cls,

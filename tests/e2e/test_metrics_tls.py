@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
 import threading
 from http.client import HTTPSConnection
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,58 @@ def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path) -> Non
         get(port, files / "ca.pem", (files / "server.pem", files / "server-key.pem"))
         with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF"):
             get(port, files / "ca.pem")
+
+
+def revoking(files: Path, name: str) -> str:
+    """A list that is out of date: of nothing, or of the certificate with this file name."""
+    serial = openssl(files, "x509", "-in", name, "-noout", "-serial") if name else ""
+    row = f"R\t350101000000Z\t240101000000Z\t{serial.strip().partition('=')[2]}\tunknown\t/CN=x\n"
+    (files / "index.txt").write_text(row if name else "")
+    (files / "crlnumber").write_text("01")
+    (files / "ca.cnf").write_text(
+        "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\n"
+        "default_md = sha256\ncrl_extensions = more\n[more]\nauthorityKeyIdentifier = keyid\n"
+    )
+    dates = ("-crl_lastupdate", "20240101000000Z", "-crl_nextupdate", "20240201000000Z")
+    signer = ("-cert", "ca.pem", "-keyfile", "ca-key.pem", "-config", "ca.cnf")
+    return openssl(files, "ca", "-gencrl", *signer, *dates)
+
+
+def openssl(files: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ("openssl", *arguments), cwd=files, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def test_a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else(tmp_path: Path) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    revoked = files / "revoked.pem"
+    revoked.write_text(revoking(files, ""))
+    options = {
+        "tls_server_mode": "enforcing",
+        "tls_server_need_client_auth": "require",
+        "tls_server_auth_client": True,
+        "tls_server_trust_cert_path": str(files / "ca.pem"),
+        "tls_server_crl_path": str(revoked),
+        "tls_client_trust_cert_path": str(files / "ca.pem"),
+    }
+    own = (files / "server.pem", files / "server-key.pem")
+    with server(files, port, **options):
+        get(port, files / "ca.pem", own)
+        with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF"):
+            get(port, files / "ca.pem")
+        revoked.write_text(revoking(files, "server.pem"))
+
+        def is_refused() -> bool:
+            try:
+                get(port, files / "ca.pem", own)
+            except OSError as error:
+                return "closed" in str(error) or "reset" in str(error)
+            return False
+
+        await_true(is_refused)
 
 
 def test_a_port_without_a_certificate_or_shared_by_unlike_servers_is_refused(

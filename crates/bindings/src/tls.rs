@@ -98,6 +98,31 @@ impl ServerTls {
     }
 }
 
+/// Checks certificates of clients as the ports of a server do, for a port that speaks TLS by other means.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct ClientCheck {
+    inner: net::ClientCheck,
+}
+
+#[pymethods]
+impl ClientCheck {
+    /// Paths of PEM files.
+    #[new]
+    #[pyo3(signature = (*, trust, revoked))]
+    fn new(py: Python<'_>, trust: String, revoked: String) -> PyResult<Self> {
+        enter::compute(py, || {
+            let inner = net::ClientCheck::new(file(trust), file(revoked))?;
+            Ok::<_, Error>(Self { inner })
+        })
+    }
+
+    /// Why the certificates of a client are refused, its own first, each in DER form.
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn refusal(&self, py: Python<'_>, chain: Vec<Vec<u8>>) -> PyResult<Option<String>> {
+        enter::compute(py, || Ok::<_, Error>(self.inner.refusal(&chain)))
+    }
+}
+
 /// How a client opens connections through TLS.
 #[pyclass(frozen, module = "pyrmq._core")]
 pub(crate) struct ClientTls {
@@ -202,6 +227,7 @@ fn make_certificates(
 /// Adds this file's names to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ServerTls>()?;
+    module.add_class::<ClientCheck>()?;
     module.add_class::<ClientTls>()?;
     module.add_function(wrap_pyfunction!(make_certificates, module)?)
 }

@@ -11,8 +11,9 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientAuth, ClientOptions, ClientTls, ClientTlsSettings, CloseReason, Identity, NetError, Pem,
-    Security, Server, ServerOptions, ServerTls, ServerTlsSettings, Shutdown, SystemResolver, TlsError,
+    Client, ClientAuth, ClientCheck, ClientOptions, ClientTls, ClientTlsSettings, CloseReason, Identity,
+    NetError, Pem, Security, Server, ServerOptions, ServerTls, ServerTlsSettings, Shutdown, SystemResolver,
+    TlsError,
 };
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use rcgen::{
@@ -423,14 +424,28 @@ fn an_encrypted_key_needs_its_password() {
 
 /// A certificate of this number.
 fn numbered(authority: &Authority, number: u64) -> Identity {
+    let (certificate, key) = certificate_of(authority, number);
+    text((certificate.pem(), key.serialize_pem()))
+}
+
+fn numbered_der(authority: &Authority, number: u64) -> Vec<u8> {
+    certificate_of(authority, number).0.der().to_vec()
+}
+
+fn certificate_of(authority: &Authority, number: u64) -> (rcgen::Certificate, KeyPair) {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     params.serial_number = Some(SerialNumber::from(number));
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, authority).unwrap();
-    text((certificate.pem(), key.serialize_pem()))
+    (certificate, key)
 }
 
 fn revoking(authority: &Authority, numbers: &[u64]) -> String {
+    revoking_until(authority, numbers, 2999)
+}
+
+/// A list that is out of date from this year on.
+fn revoking_until(authority: &Authority, numbers: &[u64], year: i32) -> String {
     let revoked = |number: &u64| RevokedCertParams {
         serial_number: SerialNumber::from(*number),
         revocation_time: date_time_ymd(2024, 1, 1),
@@ -439,7 +454,7 @@ fn revoking(authority: &Authority, numbers: &[u64]) -> String {
     };
     let list = CertificateRevocationListParams {
         this_update: date_time_ymd(2024, 1, 1),
-        next_update: date_time_ymd(2999, 1, 1),
+        next_update: date_time_ymd(year, 1, 1),
         crl_number: SerialNumber::from(1),
         issuing_distribution_point: None,
         revoked_certs: numbers.iter().map(revoked).collect(),
@@ -492,6 +507,34 @@ async fn revoked_certificates_are_refused_on_both_sides_and_lists_are_read_again
     let elsewhere = serve(settings(numbered(&other, 1)));
     refusal(&unlisted, &elsewhere.at()).await;
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else() {
+    let authority = authority();
+    let old = Pem::Text(revoking_until(&authority, &[2], 2025).into_bytes());
+    let server = serve(ServerTlsSettings {
+        client_auth: ClientAuth::Required(trust(&authority)),
+        revoked: Some(old.clone()),
+        ..settings(numbered(&authority, 1))
+    });
+    let by = |number: u64| {
+        tls_client(ClientTlsSettings {
+            trust: Some(trust(&authority)),
+            revoked: Some(old.clone()),
+            identity: Some(numbered(&authority, number)),
+            ..ClientTlsSettings::default()
+        })
+    };
+    echo_by(&by(4), &server.at(), b"good").await.unwrap();
+    echo_by(&by(2), &server.at(), b"revoked").await.unwrap_err();
+    let check = ClientCheck::new(trust(&authority), old).unwrap();
+    let refusal = |number| check.refusal(&[numbered_der(&authority, number)]);
+    assert_eq!(refusal(4), None);
+    assert!(refusal(2).unwrap().contains("Revoked"));
+    assert!(check.refusal(&[]).is_some());
+    let other = self::authority();
+    assert!(check.refusal(&[numbered_der(&other, 4)]).is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -137,6 +137,16 @@ class _Http(ThreadingHTTPServer):
         context = self._tls.context()
         return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), peer
 
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - a socket
+        """Serve a connection, after its handshake and the check of its certificate."""
+        if self._tls is not None:
+            request.settimeout(_SOCKET_SECONDS)
+            request.do_handshake()
+            refusal = self._tls.refusal(request)
+            if refusal is not None:
+                raise PermissionError(refusal)
+        super().finish_request(request, client_address)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Log what a connection ended with: a peer that breaks off, a failed handshake."""
         from pyrmq._client import log

@@ -56,7 +56,8 @@ pub use socket::proxy_protocol::ProxySources;
 pub use socket::resolve::{Resolve, ResolveFuture, SystemResolver};
 #[cfg(feature = "tls")]
 pub use socket::tls::{
-    ClientAuth, ClientTls, ClientTlsSettings, Identity, Pem, ServerTls, ServerTlsSettings, TlsError,
+    ClientAuth, ClientCheck, ClientTls, ClientTlsSettings, Identity, Pem, ServerTls, ServerTlsSettings,
+    TlsError,
 };
 pub use stats::{Snapshot, Stats};
 pub use table::hooks::{AdminPort, Refused, RequestCheck, RequestSigner, Security};

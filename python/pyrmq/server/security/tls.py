@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
@@ -96,6 +97,12 @@ class MetricsTls:
         self.files = tuple(_expanded(path) for path in (certificate, key, trust, crl))
         self._password = passwords.get("tls.server.keyPassword")
         self._requires_client = needs == "require"
+        # OpenSSL would refuse every client once a list is past its next update.
+        self._check: _core.ClientCheck | None = None
+        if trust is not None and crl is not None:
+            self._check = _core.ClientCheck(
+                trust=_expanded(trust) or "", revoked=_expanded(crl) or ""
+            )
         # Read by one thread, the one that accepts connections.
         self._versions, self._context = self._look(), self._read()
 
@@ -114,13 +121,18 @@ class MetricsTls:
             self._versions = versions
         return self._context
 
+    def refusal(self, connection: ssl.SSLSocket) -> str | None:
+        """Why a client is refused whose handshake is done, by the rules of the other ports."""
+        chain = None if self._check is None else _shown(connection)
+        return None if self._check is None or not chain else self._check.refusal(chain)
+
     def _look(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_version(path) for path in self.files)
 
     def _read(self) -> ssl.SSLContext:
         import ssl
 
-        certificate, key, trust, crl = self.files
+        certificate, key, trust, _ = self.files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -131,14 +143,26 @@ class MetricsTls:
                 context.verify_mode = (
                     ssl.CERT_REQUIRED if self._requires_client else ssl.CERT_OPTIONAL
                 )
-            if crl is not None:
-                context.load_verify_locations(crl)
-                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            if self._check is not None:
+                # A resumed session would not show the certificates of its client again.
+                context.options |= ssl.OP_NO_TICKET
+                context.num_tickets = 0
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"the metrics port cannot use `{certificate}` and `{key}`: {error}"
             ) from error
         return context
+
+
+def _shown(connection: ssl.SSLSocket) -> list[bytes]:
+    """The certificates of a client, its own first, in DER form; none, if it showed none."""
+    import ssl
+
+    if sys.version_info >= (3, 13):
+        return connection.get_unverified_chain()
+    own: Any = connection
+    shown = own._sslobj.get_unverified_chain() or ()
+    return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in shown]
 
 
 def _version(path: str | None) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use x509_cert::Certificate;
+use x509_cert::crl::CertificateList;
 
 const ENCRYPTED: (&str, &str) = (
     "-----BEGIN ENCRYPTED PRIVATE KEY-----",
@@ -197,10 +198,34 @@ pub(super) fn authorities(pem: &Pem) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake.
+/// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake. One
+/// that is past its next update is used all the same: who may connect must not depend on when the authority publishes.
 pub(super) fn revocation_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let none = "it has no list in PEM form (`-----BEGIN X509 CRL-----`)";
-    items("list of revoked certificates", pem, none)
+    const WHAT: &str = "list of revoked certificates";
+    let bytes = pem.read(WHAT)?;
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| pem.unusable(WHAT, error.to_string()))?;
+    if found.is_empty() {
+        return Err(pem.unusable(WHAT, "it has no list in PEM form (`-----BEGIN X509 CRL-----`)"));
+    }
+    for list in &found {
+        warn_of_age(pem, list);
+    }
+    Ok(found)
+}
+
+/// Warns of a list whose authority has published a newer one by now.
+fn warn_of_age(pem: &Pem, list: &CertificateRevocationListDer<'_>) {
+    let parsed: Option<CertificateList> = CertificateList::from_der(list).ok();
+    let next = parsed.and_then(|parsed| parsed.tbs_cert_list.next_update);
+    let now = Duration::from_millis(u64::try_from(clock::now_ms()).unwrap_or_default());
+    if let Some(next) = next.filter(|next| next.to_unix_duration() < now) {
+        tracing::warn!(
+            file = ?pem,
+            next_update = %next.to_date_time(),
+            "a list of revoked certificates is out of date: what was revoked since is trusted"
+        );
+    }
 }
 
 /// Checks that each certificate was issued by the next one, as TLS 1.2 demands: peers that do not sort would refuse it.

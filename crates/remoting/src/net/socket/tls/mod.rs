@@ -10,12 +10,14 @@
 //! stays in force.
 
 mod client;
+mod client_check;
 mod error;
 mod files;
 mod reload;
 mod server;
 
 pub use client::{ClientTls, ClientTlsSettings};
+pub use client_check::ClientCheck;
 pub use error::TlsError;
 pub use files::{Identity, Pem};
 pub use server::{ClientAuth, ServerTls, ServerTlsSettings};

@@ -8,7 +8,7 @@ use crate::net::CloseReason;
 use crate::net::socket::proxy_protocol::{self, OPENING_TIMEOUT};
 use crate::net::socket::stream::Stream;
 use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -113,16 +113,7 @@ fn config(settings: &ServerTlsSettings) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(refused)?;
-    let verifier = |trust: &Pem| {
-        let roots = Arc::new(authorities(trust)?);
-        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
-        Ok::<_, TlsError>(match &settings.revoked {
-            Some(lists) => builder
-                .with_crls(revocation_lists(lists)?)
-                .only_check_end_entity_revocation(),
-            None => builder,
-        })
-    };
+    let verifier = |trust| verifier(trust, settings.revoked.as_ref());
     let built = |error: rustls::server::VerifierBuilderError| TlsError::Setting(error.to_string());
     let builder = match &settings.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
@@ -141,4 +132,16 @@ fn config(settings: &ServerTlsSettings) -> Result<ServerConfig, TlsError> {
     // A session is resumed only under the same authorities: another configuration has other tickets.
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(refused)?;
     Ok(config)
+}
+
+/// What checks certificates of clients. That a list is past its next update refuses nobody.
+pub(super) fn verifier(trust: &Pem, revoked: Option<&Pem>) -> Result<ClientCertVerifierBuilder, TlsError> {
+    let roots = Arc::new(authorities(trust)?);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    Ok(match revoked {
+        Some(lists) => builder
+            .with_crls(revocation_lists(lists)?)
+            .only_check_end_entity_revocation(),
+        None => builder,
+    })
 }
