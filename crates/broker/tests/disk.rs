@@ -4,7 +4,7 @@
 mod common;
 
 use common::pops::pop;
-use common::{LIMIT, Site, TempDir, eventually, options, properties, pull, records, send};
+use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
@@ -463,4 +463,28 @@ async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     let written = dir.path().join("store/config/consumerOrderInfo.json");
     eventually("it is written", async || written.exists()).await;
     site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = with_old_messages(&dir, &disk).await;
+    let began = std::time::Instant::now();
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(5));
+        released.hang_reads(false);
+    });
+    let asked = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
+    let answer = site.asking(asked);
+    eventually("it waits for the disk", async || disk.counts().0 > reads).await;
+    site.send_ok("T", b"meanwhile", "").await;
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    disk.hang_reads(false);
+    assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    drop(site.broker.stop(LIMIT).await);
 }

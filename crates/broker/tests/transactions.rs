@@ -15,9 +15,9 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, ProcessorTable};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::Message;
+use pyrmq_store::NewMessage;
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::sync::{Arc, Mutex};
@@ -224,7 +224,7 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
         pairs.extend([("REAL_TOPIC", "T"), ("REAL_QID", "0")]);
     }
     let text = properties(&pairs);
-    let message = Message {
+    let message = NewMessage {
         sys_flag: 8,
         prepared_transaction_offset: half.offset,
         properties: &text,
@@ -238,9 +238,9 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
     site.broker.state().store.put(&message).unwrap();
 }
 
-fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> Message<'a> {
+fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> NewMessage<'a> {
     let host = "127.0.0.1:1".parse().unwrap();
-    Message {
+    NewMessage {
         topic,
         queue_id,
         flag: 0,
@@ -327,7 +327,7 @@ async fn is_found_in_whatever_queue(index: Index, end_by: EndBy) {
             &disk,
             with_index(match end_by {
                 EndBy::Request => options(&dir),
-                EndBy::Check => quick(&dir),
+                EndBy::Check => short_intervals(&dir),
             }),
         );
         let (client, asked) = producer(&site).await;
@@ -403,7 +403,7 @@ async fn a_committed_transaction_is_not_given_up() {
     site.stop().await;
     let site = Site::start(Options {
         transaction_check_max: 3,
-        ..quick(&dir)
+        ..short_intervals(&dir)
     });
     let store = &site.broker.state().store;
     let given_up = || store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0);
@@ -589,7 +589,7 @@ async fn a_transaction_that_was_resumed_and_committed_is_not_resumed_again() {
         ("REAL_TOPIC", "T"),
         ("REAL_QID", "0"),
     ]);
-    let given_up = Message {
+    let given_up = NewMessage {
         properties: &text,
         ..message_of("TRANS_CHECK_MAX_TIME_TOPIC", 0, "0A01")
     };

@@ -86,7 +86,7 @@ impl Plan {
     }
 
     fn opened(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.opened)
     }
 
     fn fault(&self, operation: Operation, path: &Path) -> Option<Fault> {

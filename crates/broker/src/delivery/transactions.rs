@@ -20,7 +20,7 @@ use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
+use pyrmq_store::{Get, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -210,15 +210,15 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
 pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Result<bool, StoreError> {
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);
-    let (Some(topic), Some(id)) = (properties::find(text, "REAL_TOPIC"), of_half.unique_key) else {
+    let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
         return Ok(false);
     };
     let committed = |record: &Record<'_>| {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
             && record.physical_offset >= from
-            && record.properties.get("UNIQ_KEY") == Some(id)
+            && record.properties.get(names::UNIQ_KEY) == Some(id)
     };
-    let own = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     // A delayed message is in a queue of the schedule or timer topic until it is delivered.
     let places = [
         Some((topic, own.unwrap_or(0))),

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::format::parse_file_name;
-use crate::fs::{Context, Entry, File, Fs};
+use crate::fs::{Context, DirectoryEntry, File, Fs};
 use crate::sync::lock;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ impl Segment {
 }
 
 /// The files of a log's directory that are named as segments are, with the positions of their first bytes, in order.
-pub(crate) fn list_segments(fs: &dyn Fs, directory: &Path) -> Result<Vec<(i64, Entry)>, StoreError> {
+pub(crate) fn list_segments(fs: &dyn Fs, directory: &Path) -> Result<Vec<(i64, DirectoryEntry)>, StoreError> {
     let mut found = Vec::new();
     for entry in fs.list(directory).at("list", directory)? {
         let Some(base) = parse_file_name(&entry.name) else {

@@ -26,9 +26,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Recovers log and queues. The flag says whether `queueEnds` is wrong afterwards.
-pub(super) fn recover(found: &mut KeyMatches) -> Result<(Recovered, bool), StoreError> {
-    refuse_overwritten_start(found)?;
-    found
+pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), StoreError> {
+    refuse_overwritten_start(inspected)?;
+    inspected
         .queues
         .finish_deletions(&mut inspected.discovered, &inspected.deleted.positions)?;
     let lost = find_lost(inspected).filter(|_| inspected.was_ours);
@@ -49,8 +49,8 @@ pub(super) fn recover(found: &mut KeyMatches) -> Result<(Recovered, bool), Store
 
 /// Refuses a log whose oldest segment does not begin with a record although the next one does, unless a power loss
 /// explains that. Most starts read neither of them.
-fn refuse_overwritten_start(found: &Found) -> Result<(), StoreError> {
-    let (log, segments) = (&found.log, found.log.segments());
+fn refuse_overwritten_start(inspected: &Inspected) -> Result<(), StoreError> {
+    let (log, segments) = (&inspected.log, inspected.log.segments());
     let [oldest, next, ..] = segments.as_slice() else {
         return Ok(());
     };
@@ -63,7 +63,7 @@ fn refuse_overwritten_start(found: &Found) -> Result<(), StoreError> {
         return Ok(());
     };
     let (position, store_ms) = (good.physical_offset, good.store_timestamp_ms);
-    if !found.last_stop.is_kill() && !durable(found)?.holds(position, store_ms) {
+    if !inspected.last_stop.is_kill() && !durable(inspected)?.holds(position, store_ms) {
         return Ok(());
     }
     Err(StoreError::Damaged {

@@ -122,7 +122,7 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
         give_up(state, half, id, checks)?;
         return Ok(Step::Pass);
     }
-    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
+    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
     let immune = (0..=immunity_ms(own, state.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);

@@ -130,7 +130,12 @@ fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal
     }
 }
 
-fn finish(state: &BrokerContext, half: &Record<'_>, open: OpenTransaction, commit: bool) -> Result<(), Refusal> {
+fn finish(
+    state: &BrokerContext,
+    half: &Record<'_>,
+    open: OpenTransaction,
+    commit: bool,
+) -> Result<(), Refusal> {
     let written = open.found
         && is_committed(&state.store, half, half.physical_offset).map_err(|error| internal(&error))?;
     if commit && !written {

@@ -34,8 +34,8 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
     if half.topic != TRANS_CHECK_MAX_TIME_TOPIC {
         return Err(missing());
     }
-    let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;
-    let text = check::with(half.properties.as_str()?, "TRANSACTION_CHECK_TIMES", 0);
+    let id = half.properties.get(names::UNIQ_KEY).ok_or_else(missing)?;
+    let text = check::with(half.properties.as_str()?, names::TRANSACTION_CHECK_TIMES, 0);
     refuse_open(&state.transactions.tables(), id)?;
     // An earlier request of this kind may have led to its commit. With SYNC_FLUSH a search shows what is durable.
     state.store.flush().map_err(|error| internal(&error))?;
@@ -68,7 +68,7 @@ fn refuse_open(tables: &Tables, id: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.
-fn refuse_committed(state: &State, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
+fn refuse_committed(state: &BrokerContext, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
     match is_committed(&state.store, half, from) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Refusal::internal("the transaction was committed already")),

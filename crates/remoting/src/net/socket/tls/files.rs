@@ -201,17 +201,12 @@ pub(super) fn authorities(pem: &Pem) -> Result<RootCertStore, TlsError> {
 /// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake. One
 /// that is past its next update is used all the same: who may connect must not depend on when the authority publishes.
 pub(super) fn revocation_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    const WHAT: &str = "list of revoked certificates";
-    let bytes = pem.read(WHAT)?;
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| pem.unusable(WHAT, error.to_string()))?;
-    if found.is_empty() {
-        return Err(pem.unusable(WHAT, "it has no list in PEM form (`-----BEGIN X509 CRL-----`)"));
-    }
-    for list in &found {
+    let none = "it has no list in PEM form (`-----BEGIN X509 CRL-----`)";
+    let lists: Vec<CertificateRevocationListDer<'static>> = items("list of revoked certificates", pem, none)?;
+    for list in &lists {
         warn_of_age(pem, list);
     }
-    Ok(found)
+    Ok(lists)
 }
 
 /// Warns of a list whose authority has published a newer one by now.
