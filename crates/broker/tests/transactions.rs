@@ -227,7 +227,7 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
     let message = NewMessage {
         sys_flag: 8,
         prepared_transaction_offset: half.offset,
-        properties: &text,
+        properties: text.as_str().into(),
         tags_code: match topic {
             // When it is delivered.
             SCHEDULE_TOPIC => clock::now_ms() + 3_600_000,
@@ -251,7 +251,7 @@ fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> NewMessage<'a> 
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body: id.as_bytes(),
-        properties: "",
+        properties: "".into(),
         tags_code: 0,
         unique_key: Some(id),
         keys: None,
@@ -590,7 +590,7 @@ async fn a_transaction_that_was_resumed_and_committed_is_not_resumed_again() {
         ("REAL_QID", "0"),
     ]);
     let given_up = NewMessage {
-        properties: &text,
+        properties: text.as_str().into(),
         ..message_of("TRANS_CHECK_MAX_TIME_TOPIC", 0, "0A01")
     };
     let id = OffsetId {

@@ -11,6 +11,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader, sys_flag};
 use pyrmq_remoting::message::inner_batch;
 use pyrmq_remoting::net::NetError;
+use pyrmq_routing::route::MASTER_ID;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ impl ConsumerShared {
         let replica = queue.replica;
         let is_suspect = queue.is_suspect();
         drop(state);
-        let Some(address) = self
+        let Some((replica, address)) = self
             .routes
             .cached(&key.topic)
             .and_then(|topic| topic.reader_at(&key.broker, replica))
@@ -69,10 +70,15 @@ impl ConsumerShared {
             ..PullMessageRequestHeader::default()
         };
         let command = Command::request(request::PULL_MESSAGE).with_header(&header);
-        let (shared, key, asked) = (self.clone(), key.clone(), Instant::now());
+        let (shared, key) = (self.clone(), key.clone());
+        let asked = Asked {
+            address: address.clone(),
+            is_slave: replica != MASTER_ID,
+            at: Instant::now(),
+        };
         self.client
-            .request_with(&address.clone(), command, suspend + ANSWER_TIME, move |outcome| {
-                shared.pulled(&key, generation, &address, asked, outcome);
+            .request_with(&address, command, suspend + ANSWER_TIME, move |outcome| {
+                shared.pulled(&key, generation, &asked, outcome);
             });
     }
 
@@ -80,10 +86,14 @@ impl ConsumerShared {
         self: &Arc<Self>,
         key: &Arc<QueueKey>,
         generation: u64,
-        address: &str,
-        asked: Instant,
+        asked: &Asked,
         outcome: Result<Command, NetError>,
     ) {
+        let Asked {
+            address,
+            is_slave,
+            at,
+        } = asked;
         let outcome = outcome
             .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
             .and_then(|answer| PullAnswer::read(address, answer));
@@ -93,11 +103,16 @@ impl ConsumerShared {
             return;
         };
         queue.pulling = false;
-        // A replica that fails is not asked again before the master suggests it: it may not have the topic yet.
-        let is_slave = queue.replica != 0;
-        queue.replica = outcome.as_ref().map_or(0, |answer| answer.replica);
         let asked_offset = queue.next_pull.unwrap_or(0);
-        let outcome = outcome.and_then(|answer| answer.checked(key, asked_offset, self.options.out_of_range));
+        let outcome = outcome.and_then(|answer| {
+            if *is_slave {
+                answer.checked_of_slave(address, asked_offset)
+            } else {
+                answer.checked(key, asked_offset, self.options.out_of_range)
+            }
+        });
+        // A replica that fails is not asked again before the master suggests it: it may not have the topic yet.
+        queue.replica = outcome.as_ref().map_or(MASTER_ID, |answer| answer.replica);
         let answered = outcome.as_ref().ok().map(|answer| answer.next_offset);
         if let Ok(answer) = &outcome {
             queue.end = Some(answer.last);
@@ -115,12 +130,12 @@ impl ConsumerShared {
                 let generation = queue.generation;
                 let messages = chunk.len();
                 if queue.arrive(chunk) {
-                    state.counted.pulled(&key.topic, messages, asked.elapsed());
+                    state.counted.pulled(&key.topic, messages, at.elapsed());
                     state.make_ready(key);
                     self.wake(&state);
                 }
                 drop(state);
-                if moved || asked.elapsed() >= HELD_AT_LEAST {
+                if moved || at.elapsed() >= HELD_AT_LEAST {
                     self.pull(key);
                 } else {
                     self.pull_later(key.clone(), generation);
@@ -136,7 +151,7 @@ impl ConsumerShared {
                     return self.unreadable(key, generation, passed_over, &error);
                 }
                 drop(state);
-                self.failed(key, generation, error, is_slave);
+                self.failed(key, generation, error, *is_slave);
             }
         }
     }
@@ -214,14 +229,16 @@ impl ConsumerShared {
     /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
     /// the position in the old one would pass over its first messages.
     pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
+        // A slave may know neither the new topic nor what the group has committed in it.
+        let masters = self.offsets.of_masters();
         let committed = if self.options.is_broadcasting {
             Ok(None)
         } else {
-            self.offsets.committed(key).await
+            masters.committed(key).await
         };
         let begin = match committed {
             Ok(Some(offset)) => Ok(offset),
-            Ok(None) => self.offsets.first(key).await,
+            Ok(None) => masters.first(key).await,
             Err(error) => Err(error),
         };
         let next_generation = self.next_generation();
@@ -246,6 +263,13 @@ impl ConsumerShared {
         }
         self.pull(key);
     }
+}
+
+/// Who was asked, and when.
+struct Asked {
+    address: String,
+    is_slave: bool,
+    at: Instant,
 }
 
 /// What a broker answered to a pull.
@@ -294,7 +318,6 @@ impl PullAnswer {
     /// administrator has reset the group: that is followed.
     fn checked(mut self, key: &QueueKey, asked: i64, policy: OutOfRange) -> Result<Self, ClientError> {
         if self.code != response::PULL_OFFSET_MOVED {
-            // A slave that lags behind its master names its own end: what is there has been read.
             self.next_offset = self.next_offset.max(asked);
             return Ok(self);
         }
@@ -315,6 +338,21 @@ impl PullAnswer {
                 });
             }
         }
+        Ok(self)
+    }
+
+    /// As [`Self::checked`], for a slave's answer. Where a queue begins and ends is its master's to say: a slave may have
+    /// got only the newest part of it, and may lag behind.
+    fn checked_of_slave(mut self, address: &str, asked: i64) -> Result<Self, ClientError> {
+        if self.code == response::PULL_OFFSET_MOVED {
+            let remark = format!("the slave does not have offset {asked}: it is asked of the master");
+            return Err(ClientError::answer(WHAT, address, self.code, Some(remark)));
+        }
+        self.next_offset = if self.first > asked {
+            asked
+        } else {
+            self.next_offset.max(asked)
+        };
         Ok(self)
     }
 

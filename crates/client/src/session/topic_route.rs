@@ -76,16 +76,23 @@ impl TopicRoute {
 
     /// The address to read a broker's queues at: the master's, else of the lowest id.
     pub fn reader_of(&self, broker: &str) -> Option<String> {
-        self.reader_at(broker, MASTER_ID)
+        self.reader_at(broker, MASTER_ID).map(|(_, address)| address)
     }
 
-    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a
-    /// slave's id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`).
-    pub fn reader_at(&self, broker: &str, id: i64) -> Option<String> {
+    /// The address of a broker's master.
+    pub(crate) fn master_of(&self, broker: &str) -> Option<String> {
+        self.route.broker(broker)?.addresses.get(&MASTER_ID).cloned()
+    }
+
+    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a slave's
+    /// id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`). The address comes with the id that
+    /// it has.
+    pub fn reader_at(&self, broker: &str, id: i64) -> Option<(i64, String)> {
         let replicas = &self.route.broker(broker)?.addresses;
-        let next = || (id != MASTER_ID).then(|| replicas.get(&(id + 1))).flatten();
-        let lowest = || replicas.first_key_value().map(|(_, address)| address);
-        replicas.get(&id).or_else(next).or_else(lowest).cloned()
+        let at = |id: i64| replicas.get_key_value(&id);
+        let next = || (id != MASTER_ID).then(|| at(id + 1)).flatten();
+        let found = at(id).or_else(next).or_else(|| replicas.first_key_value());
+        found.map(|(id, address)| (*id, address.clone()))
     }
 }
 
@@ -112,13 +119,20 @@ mod tests {
     #[test]
     fn the_replica_that_was_suggested_is_read_and_another_one_when_it_is_gone() {
         let all = topic(&[(0, "master"), (1, "one"), (2, "two")]);
-        for (id, address) in [(0, "master"), (1, "one"), (2, "two"), (9, "master")] {
-            assert_eq!(all.reader_at("a", id).as_deref(), Some(address));
+        for (id, found, address) in [(0, 0, "master"), (1, 1, "one"), (2, 2, "two"), (9, 0, "master")] {
+            assert_eq!(all.reader_at("a", id), Some((found, address.to_owned())));
         }
         let without_master = topic(&[(1, "one"), (3, "three")]);
-        for (id, address) in [(0, "one"), (1, "one"), (2, "three")] {
-            assert_eq!(without_master.reader_at("a", id).as_deref(), Some(address));
+        for (id, found, address) in [(0, 1, "one"), (1, 1, "one"), (2, 3, "three")] {
+            assert_eq!(
+                without_master.reader_at("a", id),
+                Some((found, address.to_owned()))
+            );
         }
+        assert_eq!(
+            (without_master.master_of("a"), all.master_of("a")),
+            (None, Some("master".to_owned()))
+        );
         assert_eq!(without_master.reader_of("b"), None);
     }
 }

@@ -20,6 +20,7 @@ use pyrmq_remoting::message::NewRecord;
 use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -40,6 +41,14 @@ pub struct Consumed {
     waiting: Mutex<Vec<(Command, Reply)>>,
     /// All requests but pulls: the code and the fields.
     pub requests: Mutex<Vec<Command>>,
+    /// How many pulls came.
+    pub pulls: AtomicUsize,
+    /// What pulls are answered with in place of messages.
+    pub pull_code: Mutex<Option<i32>>,
+    /// The replica that answers suggest to read from.
+    pub suggested: AtomicI64,
+    /// Where its queues begin.
+    pub first: AtomicI64,
     peer: Mutex<Option<Peer>>,
 }
 
@@ -47,6 +56,8 @@ pub struct Consumed {
 pub struct World {
     pub runtime: Runtime,
     pub consumed: Vec<Arc<Consumed>>,
+    addresses: Vec<SocketAddr>,
+    route: Arc<Mutex<String>>,
     names: SocketAddr,
     shutdown: Shutdown,
 }
@@ -82,16 +93,20 @@ impl World {
             .iter()
             .map(|broker| serve(&CODES, broker.clone()))
             .collect();
-        let route = super::route(&addresses);
+        let route = Arc::new(Mutex::new(super::route(&addresses)));
+        let told = route.clone();
         let names = serve(
             &[request::GET_ROUTEINFO_BY_TOPIC],
             Arc::new(move |_: Command, _: &Peer, reply: Reply| {
-                reply.send(Command::response(response::SUCCESS).with_body(route.clone()));
+                let route = told.lock().unwrap().clone();
+                reply.send(Command::response(response::SUCCESS).with_body(route));
             }),
         );
         Self {
             runtime,
             consumed,
+            addresses,
+            route,
             names,
             shutdown,
         }
@@ -106,6 +121,19 @@ impl World {
             members.extend(others.iter().map(|id| (*id).to_owned()));
         }
         self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
+    }
+
+    /// From now on the only broker of the route is `b0`, with these replicas: the id of each and its place in `consumed`.
+    pub fn replicate(&self, replicas: &[(i64, usize)]) {
+        let addresses: Vec<String> = replicas
+            .iter()
+            .map(|(id, place)| format!("{id}:\"{}\"", self.addresses[*place]))
+            .collect();
+        *self.route.lock().unwrap() = format!(
+            "{{\"brokerDatas\":[{{\"brokerAddrs\":{{{}}},\"brokerName\":\"b0\",\"cluster\":\"c\"}}],\
+             \"queueDatas\":[{{\"brokerName\":\"b0\",\"perm\":6,\"readQueueNums\":2,\"writeQueueNums\":2}}]}}",
+            addresses.join(",")
+        );
     }
 
     /// From now on no broker answers these requests.
@@ -123,10 +151,18 @@ impl World {
 
     /// Answers what was held back, and all that comes.
     pub fn release(&self) {
+        self.release_where(|_| true);
+    }
+
+    /// As [`Self::release`], for requests with these codes.
+    pub fn release_where(&self, is_meant: impl Fn(i32) -> bool) {
         for broker in &self.consumed {
-            broker.held_back.lock().unwrap().clear();
-            let waiting = std::mem::take(&mut *broker.waiting.lock().unwrap());
-            for (request, reply) in waiting {
+            broker.held_back.lock().unwrap().retain(|code| !is_meant(*code));
+            let mut waiting = broker.waiting.lock().unwrap();
+            let (meant, others) = waiting.drain(..).partition(|(request, _)| is_meant(request.code));
+            *waiting = others;
+            drop(waiting);
+            for (request, reply) in meant {
                 reply.send(broker.answer(&request));
             }
         }
@@ -135,7 +171,9 @@ impl World {
     /// A broker tells its consumer something.
     pub fn push(&self, broker: usize, code: i32, body: Vec<u8>) {
         let peer = self.consumed[broker].peer.lock().unwrap().clone().unwrap();
-        let mut command = Command::request(code).with_body(Bytes::from(body));
+        let mut command = Command::request(code)
+            .with_field("consumerGroup", "group")
+            .with_body(Bytes::from(body));
         command.flag |= FLAG_ONEWAY;
         peer.send(command);
     }
@@ -194,6 +232,16 @@ impl Consumed {
     }
 
     fn pull(&self, request: &Command, reply: Reply) {
+        self.pulls.fetch_add(1, Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
+        if let Some(code) = *self.pull_code.lock().unwrap() {
+            let answer = Command::error(code, "as the script says")
+                .with_field("nextBeginOffset", &first.to_string())
+                .with_field("minOffset", &first.to_string())
+                .with_field("maxOffset", &first.to_string())
+                .with_field("suggestWhichBrokerId", "1");
+            return reply.send(answer);
+        }
         let field = |name| request.fields.get(name).unwrap_or_default();
         let from: usize = field("queueOffset").parse().unwrap();
         let max: usize = field("maxMsgNums").parse().unwrap();
@@ -208,9 +256,12 @@ impl Consumed {
         };
         let answer = Command::response(code)
             .with_field("nextBeginOffset", &next.to_string())
-            .with_field("minOffset", "0")
+            .with_field("minOffset", &first.to_string())
             .with_field("maxOffset", &records.len().to_string())
-            .with_field("suggestWhichBrokerId", "0");
+            .with_field(
+                "suggestWhichBrokerId",
+                &self.suggested.load(Ordering::Relaxed).to_string(),
+            );
         reply.send(answer.with_body(Bytes::from(found.concat())));
     }
 
@@ -242,7 +293,9 @@ impl Consumed {
                 self.committed.lock().unwrap().insert(place, offset);
                 ok
             }
-            request::GET_MIN_OFFSET => ok.with_field("offset", "0"),
+            request::GET_MIN_OFFSET => {
+                ok.with_field("offset", &self.first.load(Ordering::Relaxed).to_string())
+            }
             request::LOCK_BATCH_MQ => {
                 let asked = LockBatchRequestBody::decode(request.body.as_deref().unwrap()).unwrap();
                 let body = LockBatchResponseBody { locked: asked.mq_set };

@@ -237,7 +237,10 @@ impl ConsumerShared {
         }
         let mut failure = None;
         while let Some(outcome) = asked.join_next().await {
-            if let Ok(Err(error)) = outcome {
+            // A master that is away is the least of them: see `subscribe`.
+            if let Ok(Err(error)) = outcome
+                && (failure.is_none() || !matches!(error, ClientError::NoMaster { .. }))
+            {
                 failure = Some(error);
             }
         }
@@ -279,19 +282,21 @@ impl ConsumerShared {
         }
     }
 
-    /// Where the group has come, else where it shall begin.
+    /// Where the group has come, else where it shall begin. A slave that has not heard of the last commits knows less:
+    /// then messages come again. But none may be passed over by what it has not heard of.
     async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
         if self.options.is_broadcasting {
             if let Some(offset) = self.local_offset(key) {
                 return Ok(offset);
             }
-        } else if let Some(offset) = self.offsets.committed(key).await? {
+        } else if let Some(offset) = self.offsets.committed_surely(key).await? {
             return Ok(offset);
         }
+        let masters = self.offsets.of_masters();
         match self.start {
-            Start::First => self.offsets.first(key).await,
-            Start::Last => self.offsets.last(key).await,
-            Start::Time(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+            Start::First => masters.first(key).await,
+            Start::Last => masters.last(key).await,
+            Start::Time(timestamp_ms) => masters.at_time(key, timestamp_ms).await,
         }
     }
 }

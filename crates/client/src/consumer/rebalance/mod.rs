@@ -42,7 +42,13 @@ impl ConsumerShared {
         self.heartbeat.membership.subscribe(topic.clone(), subscription);
         // The broker must know this member before it can count it.
         self.heartbeat.send().await?;
-        self.balance(&topic).await?;
+        match self.balance(&topic).await {
+            Err(error @ ClientError::NoMaster { .. }) => {
+                tracing::warn!(topic = &*topic, %error, "some queues begin when their master is back");
+                self.rebalance.notify_one();
+            }
+            balanced => balanced?,
+        }
         self.tracker.spawn(self.clone().rebalance_new_member(topic));
         Ok(())
     }

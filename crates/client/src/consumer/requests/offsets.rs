@@ -3,7 +3,7 @@
 use crate::consumer::process_queue::QueueKey;
 use crate::error::ClientError;
 use crate::session::options::ClientOptions;
-use crate::session::routes::Routes;
+use crate::session::routes::{Routes, TopicRoute};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::offset::{
@@ -28,12 +28,14 @@ pub(crate) enum WhichOffset {
 }
 
 /// Asks the brokers of queues.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Offsets {
     client: Client,
     routes: Routes,
     group: String,
     timeout: Duration,
+    /// No slave is asked where the master is away.
+    only_masters: bool,
 }
 
 impl Offsets {
@@ -43,6 +45,16 @@ impl Offsets {
             routes,
             group: options.group.clone(),
             timeout: options.request_timeout,
+            only_masters: false,
+        }
+    }
+
+    /// The same questions for masters only: slaves hear of topics and commits up to a minute later (Apache
+    /// `SlaveSynchronize`). While a master is away they fail with `NoMaster`.
+    pub(crate) fn of_masters(&self) -> Self {
+        Self {
+            only_masters: true,
+            ..self.clone()
         }
     }
 
@@ -83,6 +95,17 @@ impl Offsets {
     /// How far the group has come; `None` when it has not begun.
     pub async fn committed(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
         self.committed_within(key, self.timeout).await
+    }
+
+    /// As [`Self::committed`], but that the group has not begun is believed of a master only.
+    pub(crate) async fn committed_surely(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
+        match self.of_masters().committed(key).await {
+            Err(no_master @ ClientError::NoMaster { .. }) => {
+                let of_slave = self.committed(key).await?;
+                of_slave.map(Some).ok_or(no_master)
+            }
+            found => found,
+        }
     }
 
     /// As [`Self::committed`], within this time.
@@ -174,21 +197,35 @@ impl Offsets {
         timeout: Duration,
     ) -> Result<(Command, String), ClientError> {
         let mut route = self.routes.get(&key.topic).await?;
-        if route.reader_of(&key.broker).is_none() {
+        if self.address_in(&route, key).is_none() {
             // It may have come back since the route was asked for.
             let refreshed = tokio::time::timeout(timeout, self.routes.refresh(&key.topic)).await;
             if let Ok(Ok(refreshed)) = refreshed {
                 route = refreshed;
             }
         }
-        let address = route.reader_of(&key.broker).ok_or_else(|| ClientError::NoQueue {
-            topic: key.topic.to_string(),
-            what: "read from",
-            reason: "its broker is not in the route: it is down, or has not registered yet",
+        let address = self.address_in(&route, key).ok_or_else(|| {
+            if self.only_masters {
+                let broker = key.broker.to_string();
+                return ClientError::NoMaster { broker };
+            }
+            ClientError::NoQueue {
+                topic: key.topic.to_string(),
+                what: "read from",
+                reason: "its broker is not in the route: it is down, or has not registered yet",
+            }
         })?;
         match self.client.request(&address, command, timeout).await {
             Ok(answer) => Ok((answer, address)),
             Err(source) => Err(ClientError::net(what, address, source)),
+        }
+    }
+
+    fn address_in(&self, route: &TopicRoute, key: &QueueKey) -> Option<String> {
+        if self.only_masters {
+            route.master_of(&key.broker)
+        } else {
+            route.reader_of(&key.broker)
         }
     }
 }
