@@ -206,6 +206,34 @@ fn a_queue_of_another_member_begins_behind_its_last_commit() {
 }
 
 #[test]
+fn a_queue_may_be_another_members_after_several_changes_at_once() {
+    /// Behind `FIRST`, in front of this member.
+    const SECOND: &str = "00";
+    let world = World::new(2);
+    world.consumed[1].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        let mut members = broker.members.lock().unwrap();
+        members.extend([FIRST.to_owned(), SECOND.to_owned()]);
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    let is_taken = || {
+        let positions = puller.positions();
+        let mut taken = positions.iter().filter(|(_, position)| *position >= 0);
+        taken.any(|(key, _)| (&*key.broker, key.queue_id) == ("b1", 0))
+    };
+    assert!(!is_taken(), "it is the second member's");
+    // The second one has left, the first one has taken its queue, and the last one has come.
+    world.regroup(&[FIRST, LAST]);
+    until("the queue is taken", is_taken);
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[1].committed.lock().unwrap().insert(place, 12);
+    assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_queue_that_goes_waits_for_the_calls_that_have_messages_of_it() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 3]));

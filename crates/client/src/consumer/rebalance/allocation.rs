@@ -82,8 +82,8 @@ impl ConsumerShared {
         }
     }
 
-    /// The places of queues that another member may have still: all but those of members that have left the group since
-    /// the last look, which committed before they left.
+    /// The places of queues that another member may have still: all but those of a member that has left the group since
+    /// the last look, which committed before it left. If more has changed, others may have had its queues in between.
     pub(super) fn contended(
         &self,
         topic: &str,
@@ -96,11 +96,13 @@ impl ConsumerShared {
         }
         let mut contended: HashSet<usize> = (0..queues.len()).collect();
         let before = self.state().members.get(topic).cloned().unwrap_or_default();
-        for gone in before.iter().filter(|member| !members.contains(*member)) {
-            if let Some(Ok(share)) = self.allocated_to(gone, topic, queues, &before) {
-                for place in share {
-                    contended.remove(&place);
-                }
+        let has_joined = members.iter().any(|member| !before.contains(member));
+        let mut gone = before.iter().filter(|member| !members.contains(*member));
+        if let (Some(gone), None, false) = (gone.next(), gone.next(), has_joined)
+            && let Some(Ok(share)) = self.allocated_to(gone, topic, queues, &before)
+        {
+            for place in share {
+                contended.remove(&place);
             }
         }
         contended
