@@ -234,6 +234,24 @@ fn a_queue_may_be_another_members_after_several_changes_at_once() {
 }
 
 #[test]
+fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        broker.members.lock().unwrap().push(LAST.to_owned());
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    let committed = puller.commit_offsets(vec![(queue(), 12)]);
+    world.runtime.block_on(committed).unwrap();
+    // Longer than another member's commit is waited for.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(poll(&puller), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_queue_that_goes_waits_for_the_calls_that_have_messages_of_it() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 3]));

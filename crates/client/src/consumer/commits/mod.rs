@@ -330,10 +330,17 @@ impl ConsumerShared {
             let key = Arc::new(key);
             self.routes.find(&key.topic).await?;
             let mut state = self.state();
+            let mut was_settling = false;
             let committing = state.queues.get_mut(&key).map(|queue| {
                 queue.done = offset;
+                // This commit must not be taken for the one of the member before, which would move the queue.
+                was_settling = queue.settling.take().is_some();
                 queue.committing.clone()
             });
+            if was_settling {
+                state.make_ready(&key);
+                self.wake(&state);
+            }
             drop(state);
             positions.push(Position {
                 key,
