@@ -56,6 +56,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Counted {
     started: Instant,
+    // The newest slot of any topic.
+    newest: u64,
     topics: BTreeMap<Arc<str>, VecDeque<Slot>>,
 }
 
@@ -63,6 +65,7 @@ impl Default for Counted {
     fn default() -> Self {
         Self {
             started: Instant::now(),
+            newest: 0,
             topics: BTreeMap::new(),
         }
     }
@@ -129,12 +132,16 @@ impl Counted {
 
     fn slot(&mut self, topic: &Arc<str>) -> &mut Slot {
         let number = self.started.elapsed().as_secs() / SLOT.as_secs();
+        let is_old = |slot: &Slot| slot.number + SLOTS_OF_AN_HOUR <= number;
+        if number != self.newest {
+            self.newest = number;
+            // Topics of a pattern come and go.
+            self.topics
+                .retain(|_, slots| slots.back().is_some_and(|last| !is_old(last)));
+        }
         let slots = self.topics.entry(topic.clone()).or_default();
         if slots.back().is_none_or(|last| last.number != number) {
-            while slots
-                .front()
-                .is_some_and(|oldest| oldest.number + SLOTS_OF_AN_HOUR <= number)
-            {
+            while slots.front().is_some_and(is_old) {
                 slots.pop_front();
             }
             slots.push_back(Slot {
@@ -171,5 +178,19 @@ mod tests {
         assert_eq!(rates.failed_in_hour, 17);
         assert_eq!(counted.of_all().failed_in_hour, 17);
         assert_eq!(counted.of_topic("other").failed_in_hour, 0);
+    }
+
+    #[test]
+    fn topics_without_a_message_for_an_hour_are_forgotten() {
+        let mut counted = Counted::default();
+        let [left, read]: [Arc<str>; 2] = ["left".into(), "read".into()];
+        for topic in [&left, &read] {
+            counted.pulled(topic, 1, Duration::ZERO);
+        }
+        for (minutes, topics) in [(50, 2), (59, 2), (61, 1)] {
+            counted.started = Instant::now().checked_sub(Duration::from_mins(minutes)).unwrap();
+            counted.pulled(&read, 1, Duration::ZERO);
+            assert_eq!(counted.topics.len(), topics, "after {minutes} min");
+        }
     }
 }
