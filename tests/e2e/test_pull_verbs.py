@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +14,12 @@ from tests.e2e.test_push import committed, make
 from tests.e2e.wire import await_true
 
 import pyrmq.aio
-from pyrmq import ConfigError, Producer, PullConsumer, TopicNotFound
+from pyrmq import ConfigError, Producer, PullConsumer, RmqError, TopicNotFound
 
 if TYPE_CHECKING:
-    from pyrmq import ReceivedMessage
+    from collections.abc import Sequence
+
+    from pyrmq import QueueId, ReceivedMessage
     from pyrmq.message import MessageBatch
 
 
@@ -166,6 +170,50 @@ def test_a_pattern_takes_topics_that_match_also_those_that_come_later(
         assert {queue.topic for queue in consumer.assignment()} == {
             f"{topic}-{name}" for name in ("red", "green", "late")
         }
+
+
+class All:
+    """A strategy of the application's own, which a thread of the consumer waits to be asked for."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def allocate(
+        self, client_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> list[QueueId]:
+        """Return all queues."""
+        self.calls += 1
+        return [*queues]
+
+
+def test_a_pattern_is_looked_at_beside_a_strategy(address: str, topic: str) -> None:
+    with PullConsumer(
+        name_server=address, group=f"g-{topic}", rebalance=0.5, allocate=All()
+    ) as consumer:
+        consumer.subscribe(re.compile(re.escape(topic) + "-.*"))
+        make(address, f"{topic}-late", [], queues=1)
+        await_true(lambda: len(consumer.assignment()) == 2, 3)
+
+
+def test_a_strategy_that_exits_is_asked_again(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Exiting(All):
+        def allocate(
+            self, client_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+        ) -> list[QueueId]:
+            if not super().allocate(client_id, queues, client_ids) or self.calls == 1:
+                sys.exit("no")
+            return [*queues]
+
+    make(address, topic, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}", allocate=Exiting()) as consumer:
+        # The rebalance that a broker asks for may have been told no before.
+        with suppress(RmqError):
+            consumer.subscribe(topic)
+        consumer.subscribe(topic)
+        assert len(consumer.assignment()) == 2
+    assert "a callback failed" in caplog.text
 
 
 @pytest.mark.timeout(120)

@@ -28,7 +28,7 @@ __all__ = ["CallbackThread"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _WAIT_MS = 3_600_000
-"""Time of one wait for callbacks where nothing is due before. The end of the consumer wakes it."""
+"""Time of one wait for callbacks where nothing is due before. Whatever else is to do wakes it."""
 
 
 class CallbackThread:
@@ -65,8 +65,10 @@ class CallbackThread:
 
     def repeat(self, seconds: float, function: Callable[[], None]) -> None:
         """Call a function at an interval; what it raises is logged."""
-        self._repeated.append((seconds, function))
+        # In this order: the thread may look between the two.
         self._due.append(monotonic() + seconds)
+        self._repeated.append((seconds, function))
+        self._control.wake_callbacks()
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,8 +76,9 @@ class CallbackThread:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread; the native consumer is closed then."""
+        """End the thread; the native consumer is closed then, or will be."""
         self._is_ended.set()
+        self._control.wake_callbacks()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(2.0)
 
@@ -87,7 +90,7 @@ class CallbackThread:
                     self._answer(*callback)
             except (ClosedError, ForkError):
                 return
-            except Exception as error:  # noqa: BLE001 - the application's code; the thread goes on
+            except BaseException as error:  # noqa: BLE001 - sys.exit must not end this thread
                 log_error("group %s: a callback failed", self._group, error=error)
             self._call_due()
 
@@ -102,7 +105,7 @@ class CallbackThread:
             self._due[place] = monotonic() + seconds
             try:
                 function()
-            except Exception as error:  # noqa: BLE001 - the next turn tries again
+            except BaseException as error:  # noqa: BLE001 - the next turn tries again
                 name = function.__qualname__
                 log_error("group %s: %s failed", self._group, name, error=error)
 

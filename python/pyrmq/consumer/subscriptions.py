@@ -12,8 +12,9 @@ from pyrmq import _core
 from pyrmq._client.values import name_servers
 from pyrmq._names import INTERNAL_PREFIXES
 from pyrmq.codes import RequestCode
+from pyrmq.consumer.call import log_error
 from pyrmq.consumer.callbacks import CallbackThread
-from pyrmq.errors import ConfigError, RmqError
+from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ class Subscriptions:
         self._polling = 0
         self._polled = monotonic()
         self._is_away = False
+        self._looking: threading.Thread | None = None
 
     def serve(self, thread: CallbackThread) -> None:
         """Let a thread look for new topics, and for polls that do not come."""
-        thread.repeat(self._options.rebalance, self.look)
+        apart = self._options.allocator() is not None
+        thread.repeat(self._options.rebalance, self._look_apart if apart else self.look)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
 
@@ -145,6 +148,21 @@ class Subscriptions:
                 self._by_pattern.discard(topic)
                 self._topics.pop(topic, None)
                 self._control.unsubscribe(topic, True)
+
+    def _look_apart(self) -> None:
+        """Look in another thread: this one answers for the strategy that a new topic asks for."""
+        if self._patterns and (self._looking is None or not self._looking.is_alive()):
+            name = f"pyrmq-topics-{self.group}"
+            self._looking = threading.Thread(target=self._look_logged, name=name, daemon=True)
+            self._looking.start()
+
+    def _look_logged(self) -> None:
+        try:
+            self.look()
+        except (ClosedError, ForkError):
+            return
+        except Exception as error:  # noqa: BLE001 - the next look tries again
+            log_error("group %s: topics of a pattern not looked at", self.group, error=error)
 
     def poll_begins(self) -> None:
         """Join the group again if queues were given back because nobody polled."""

@@ -16,6 +16,7 @@ use pyrmq_client::consumer::process_queue::QueueKey;
 use pyrmq_client::consumer::puller::Puller;
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody, Style};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// The part of a consumer that does not depend on how messages are taken. Frozen and shared by threads.
@@ -236,16 +237,23 @@ impl PyControl {
         Ok(())
     }
 
-    /// The next callback within the time: its number, its name, queues, members, and a message. An error
-    /// once the consumer is closed.
+    /// Ends the wait for the next callback: its thread has something else to do. In a forked child nothing is done.
+    fn wake_callbacks(&self) {
+        if self.owner.is_here() {
+            self.puller.wake_callbacks();
+        }
+    }
+
+    /// The next callback within the time: its number, its name, queues, members, and a message. None after the time, or
+    /// `wake_callbacks`. An error once the consumer is closed.
     fn next_callback(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<CallbackTuple>> {
         self.puller.check_in(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let taken = enter::wait_quietly(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.puller.next_callback(slice.min(left)) {
-                Some(callback) => Some(Some(callback)),
-                None => (left <= slice || self.puller.is_closed()).then_some(None),
+                Poll::Ready(taken) => Some(taken),
+                Poll::Pending => (left <= slice).then_some(None),
             }
         })?;
         let Some((number, callback)) = taken else {

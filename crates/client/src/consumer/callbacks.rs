@@ -7,6 +7,7 @@ use crate::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -54,6 +55,8 @@ struct State {
     next: u64,
     waiting: VecDeque<(u64, Callback)>,
     taken: HashMap<u64, oneshot::Sender<CallbackAnswer>>,
+    /// The wait for the next callback shall end.
+    is_woken: bool,
     is_closed: bool,
 }
 
@@ -99,11 +102,23 @@ impl Callbacks {
         self.state().is_served = true;
     }
 
-    /// The next callback with its number; waits up to `slice`.
-    pub(crate) fn take(&self, slice: Duration) -> Option<(u64, Callback)> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+    /// The next callback with its number; waits up to `slice`. `Ready(None)`: the wait was ended before.
+    pub(crate) fn take(&self, slice: Duration) -> Poll<Option<(u64, Callback)>> {
+        let idle = |state: &mut State| state.waiting.is_empty() && !state.is_woken && !state.is_closed;
         let mut state = wait_while(&self.changed, self.state(), slice, idle);
-        state.waiting.pop_front()
+        let is_over = std::mem::take(&mut state.is_woken) || state.is_closed;
+        let next = state.waiting.pop_front();
+        if is_over || next.is_some() {
+            Poll::Ready(next)
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Ends the wait for the next callback, or the next such wait.
+    pub(crate) fn wake(&self) {
+        self.state().is_woken = true;
+        self.changed.notify_all();
     }
 
     /// Gives the answer to the callback with this number. One that comes too late is dropped.

@@ -2,6 +2,7 @@
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::puller::Puller;
+use std::task::Poll;
 use std::time::Duration;
 
 impl Puller {
@@ -10,9 +11,14 @@ impl Puller {
         self.shared.callbacks.serve();
     }
 
-    /// The next callback with its number; waits up to `slice`.
-    pub fn next_callback(&self, slice: Duration) -> Option<(u64, Callback)> {
+    /// The next callback with its number; waits up to `slice`. `Ready(None)`: the wait was ended before.
+    pub fn next_callback(&self, slice: Duration) -> Poll<Option<(u64, Callback)>> {
         self.shared.callbacks.take(slice)
+    }
+
+    /// Ends the wait for the next callback: who takes them has something else to do.
+    pub fn wake_callbacks(&self) {
+        self.shared.callbacks.wake();
     }
 
     /// Answers a callback.
