@@ -7,6 +7,7 @@ use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, un
 use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::QueueKey;
 use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::session::connections::Connections;
 use pyrmq_remoting::codes::request;
 use std::time::Duration;
 
@@ -161,6 +162,80 @@ fn a_close_reports_queues_that_were_going_back_and_are_not_committed() {
         .iter()
         .any(|one| &*one.broker == "b0" && one.queue_id == 0 && one.offset == 3);
     assert!(is_named, "{failed:?}");
+}
+
+fn has_left(world: &World) -> bool {
+    let mut brokers = world.consumed.iter();
+    brokers.all(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty())
+}
+
+/// A member whose connections stay open after its end, as they are another client's, too.
+fn sharing(world: &World) -> (Puller, Puller) {
+    let connections = Connections::new();
+    let other = polled(world, |options| {
+        options.client.group = "other".into();
+        options.client.connections = connections.clone();
+    });
+    let puller = polled(world, |options| options.client.connections = connections.clone());
+    for topic in [TOPIC, LATER_TOPIC] {
+        subscribe(world, &puller, topic, "*");
+    }
+    (puller, other)
+}
+
+#[test]
+fn nothing_registers_a_member_again_after_its_goodbye() {
+    let world = World::new(2);
+    let (puller, _other) = sharing(&world);
+    world.hold(request::GET_CONSUMER_LIST_BY_GROUP);
+    // It is slow to hear the goodbye.
+    let slow = &world.consumed[0];
+    slow.held_back.lock().unwrap().push(request::UNREGISTER_CLIENT);
+    world.regroup(&[]);
+    until("the rebalance asks for the members", || world.held() > 0);
+    for broker in &world.consumed {
+        // A broker that has been started again: the rebalance finds itself missing.
+        broker.members.lock().unwrap().clear();
+    }
+    let quick = &world.consumed[1];
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
+        until("the goodbye has come", || {
+            !quick.asked(request::UNREGISTER_CLIENT).is_empty()
+        });
+        world.release_where(|code| code == request::GET_CONSUMER_LIST_BY_GROUP);
+        closing.join().unwrap().unwrap();
+    });
+    let requests = quick.requests.lock().unwrap();
+    let last = requests
+        .iter()
+        .rfind(|one| [request::HEART_BEAT, request::UNREGISTER_CLIENT].contains(&one.code));
+    assert_eq!(last.unwrap().code, request::UNREGISTER_CLIENT);
+}
+
+#[test]
+fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
+    let world = World::new(2);
+    let (puller, _other) = sharing(&world);
+    world.hold(request::HEART_BEAT);
+    for broker in &world.consumed {
+        broker.members.lock().unwrap().clear();
+    }
+    world.regroup(&[]);
+    until("the rebalance sends heartbeats", || world.held() > 0);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
+        until("the consumer is closed", || puller.is_closed());
+        std::thread::sleep(Duration::from_millis(100));
+        let is_told = world
+            .consumed
+            .iter()
+            .any(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty());
+        assert!(!is_told, "brokers may hear the goodbye before the heartbeat");
+        world.release();
+        closing.join().unwrap().unwrap();
+    });
+    assert!(has_left(&world));
 }
 
 #[test]

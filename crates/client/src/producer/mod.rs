@@ -349,7 +349,7 @@ impl Producer {
         drop(tokio::time::timeout(LAST_TRACES, self.shared.send_traces()).await);
         self.shared.shutdown.stop();
         self.shared.routes.close();
-        self.shared.heartbeat.unregister().await;
+        self.shared.heartbeat.end().await;
         self.shared.client.close().await;
         self.shared.tracker.wait(Duration::from_secs(1)).await;
     }

@@ -20,11 +20,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How often new connections are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for the last heartbeats before a goodbye, and for its answers.
+const GOODBYE: Duration = Duration::from_millis(500);
 
 /// Which messages of a topic a consumer wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +104,8 @@ pub(crate) struct Membership {
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
     // The client has left its group, until it subscribes again.
     is_away: AtomicBool,
+    // It ends: no subscription brings it back.
+    has_ended: AtomicBool,
 }
 
 impl Membership {
@@ -121,6 +126,7 @@ impl Membership {
             consumer,
             subscriptions: Mutex::default(),
             is_away: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         }
     }
 
@@ -154,7 +160,7 @@ impl Membership {
 
     /// Whether the client has left its group.
     pub(crate) fn is_away(&self) -> bool {
-        self.is_away.load(Ordering::Acquire)
+        self.is_away.load(Ordering::Acquire) || self.has_ended.load(Ordering::Acquire)
     }
 
     /// All subscriptions, as brokers read them.
@@ -216,6 +222,9 @@ pub(crate) struct Heartbeat {
     routes: Routes,
     pub(crate) membership: Arc<Membership>,
     timeout: Duration,
+    // Shared by heartbeats on their way; a goodbye has it alone. Brokers work on requests of one connection at once: a
+    // heartbeat behind the goodbye would register the client again.
+    on_their_way: Arc<RwLock<()>>,
 }
 
 impl Heartbeat {
@@ -225,6 +234,7 @@ impl Heartbeat {
             routes,
             membership: Arc::new(membership),
             timeout,
+            on_their_way: Arc::default(),
         }
     }
 
@@ -242,6 +252,7 @@ impl Heartbeat {
     /// How many brokers answered, and a failure.
     async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
+        let _on_its_way = self.on_their_way.read().await;
         if self.membership.is_away() {
             return (0, None);
         }
@@ -317,8 +328,18 @@ impl Heartbeat {
         }
     }
 
-    /// Says goodbye to every connected broker; what fails does not matter any more.
+    /// Says goodbye for good: no heartbeat follows, whatever is still under way in this client.
+    pub(crate) async fn end(&self) {
+        self.membership.has_ended.store(true, Ordering::Release);
+        self.unregister().await;
+    }
+
+    /// Says goodbye to every connected broker, after the heartbeats that are on their way; what fails does not matter any
+    /// more.
     pub(crate) async fn unregister(&self) {
+        let wait = GOODBYE.min(self.timeout);
+        // A broker that has not answered by then does not hear the goodbye either.
+        let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
         let group = self.membership.group.as_str();
         let header = UnregisterClientRequestHeader {
             client_id: &self.membership.client_id,
@@ -332,7 +353,6 @@ impl Heartbeat {
                 continue;
             }
             let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
-            let wait = Duration::from_millis(500).min(self.timeout);
             let client = self.client.clone();
             requests.spawn(async move {
                 if let Err(error) = client.request(&address, command, wait).await {

@@ -231,7 +231,7 @@ impl SimpleConsumer {
         shared.shutdown.stop();
         let left = shared.end();
         shared.give_back(left).await;
-        shared.heartbeat.unregister().await;
+        shared.heartbeat.end().await;
         shared.client.close().await;
         shared.tracker.wait(Duration::from_secs(1)).await;
         Ok(())

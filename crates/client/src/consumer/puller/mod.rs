@@ -307,7 +307,7 @@ impl Puller {
             let keys: Vec<Arc<QueueKey>> = locked.map(|queue| queue.key).collect();
             self.shared.locks.unlock(&keys).await;
         }
-        self.shared.heartbeat.unregister().await;
+        self.shared.heartbeat.end().await;
         self.shared.client.close().await;
         self.shared.tracker.wait(Duration::from_secs(1)).await;
         committed

@@ -220,6 +220,9 @@ impl ConsumerShared {
             }
             pause = self.options.rebalance_interval;
             for topic in self.heartbeat.membership.topics() {
+                if self.shutdown.is_stopped() {
+                    return;
+                }
                 if let Err(error) = self.balance(&topic).await {
                     if names::is_retry(&topic) && matches!(error, ClientError::NoTopic { .. }) {
                         // Brokers make it when they hear of the group.
