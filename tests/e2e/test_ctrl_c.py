@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ import time
 from contextlib import suppress
 
 import pytest
+from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
 from pyrmq import Producer, PullConsumer, TopicNotFound
+from pyrmq.testing import cluster
 
 HEAD = """
 import signal
@@ -111,6 +114,86 @@ except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=15)
     assert "the client is closed" in said
+
+
+CLOSES = """
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pyrmq import PullConsumer, PushConsumer
+from pyrmq.codes import RequestCode
+from pyrmq.errors import BrokerError, CommitError
+from pyrmq.remoting import Client
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+address, healthy, frozen = sys.argv[1:]
+
+def await_true(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, (members("polled"), members("pushed"), threading.enumerate())
+        time.sleep(0.02)
+
+def members(group):
+    with Client() as client:
+        try:
+            code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+            answer = client.ask(healthy, code, {"consumerGroup": group})
+        except BrokerError:
+            return []
+        return json.loads(answer.body)["consumerIdList"]
+
+def close(consumer):
+    try:
+        consumer.close()
+    except CommitError as error:
+        return [broker for _, broker, _ in error.offsets]
+
+class All:
+    def allocate(self, client_id, queues, client_ids):
+        return queues
+
+seen = []
+pulled = PullConsumer(name_server=address, group="polled", allocate=All(), auto_commit=60)
+pulled.subscribe("orders")
+pushed = PushConsumer(name_server=address, group="pushed", commit_interval=60)
+pushed.subscribe("orders", seen.append)
+pushed.start()
+polled = []
+while len(polled) < 20:
+    polled += pulled.poll(timeout=5)
+await_true(lambda: len(seen) == 20 and members("polled") and members("pushed"), 10)
+os.kill(int(frozen), signal.SIGSTOP)
+for consumer in (pulled, pushed):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        consumer.close()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        pass
+own = ("pyrmq-callbacks", "pyrmq-listener")
+await_true(lambda: not any(one.name.startswith(own) for one in threading.enumerate()), 2)
+print(sorted({*close(pulled), *close(pushed)}))
+await_true(lambda: members("polled") == members("pushed") == [], 2)
+"""
+
+
+def test_a_close_that_ctrl_c_interrupts_goes_on_and_a_second_one_waits_for_it() -> None:
+    with cluster(brokers=2, processes=True) as running:
+        healthy, frozen = running.brokers
+        assert frozen.pid is not None
+        make(running.name_server, "orders", [str(number) for number in range(20)])
+        words = [sys.executable, "-c", CLOSES, running.name_server, healthy.address]
+        try:
+            done = subprocess.run(
+                [*words, str(frozen.pid)], capture_output=True, text=True, timeout=25, check=False
+            )
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout) == (0, "['broker-b']\n"), done.stderr
 
 
 def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(

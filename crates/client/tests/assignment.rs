@@ -7,6 +7,7 @@ use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, un
 use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::QueueKey;
 use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
 use pyrmq_remoting::codes::request;
 use std::time::Duration;
@@ -164,9 +165,98 @@ fn a_close_reports_queues_that_were_going_back_and_are_not_committed() {
     assert!(is_named, "{failed:?}");
 }
 
+/// Drops a call of the consumer before it has ended, as Ctrl-C does.
+fn interrupt<T>(world: &World, call: impl Future<Output = T>) {
+    let time = Duration::from_millis(100);
+    let cut = world
+        .runtime
+        .block_on(async { tokio::time::timeout(time, call).await.is_err() });
+    assert!(cut, "it has ended before it was interrupted");
+}
+
+/// A member that has read three messages. Its commits wait.
+fn reading(world: &World, announces_rebalances: bool) -> Puller {
+    world.consumed[0].store(tagged(&["a"; 3]));
+    let puller = polled(world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+        options.client.request_timeout = Duration::from_secs(1);
+        options.announces_rebalances = announces_rebalances;
+    });
+    subscribe(world, &puller, TOPIC, "*");
+    if announces_rebalances {
+        until("the queues have come", || puller.has_rebalance_event());
+        while let Some(event) = puller.next_rebalance_event(true) {
+            end_event(world, &puller, &event);
+        }
+    }
+    assert_eq!(poll(&puller), [0, 1, 2]);
+    assert!(puller.take(10).unwrap().is_empty());
+    world.hold(request::UPDATE_CONSUMER_OFFSET);
+    puller
+}
+
+fn keys(event: &RebalanceEvent) -> Vec<QueueKey> {
+    event.queues.iter().map(|key| (**key).clone()).collect()
+}
+
+fn end_event(world: &World, puller: &Puller, event: &RebalanceEvent) {
+    let keys = keys(event);
+    let ended = puller.end_rebalance_event(event.kind, &keys, true);
+    world.runtime.block_on(ended).unwrap();
+}
+
+#[test]
+fn queues_that_an_interrupted_call_gives_back_are_committed() {
+    for verb in ["unsubscribe", "assign", "revoke"] {
+        let world = World::new(2);
+        let puller = reading(&world, verb == "revoke");
+        match verb {
+            "unsubscribe" => interrupt(&world, puller.unsubscribe(TOPIC, false)),
+            "assign" => interrupt(&world, puller.assign(Vec::new(), "*")),
+            _ => {
+                assert!(puller.retire(TOPIC));
+                let event = puller.next_rebalance_event(true).unwrap();
+                let keys = keys(&event);
+                interrupt(&world, puller.end_rebalance_event(event.kind, &keys, true));
+            }
+        }
+        world.release();
+        let closed = world.runtime.block_on(puller.shut(true));
+        assert!(closed.is_ok(), "{verb}: {closed:?}");
+        assert_eq!(world.consumed[0].position(), Some(3), "{verb}");
+    }
+}
+
 fn has_left(world: &World) -> bool {
     let mut brokers = world.consumed.iter();
     brokers.all(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty())
+}
+
+#[test]
+fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
+    for is_released in [true, false] {
+        let world = World::new(2);
+        let puller = reading(&world, false);
+        interrupt(&world, puller.shut(true));
+        assert!(!puller.is_closed());
+        if is_released {
+            world.release();
+        }
+        let closed = world.runtime.block_on(puller.shut(true));
+        assert_eq!(closed.is_ok(), is_released, "{closed:?}");
+        assert!(puller.is_closed() && has_left(&world));
+    }
+}
+
+#[test]
+fn a_close_that_is_interrupted_goes_on_without_its_consumer() {
+    let world = World::new(2);
+    let puller = reading(&world, false);
+    interrupt(&world, puller.shut(true));
+    drop(puller);
+    world.release();
+    until("the member has left", || has_left(&world));
+    assert_eq!(world.consumed[0].position(), Some(3));
 }
 
 /// A member whose connections stay open after its end, as they are another client's, too.

@@ -115,6 +115,7 @@ class PullConsumer(PolledConsumer):
 
     def _open(self) -> None:
         super()._open()
+        self._is_interrupted = False
         self._rebalances = (
             RebalanceCallbacks(self._control, self._options)
             if self._options.announces_rebalances()
@@ -406,6 +407,8 @@ class PullConsumer(PolledConsumer):
     def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close every connection. A second call does nothing.
 
+        A call that Ctrl-C interrupts is finished in the background; a second one waits for that.
+
         `on_revoked` is called first. What it raises is raised once the consumer is closed.
 
         Args:
@@ -420,6 +423,8 @@ class PullConsumer(PolledConsumer):
             >>> consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            if self._is_interrupted:
+                self._control.shut(all_done)
             return
         self._closed = True
         self._finalizer.detach()
@@ -435,6 +440,9 @@ class PullConsumer(PolledConsumer):
     def _shut(self, *, all_done: bool) -> None:
         try:
             self._control.shut(all_done)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             if self._callbacks is not None:
                 self._callbacks.end()

@@ -127,6 +127,8 @@ class PushConsumer(ListeningConsumer):
         self._pool: Pool | None = None
         self._is_closed = threading.Event()
         self._closing_in: int | None = None
+        # Whether Ctrl-C has ended the wait of a close, which goes on.
+        self._is_interrupted = False
         # Whether a signal ends the wait of `start` for servers.
         self._may_stop_start = False
         # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
@@ -303,7 +305,8 @@ class PushConsumer(ListeningConsumer):
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
         Messages whose calls have not returned by then come again. A second call waits for the
-        first, but for one that the handler of a signal makes in the thread of the first.
+        first, but for one that the handler of a signal makes in the thread of the first. A call
+        that Ctrl-C interrupts is finished in the background.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -325,6 +328,8 @@ class PushConsumer(ListeningConsumer):
             # A signal's handler would wait for the call that it has interrupted.
             if self._closing_in != threading.get_ident():
                 self._is_closed.wait(timeout + _END_S)
+                if self._is_interrupted:
+                    self._control.shut(True)
             return
         try:
             if self._pool is not None and not self._pool.end(timeout):
@@ -349,12 +354,16 @@ class PushConsumer(ListeningConsumer):
         self._finalizer.detach()
         try:
             self._control.shut(True)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             self._end_thread()
             if self._pool is not None:
                 self._pool.join(1.0)
             _running.discard(self)
             self._is_closed.set()
+            self._closing_in = None
             self._unlog()
 
     def _counts(self) -> tuple[int, int]:

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 pub(crate) struct ConsumerShared {
     pub(crate) options: PullerOptions,
@@ -44,6 +44,10 @@ pub(crate) struct ConsumerShared {
     pub(crate) rebalance: Notify,
     pub(crate) client: Client,
     pub(crate) tracker: Tracker,
+    // Runs the end of the consumer, which waits for the tasks of `tracker`.
+    pub(crate) ending: Tracker,
+    // Guards how the end went.
+    pub(crate) outcome: Mutex<Result<(), ClientError>>,
     // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) generation: AtomicU64,
@@ -214,6 +218,22 @@ impl ConsumerShared {
                 shared.wake(&state);
             }
         }));
+    }
+
+    /// Makes a change of the queues, and finishes it when its caller is interrupted meanwhile: half of it would leave
+    /// queues behind that nobody begins to read, or whose last commit is lost.
+    pub(crate) async fn uninterrupted<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let (told, outcome) = oneshot::channel();
+        self.tracker.spawn(async move {
+            if let Err(Err(error)) = told.send(change.await) {
+                tracing::warn!(%error, "a change of the queues failed after its caller was interrupted");
+            }
+        });
+        let what = "a change of the queues";
+        outcome.await.unwrap_or(Err(ClientError::Aborted { what }))
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

@@ -7,12 +7,13 @@
 //! (positions, share of the queues) is in `rebalance/`.
 
 mod callback_calls;
+mod ending;
 mod rebalance_calls;
 mod standing;
 mod start;
 
 use crate::consumer::options::PullerOptions;
-use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
+use crate::consumer::process_queue::{Messages, QueueKey};
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::requests::offsets::{Offsets, WhichOffset};
@@ -29,9 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::consumer::options::Start;
-
-/// How long a close waits for queues on their way back beyond the time of one commit.
-const END_MARGIN: Duration = Duration::from_millis(500);
 
 /// Pulls messages. Shared by any number of threads.
 #[derive(Debug)]
@@ -103,38 +101,19 @@ impl Puller {
                 subscription: subscription.clone(),
             })
             .collect();
-        self.shared.take(wanted, |_| true, Departure::Silent).await
+        let shared = self.shared.clone();
+        self.shared
+            .uninterrupted(async move { shared.take(wanted, |_| true, Departure::Silent).await })
+            .await
     }
 
     /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of
     /// who polls. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
-        let was_retired = {
-            let mut state = self.shared.state();
-            state.members.remove(topic);
-            state.retired.remove(topic)
-        };
-        if !self.shared.heartbeat.membership.unsubscribe(topic) && !was_retired {
-            return Ok(false);
-        }
-        if let Some(pops) = &self.shared.pops {
-            pops.leave(topic);
-        }
-        let departure = if is_lost && self.shared.options.announces_rebalances {
-            Departure::Lost
-        } else {
-            Departure::Silent
-        };
-        let given_back = self
-            .shared
-            .take(Vec::new(), |key| &*key.topic == topic, departure)
-            .await;
-        if self.shared.heartbeat.membership.is_away() {
-            self.shared.heartbeat.unregister().await;
-        } else {
-            self.shared.heartbeat.send().await?;
-        }
-        given_back.map(|()| true)
+        let (shared, topic) = (self.shared.clone(), topic.to_owned());
+        self.shared
+            .uninterrupted(async move { shared.unsubscribe(&topic, is_lost).await })
+            .await
     }
 
     /// Hands nothing out of these queues, and fetches nothing for them, until they are resumed.
@@ -250,67 +229,8 @@ impl Puller {
     /// Tells the brokers how far the group has come: everything handed out is done. Without an error they know, also of
     /// what was committed before.
     pub async fn commit(&self) -> Result<(), ClientError> {
-        self.finish_delivered();
+        self.shared.finish_delivered();
         self.shared.commit_asked().await
-    }
-
-    fn finish_delivered(&self) {
-        if !self.shared.options.is_listening {
-            for queue in self.shared.state().queues.values_mut() {
-                queue.done = queue.delivered;
-            }
-        }
-    }
-
-    /// Commits what is done, and again what a broker has lost meanwhile: this consumer will not be there to see it.
-    async fn commit_at_end(&self, all: bool) -> Result<(), ClientError> {
-        let repeat = self.shared.repeat_lost_commits();
-        if self.shared.options.commit_interval.is_none() {
-            // Only what the application has committed.
-            return repeat.await;
-        }
-        if all {
-            self.finish_delivered();
-        }
-        let (committed, repeated) = tokio::join!(self.shared.commit_changed(), repeat);
-        committed.and(repeated)
-    }
-
-    /// Ends pulls and connections and says goodbye. With a commit interval positions are committed: with `all`
-    /// everything handed out, else only what a later poll has confirmed. Idempotent.
-    pub async fn shut(&self, all: bool) -> Result<(), ClientError> {
-        if self.shared.shutdown.is_stopped() {
-            return Ok(());
-        }
-        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others
-        // are committed below. Only then the group hears that this member leaves, and others take its queues.
-        self.shared.state().is_closing = true;
-        self.shared.shutdown.stop();
-        let time = self.shared.options.client.request_timeout + END_MARGIN;
-        let ((), committed) = tokio::join!(self.shared.until_given_back(time), self.commit_at_end(all));
-        let committed = self.shared.with_given_back(committed);
-        if let Err(error) = &committed {
-            tracing::warn!(%error, "positions not committed at the end");
-        }
-        if self.shared.options.is_broadcasting {
-            // The last positions stay readable.
-            self.shared.all_local_offsets();
-        }
-        let queues = self.shared.close();
-        if let Some(pops) = &self.shared.pops {
-            pops.close().await;
-        }
-        if self.shared.needs_locks() {
-            let locked = queues
-                .into_values()
-                .filter(|queue: &ProcessQueue| queue.listeners.is_locked());
-            let keys: Vec<Arc<QueueKey>> = locked.map(|queue| queue.key).collect();
-            self.shared.locks.unlock(&keys).await;
-        }
-        self.shared.heartbeat.end().await;
-        self.shared.client.close().await;
-        self.shared.tracker.wait(Duration::from_secs(1)).await;
-        committed
     }
 }
 
@@ -319,16 +239,5 @@ fn not_assigned(key: &QueueKey) -> ClientError {
         topic: key.topic.to_string(),
         broker: key.broker.to_string(),
         queue_id: key.queue_id,
-    }
-}
-
-impl Drop for Puller {
-    fn drop(&mut self) {
-        self.shared.shutdown.stop();
-        drop(self.shared.close());
-        if let Some(pops) = &self.shared.pops {
-            pops.shut();
-        }
-        self.shared.client.shut();
     }
 }

@@ -31,7 +31,12 @@ impl Puller {
                 self.shared.hold(queues, has_returned);
                 Ok(())
             }
-            RebalanceKind::Revoked => self.shared.give_back_revoked(queues, has_returned).await,
+            RebalanceKind::Revoked => {
+                let (shared, queues) = (self.shared.clone(), queues.to_vec());
+                self.shared
+                    .uninterrupted(async move { shared.give_back_revoked(&queues, has_returned).await })
+                    .await
+            }
         }
     }
 

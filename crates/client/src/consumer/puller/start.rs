@@ -31,7 +31,7 @@ impl Puller {
         let mut table = ProcessorTable::new();
         let questions = Questions::register(&mut table);
         let client = options.client.connect(handle, table, Role::Consumer)?;
-        let tracker = Tracker::new(handle.clone());
+        let (tracker, ending) = (Tracker::new(handle.clone()), Tracker::new(handle.clone()));
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
         let timeout = options.client.request_timeout;
@@ -66,6 +66,8 @@ impl Puller {
             rebalance: Notify::new(),
             client,
             tracker,
+            ending,
+            outcome: Mutex::new(Ok(())),
         });
         questions.are_for(&shared);
         shared.follow_pops();

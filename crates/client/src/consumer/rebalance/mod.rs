@@ -42,7 +42,11 @@ impl ConsumerShared {
         self.heartbeat.membership.subscribe(topic.clone(), subscription);
         // The broker must know this member before it can count it.
         self.heartbeat.send().await?;
-        match self.balance(&topic).await {
+        let (shared, one) = (self.clone(), topic.clone());
+        match self
+            .uninterrupted(async move { shared.balance(&one).await })
+            .await
+        {
             Err(error @ ClientError::NoMaster { .. }) => {
                 tracing::warn!(topic = &*topic, %error, "some queues begin when their master is back");
                 self.rebalance.notify_one();
@@ -53,8 +57,39 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Subscribes to the topic by which messages that were handed back come again. Brokers make it when they hear of
-    /// the group, so its queues are found with one of the next looks.
+    /// See `Puller::unsubscribe`.
+    pub(crate) async fn unsubscribe(
+        self: &Arc<Self>,
+        topic: &str,
+        is_lost: bool,
+    ) -> Result<bool, ClientError> {
+        let was_retired = {
+            let mut state = self.state();
+            state.members.remove(topic);
+            state.retired.remove(topic)
+        };
+        if !self.heartbeat.membership.unsubscribe(topic) && !was_retired {
+            return Ok(false);
+        }
+        if let Some(pops) = &self.pops {
+            pops.leave(topic);
+        }
+        let departure = if is_lost && self.options.announces_rebalances {
+            Departure::Lost
+        } else {
+            Departure::Silent
+        };
+        let given_back = self.take(Vec::new(), |key| &*key.topic == topic, departure).await;
+        if self.heartbeat.membership.is_away() {
+            self.heartbeat.unregister().await;
+        } else {
+            self.heartbeat.send().await?;
+        }
+        given_back.map(|()| true)
+    }
+
+    /// Subscribes to the topic by which messages that were handed back come again. Brokers make it when they hear of the
+    /// group, so its queues are found with one of the next looks.
     pub(crate) fn subscribe_retry_topic(self: &Arc<Self>) {
         let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.options.client.group).into();
         if self.heartbeat.membership.subscription(&topic).is_some() {
