@@ -22,6 +22,7 @@ from tests.e2e.wire import Connection, await_true
 
 from pyrmq import ConfigError, DeadLetter, Producer, PullConsumer, PushConsumer, QueueId, aio
 from pyrmq.codes import RequestCode
+from pyrmq.consumer.listener import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,6 +72,45 @@ def test_what_is_no_exception_is_a_failed_try(
 
     asyncio.run(main())
     assert Counter(calls) in ({"first": 2, "second": 1}, {"first": 1, "second": 2})
+
+
+def test_a_started_consumer_that_nobody_holds_goes_on(address: str, topic: str) -> None:
+    make(address, topic, [], queues=1)
+    seen = threading.Event()
+
+    def begin() -> weakref.ref[PushConsumer]:
+        consumer = PushConsumer(name_server=address, group=f"push-{topic}")
+        consumer.subscribe(topic, lambda _: seen.set())
+        consumer.start()
+        return weakref.ref(consumer)
+
+    held = begin()
+    gc.collect()
+    with Producer(name_server=address) as producer:
+        producer.send(topic, "x")
+    assert seen.wait(10)
+    consumer = held()
+    assert consumer is not None
+    consumer.close()
+
+
+def test_a_start_that_is_interrupted_leaves_no_thread(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(address, topic, [], queues=1)
+    group = f"push-{topic}"
+    start = Pool.start
+
+    def interrupted(pool: Pool) -> None:
+        start(pool)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "start", interrupted)
+    consumer = PushConsumer(name_server=address, group=group)
+    consumer.subscribe(topic, print)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.start()
+    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 3)
 
 
 def test_the_only_failure_of_a_task_group_counts(address: str, topic: str) -> None:

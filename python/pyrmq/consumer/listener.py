@@ -201,7 +201,13 @@ class Pool:
         return not any(self._batches.values())
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads; one that is stuck in a call stays behind."""
+        """Wait for the threads; one that is stuck in a call stays behind.
+
+        The native consumer is closed. A start that was interrupted comes here without :meth:`end`.
+        """
+        self._is_over = True
+        self._is_ended.set()
+        self._has_work.set()
         until = monotonic() + timeout
         for thread in [*self._batches, self._watch]:
             if thread is not threading.current_thread() and thread.ident is not None:
