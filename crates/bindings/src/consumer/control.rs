@@ -239,7 +239,7 @@ impl PyControl {
 
     /// Ends the wait for the next callback: its thread has something else to do. In a forked child nothing is done.
     fn wake_callbacks(&self) {
-        if self.owner.is_here() {
+        if self.puller.is_here() {
             self.puller.wake_callbacks();
         }
     }

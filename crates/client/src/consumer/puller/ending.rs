@@ -3,7 +3,7 @@
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
-use crate::consumer::shared::Shared;
+use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use pyrmq_remoting::sync::lock;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Puller {
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     async fn end(self: &Arc<Self>, all: bool) -> Result<(), ClientError> {
         // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others are
         // committed below. Only then the group hears that this member leaves, and others take its queues.
