@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -51,6 +52,23 @@ class Watch(RequestHook):
         self.seen.append((request, error, response))
 
 
+class Ends(RequestHook):
+    """Raises what is no `Exception` in the method that a field names."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def before_request(self, request: HookedRequest) -> None:
+        """Raise."""
+        if request.fields.get("end") == "before":
+            raise self.kind("a hook that ends")
+
+    def after_response(self, request: HookedRequest, *_: object) -> None:
+        """Raise."""
+        if request.fields.get("end") == "after":
+            raise self.kind("a hook that ends")
+
+
 @contextmanager
 def server(*hooks: RequestHook, **options: Any) -> Iterator[NameServer]:  # noqa: ANN401 - of any kind
     """Run a name server that echoes fields."""
@@ -60,6 +78,8 @@ def server(*hooks: RequestHook, **options: Any) -> Iterator[NameServer]:  # noqa
     def echo(request: _core.Request) -> Response:
         if request.get("fail") == "refuse":
             raise Refused(22, "not today")
+        if request.get("end") == "handler":
+            raise SystemExit("a handler that exits")
         return Response(fields=dict(request.fields), body=request.body)
 
     for hook in hooks:
@@ -169,6 +189,38 @@ def test_hooks_of_a_server_run_around_its_python_rows_and_refuse() -> None:
     errors = [type(error) for _, error, _ in watch.seen]
     assert errors == [type(None), Refused, ValueError]
     assert watch.seen[0][0].address.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_no_worker_ends_by_what_a_hook_or_a_handler_raises(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    with server(Ends(kind)) as names, Client() as client:
+        prefix = f"{names.thread_name}-worker-"
+        workers = [one for one in threading.enumerate() if one.name.startswith(prefix)]
+        assert workers
+        for where in ("before", "after", "handler"):
+            for _ in range(len(workers) + 1):
+                answer = client.request(names.address, ECHO, {"end": where})
+                is_answered = answer.code == ResponseCode.SUCCESS
+                assert is_answered == (where == "after"), answer.remark
+                assert is_answered or "that e" in (answer.remark or "")
+        assert client.request(names.address, ECHO).code == ResponseCode.SUCCESS
+        assert all(worker.is_alive() for worker in workers)
+    assert "a hook that ends" in caplog.text
+
+
+def test_the_hooks_of_a_client_hear_of_an_answer_whatever_one_of_them_raises() -> None:
+    outer = Watch("outer")
+    with server() as names:
+        with Client(hooks=[outer, Ends(SystemExit)]) as client:
+            with pytest.raises(SystemExit, match="a hook that ends"):
+                client.request(names.address, ECHO, {"end": "after"})
+            assert outer.log == ["before outer", "after outer"]
+        with Client(hooks=[outer, Ends(asyncio.CancelledError)]) as client:
+            answer = client.request(names.address, ECHO, {"end": "after"})
+            assert answer.code == ResponseCode.SUCCESS
+            assert outer.seen[-1][2] is answer
 
 
 def test_a_slow_hook_of_a_server_delays_no_native_row_and_no_answer() -> None:

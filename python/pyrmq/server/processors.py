@@ -2,14 +2,16 @@
 
 A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
 threads pull from it; Rust never calls Python. An exception of a handler becomes
-a response: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. A server's
-table is fixed while it runs; native rows cannot be replaced.
+a response: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. None,
+SystemExit included, ends a thread. A server's table is fixed while it runs; native rows cannot be
+replaced.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq._client.hooks.request import HookedRequest, RequestHook, RequestHooks
@@ -181,7 +183,8 @@ class Processors:
             return handler(request)
 
         response, error = _answer(request, handle)
-        self._hooks.after(called, hooked, error, response)
+        with suppress(KeyboardInterrupt, SystemExit):  # Logged; a worker serves all clients.
+            self._hooks.after(called, hooked, error, response)
 
 
 def _answer(
@@ -193,7 +196,7 @@ def _answer(
     except Refused as refused:
         request.reply(refused.code, str(refused))
         return None, refused
-    except Exception as error:  # noqa: BLE001 - the client waits for a response in any case
+    except BaseException as error:  # noqa: BLE001 - the client waits for a response in any case
         _report(request)
         request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         return None, error
@@ -204,9 +207,16 @@ def _report(request: _core.Request) -> None:
     # Imported on demand, to keep a server's start short.
     from pyrmq._client import log
 
-    log.get("pyrmq.server").exception(
-        "the handler of request code %d failed, asked by %s", request.code, request.remote
-    )
+    try:
+        log.get("pyrmq.server").exception(
+            "the handler of request code %d failed, asked by %s", request.code, request.remote
+        )
+    except Exception:  # noqa: BLE001 - of a log handler; it goes where `logging` tells of these
+        import logging
+        import traceback
+
+        if logging.raiseExceptions:
+            traceback.print_exc()
 
 
 class Workers:
@@ -247,4 +257,7 @@ class Workers:
             if not batch and self._queue.closed:
                 return
             for request in batch:
-                self._processors.answer(request)
+                try:
+                    self._processors.answer(request)
+                except BaseException:  # noqa: BLE001 - the other requests need this thread
+                    _report(request)

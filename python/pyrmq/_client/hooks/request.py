@@ -81,7 +81,10 @@ class RequestHook:
         error: BaseException | None,
         response: Any,  # noqa: ANN401 - by side
     ) -> None:
-        """Called once for each request whose ``before_request`` returned. Exceptions are logged.
+        """Called once for each request whose ``before_request`` returned.
+
+        Exceptions are logged. A client's call raises KeyboardInterrupt and SystemExit when all
+        hooks were called; a server goes on.
 
         Args:
             request: The object that ``before_request`` got.
@@ -154,9 +157,18 @@ class RequestHooks:
         error: BaseException | None,
         response: object,
     ) -> None:
-        """Call the hooks with an outcome."""
+        """Call the hooks with an outcome, each of them whatever the others raise.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: The last that a hook raised.
+        """
+        ending: KeyboardInterrupt | SystemExit | None = None
         for hook in reversed(called):
             try:
                 hook.after_response(request, error, response)
-            except Exception as raised:  # noqa: BLE001 - a user's function, not the request's fault
+            except BaseException as raised:  # noqa: BLE001 - a user's function, not the request's fault
                 _log.error("a request hook raised %r", raised, exc_info=raised)
+                if isinstance(raised, KeyboardInterrupt | SystemExit):
+                    ending = raised
+        if ending is not None:
+            raise ending
