@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import subprocess
@@ -80,6 +81,29 @@ def test_a_changed_certificate_is_shown_and_a_broken_one_never(
         for name in ("server-key.pem", "server.pem"):
             (tmp_path / "next" / name).replace(files / name)
         assert get(port, tmp_path / "next" / "ca.pem")[1] != first
+
+
+def test_a_file_that_becomes_readable_is_read_and_the_failure_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    make_secure(tmp_path / "next")
+    with server(files, port):
+        _, first = get(port, files / "ca.pem")
+        (tmp_path / "next" / "server-key.pem").replace(files / "server-key.pem")
+        file = files / "server.pem"
+        file.write_text("no certificate")
+        before = file.stat()
+        for _ in range(2):
+            assert get(port, files / "ca.pem")[1] == first
+        assert caplog.text.count("stays in force") == 1
+        # What a change of the mode leaves as it was.
+        file.write_bytes((tmp_path / "next" / "server.pem").read_bytes())
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert file.stat().st_ino == before.st_ino
+        assert get(port, tmp_path / "next" / "ca.pem")[1] != first
+    assert caplog.text.count("stays in force") == 1
 
 
 def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path) -> None:

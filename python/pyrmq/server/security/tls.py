@@ -70,8 +70,8 @@ def metrics_tls(options: Any) -> MetricsTls | None:  # noqa: ANN401 - of either 
 class MetricsTls:
     """TLS of the metrics port: Python's own, with the files of the server's TLS.
 
-    Files are read again when they change; what cannot be used is logged, and what was in force
-    stays.
+    Files are read again when they change. What cannot be used is logged, and what was in force
+    stays; each connection tries again, as a file that becomes readable looks unchanged.
 
     Args:
         options: The server's options.
@@ -105,6 +105,7 @@ class MetricsTls:
             )
         # Read by one thread, the one that accepts connections.
         self._versions, self._context = self._look(), self._read()
+        self._refused: object = None  # What was logged last: it is logged once.
 
     def context(self) -> ssl.SSLContext:
         """Return what the next connection uses."""
@@ -113,18 +114,25 @@ class MetricsTls:
             try:
                 self._context = self._read()
             except ConfigError as error:
-                from pyrmq._client import log
-
-                log.get("pyrmq.tls").error(
-                    "the certificate of the metrics port from before stays in force: %s", error
-                )
-            self._versions = versions
+                self._refuse(versions, error)
+            else:
+                self._versions = versions
         return self._context
 
     def refusal(self, connection: ssl.SSLSocket) -> str | None:
         """Why a client is refused whose handshake is done, by the rules of the other ports."""
         chain = None if self._check is None else _shown(connection)
         return None if self._check is None or not chain else self._check.refusal(chain)
+
+    def _refuse(self, versions: object, error: ConfigError) -> None:
+        if (versions, str(error)) == self._refused:
+            return
+        self._refused = versions, str(error)
+        from pyrmq._client import log
+
+        log.get("pyrmq.tls").error(
+            "the certificate of the metrics port from before stays in force: %s", error
+        )
 
     def _look(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_version(path) for path in self.files)
