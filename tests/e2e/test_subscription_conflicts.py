@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tests.e2e.wire import await_true
+import pytest
+from tests.e2e.wire import Connection, await_true
 
-from pyrmq import Admin, PullConsumer
+from pyrmq import Admin, PullConsumer, _core
 from pyrmq.broker.metrics import Figures
 from pyrmq.cli.main import main
+from pyrmq.codes import RequestCode
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
     from pyrmq.testing import Cluster
 
@@ -81,3 +85,57 @@ def test_members_that_subscribe_alike_are_not_told_of(
         assert told.conflicts == {}
         assert conflicts(shared) == before
         assert "subscribe to different messages" not in caplog.text
+
+
+@contextmanager
+def answering(address: str, group: str, topic: str, body: bytes) -> Iterator[str]:
+    """Run a member that answers the question what it subscribes to with this; give its id."""
+    client_id = f"strange@{group}"
+    subscription = {"topic": topic, "subString": "*", "tagsSet": [], "codeSet": []}
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_ACTIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [subscription | {"subVersion": 1, "classFilterMode": False}],
+        "unitMode": False,
+    }
+    beat = {"clientID": client_id, "producerDataSet": [], "consumerDataSet": [consumer]}
+
+    def answer() -> None:
+        asked = connection.read()
+        while asked.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
+            asked = connection.read()
+        connection.write(_core.Command(0, {}, body, opaque=asked.opaque, flag=1).encode())
+
+    with Connection(address) as connection:
+        assert connection.ask(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode()).code == 0
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield client_id
+        thread.join(15)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"no JSON", b"[]", b'{"subscriptionSet":5}', b'{"subscriptionSet":["orders"]}'],
+    ids=["no JSON", "no object", "no list", "no objects in it"],
+)
+def test_a_member_whose_answer_makes_no_sense_is_shown_without_its_subscriptions(
+    shared: Cluster, topic: str, body: bytes
+) -> None:
+    group, address = f"strange-{topic}", shared.name_server
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, queues=2)
+        with (
+            PullConsumer(name_server=address, group=group) as member,
+            answering(shared.brokers[0].address, group, topic, body) as strange,
+        ):
+            member.subscribe(topic)
+            known = {
+                one.client_id: one.subscriptions for one in admin.describe_group(group).members
+            }
+            mine = member._control.client_id()
+    assert known.keys() == {mine, strange}
+    assert known[strange] is None
+    assert (known[mine] or {})[topic] == "*"

@@ -20,16 +20,21 @@ __all__ = ["conflicts_of", "subscriptions_of"]
 def subscriptions_of(
     asks: Asks, group: str, brokers: Mapping[str, str]
 ) -> dict[str, Mapping[str, str] | None]:
-    """Ask members what they subscribe to, through the broker that knows each."""
+    """Ask members what they subscribe to, through the broker that knows each.
+
+    Returns:
+        The filter of each topic; None for a member that gave no answer, or none that can be read.
+    """
 
     def ask(client: str) -> Mapping[str, str] | None:
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "false"}
         try:
             answer = asks._ask(brokers[client], RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-        except RmqError:
+            said = body_of(answer).get("subscriptionSet") or []
+            return {str(one.get("topic", "")): str(one.get("subString", "")) for one in said}
+        except (RmqError, TypeError, AttributeError):
+            # The last two: it said something else than a list of objects.
             return None
-        said = body_of(answer).get("subscriptionSet") or []
-        return {str(one.get("topic", "")): str(one.get("subString", "")) for one in said}
 
     return on_each(asks, [*brokers], ask)
 
