@@ -78,6 +78,100 @@ PROGRAM = """
 """
 
 
+LISTENERS = """
+    import asyncio, inspect, os, sys, time, traceback
+    import pyrmq, pyrmq.aio
+    from pyrmq import ForkError, Producer
+
+    address, topic, kind = sys.argv[1:]
+
+    def listening(group, seen):
+        if kind == "threads":
+            consumer = pyrmq.PushConsumer(name_server=address, group=group)
+
+            def note(body: str) -> None:
+                seen.append(body)
+        else:
+            consumer = pyrmq.aio.PushConsumer(name_server=address, group=group)
+
+            async def note(body: str) -> None:
+                seen.append(body)
+
+        consumer.subscribe(topic, note)
+        return consumer
+
+    async def done(result):
+        return await result if inspect.isawaitable(result) else result
+
+    async def await_seen(seen, wanted):
+        until = time.monotonic() + 15
+        while wanted not in seen:
+            assert time.monotonic() < until, seen
+            await asyncio.sleep(0.01)
+
+    async def in_child():
+        uses = [running.commit, running.assignment, running.stats, imported.start]
+        if kind == "asyncio":
+            uses += [lambda: parents.send(topic, "x"), polled.poll, simple.receive]
+        for use in uses:
+            try:
+                await done(use())
+            except ForkError as error:
+                assert "open a new one there" in str(error), error
+            else:
+                raise AssertionError(f"no ForkError: {use}")
+        if kind == "threads":
+            # Those of asyncio cannot be closed in the loop of the child.
+            running.close()
+            imported.close()
+        seen = []
+        own = listening("own", seen)
+        await done(own.start())
+        await await_seen(seen, "before")
+        await done(own.close())
+
+    # Made where a master of gunicorn or Celery imports it, and one that runs there.
+    seen, seen_late = [], []
+    imported, running = listening("imported", seen_late), listening("running", seen)
+    with Producer(name_server=address) as producer, asyncio.Runner() as runner:
+        producer.send(topic, "before")
+        if kind == "asyncio":
+            parents = pyrmq.aio.Producer(name_server=address)
+            polled = pyrmq.aio.PullConsumer(name_server=address, group="polls")
+            simple = pyrmq.aio.SimpleConsumer(name_server=address, group="receives")
+            for use in (
+                lambda: parents.send(topic, "of asyncio"),
+                lambda: polled.subscribe(topic),
+                polled.poll,
+                lambda: simple.subscribe(topic),
+                simple.receive,
+            ):
+                runner.run(done(use()))
+        runner.run(done(running.start()))
+        runner.run(await_seen(seen, "before"))
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(in_child())
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        producer.send(topic, "after")
+        runner.run(await_seen(seen, "after"))
+        runner.run(done(imported.start()))
+        runner.run(await_seen(seen_late, "after"))
+        clients = [running, imported]
+        if kind == "asyncio":
+            clients += [parents, polled, simple]
+        for client in clients:
+            runner.run(done(client.close()))
+    print("the parent goes on")
+"""
+
+
 def run(program: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *arguments],
@@ -95,6 +189,13 @@ def test_a_child_is_refused_old_handles_and_works_with_new_ones(
 ) -> None:
     lines = run(PROGRAM, address, topic, str(tmp_path)).splitlines()
     assert lines == ["child read [b'child', b'parent']", "parent sent at SEND_OK"]
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_listeners_of_the_parent_are_refused_and_those_of_the_child_work(
+    address: str, topic: str, kind: str
+) -> None:
+    assert run(LISTENERS, address, topic, kind) == "the parent goes on\n"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

@@ -1,13 +1,14 @@
 """Turns the outcomes of native calls into futures of one event loop, through one descriptor."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pyrmq import _core
-from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.errors import ClosedError, ConfigError, ForkError
 
 __all__ = ["CompletionList", "Reader", "leave_loop"]
 
@@ -62,6 +63,7 @@ class CompletionList:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
         self._closed = False
+        self._pid = os.getpid()
 
     def call(self, start: Callable[..., object], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports under a token; return the future of its outcome."""
@@ -98,11 +100,22 @@ class CompletionList:
 
         Raises:
             ConfigError: The object belongs to another loop.
+            ForkError: The object, and its loop, belong to the parent process.
         """
         running = asyncio.get_running_loop()
         for loop in (self.loop, *others):
             if loop is not None and loop is not running and not loop.is_closed():
-                raise ConfigError("this object belongs to another event loop: make one for each")
+                raise self.other_loop("this object")
+
+    def other_loop(self, what: str) -> ConfigError | ForkError:
+        """Return the error for a call from a loop that is not the object's."""
+        pid = os.getpid()
+        if pid != self._pid:
+            return ForkError(
+                f"{what} was opened in process {self._pid} and cannot be used in its forked child "
+                f"{pid}: open a new one there"
+            )
+        return ConfigError(f"{what} belongs to another event loop: make one for each")
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:

@@ -321,7 +321,7 @@ class PullConsumer(PolledConsumer):
         loop = asyncio.get_running_loop()
         if self._arrival is None or loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed():
-                raise ConfigError("this consumer belongs to another event loop")
+                raise self._outcomes.other_loop("this consumer")
             self._arrival, self._loop = asyncio.Event(), loop
             loop.add_reader(self._core.fileno(), self._on_arrival)
         return self._arrival

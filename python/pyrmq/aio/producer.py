@@ -28,7 +28,7 @@ from pyrmq._client.values import (
 from pyrmq._request_reply import RequestReply, left_of, reply_address
 from pyrmq.aio.back_pressure import WaitingSends, most_bytes
 from pyrmq.aio.completions import CompletionList, Reader, leave_loop
-from pyrmq.errors import ClosedError, ConfigError, QueueFull, RmqError
+from pyrmq.errors import ClosedError, QueueFull, RmqError
 from pyrmq.message import (
     BatchOptions,
     Body,
@@ -235,7 +235,7 @@ class Producer(ConfiguredProducer):
         if self._closed:
             raise ClosedError("the producer is closed")
         if self._loop is not None and not self._loop.is_closed():
-            raise ConfigError("this producer belongs to another event loop: make one for each")
+            raise self._outcomes.other_loop("this producer")
         self._reader.enter(loop)
         self._loop, self._callback_queue, self._waiting_sends = (
             loop,

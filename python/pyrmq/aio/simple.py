@@ -163,7 +163,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         if loop is self._loop:
             return
         if self._loop is not None and not self._loop.is_closed():
-            raise ConfigError("this consumer belongs to another event loop")
+            raise self._outcomes.other_loop("this consumer")
         self._loop = loop
         loop.add_reader(self._core.fileno(), self._on_arrival)
 
