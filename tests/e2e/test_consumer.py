@@ -15,6 +15,7 @@ from pyrmq import (
     NameServerUnreachable,
     Producer,
     PullConsumer,
+    PushConsumer,
     QueueId,
     ReceivedMessage,
     TopicNotFound,
@@ -170,6 +171,35 @@ def test_a_group_can_begin_at_the_end(address: str, topic: str) -> None:
         consumer.subscribe(topic)
         fill(address, topic, 1)
         assert [message.body for message in take(consumer, 1)] == [b"0"]
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
+def test_a_group_can_begin_at_a_time(
+    address: str, topic: str, kind: type[PullConsumer | PushConsumer]
+) -> None:
+    fill(address, topic, 20)
+    with PullConsumer(name_server=address, group="looks", auto_commit=None) as looker:
+        looker.subscribe(topic)
+        last = max(message.store_timestamp for message in take(looker, 20))
+    wait_for(lambda: time.time() * 1000 > last + 2)
+    start = datetime.fromtimestamp((last + 1) / 1000, UTC)
+    with Producer(name_server=address) as producer:
+        for number in range(16):
+            producer.send(topic, f"new {number}")
+    wanted = {f"new {number}".encode() for number in range(16)}
+    found: list[bytes] = []
+    consumer = kind(name_server=address, group=f"time-{kind.__name__}", start=start)
+    if isinstance(consumer, PullConsumer):
+        with consumer:
+            consumer.subscribe(topic)
+            found = [message.body for message in take(consumer, 16)]
+            assert consumer.poll(timeout=0.2) == []
+    else:
+        consumer.subscribe(topic, lambda message: found.append(message.body))
+        with consumer:
+            wait_for(lambda: len(found) >= 16)
+    assert set(found) == wanted
+    assert len(found) == 16
 
 
 def test_a_subscription_has_begun_when_the_call_returns(address: str, topic: str) -> None:

@@ -267,6 +267,39 @@ def test_the_interpreter_ends_in_order(address: str, topic: str, end: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+LISTENS = """
+import sys, time
+from pyrmq import PushConsumer
+
+consumer = PushConsumer(name_server=sys.argv[1], group=sys.argv[2], commit_interval=60)
+consumer.subscribe(sys.argv[2], lambda _: None)
+consumer.start()
+while consumer.stats().done < 20:
+    time.sleep(0.01)
+print("done", flush=True)
+"""
+
+
+def test_a_program_that_leaves_a_started_listener_open_ends_and_has_committed(
+    address: str, topic: str
+) -> None:
+    with Producer(name_server=address) as producer:
+        for number in range(20):
+            producer.send(topic, str(number))
+    command = [sys.executable, "-c", LISTENS, address, topic]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2
+    assert (process.returncode, errors) == (0, "")
+    with PullConsumer(name_server=address, group=topic, auto_commit=None) as looker:
+        offsets = looker.offsets(looker.queues(topic)).values()
+    assert sum(each.lag for each in offsets) == 0
+
+
 def test_what_was_produced_before_ctrl_c_leaves_where_the_name_server_answers(
     address: str, topic: str
 ) -> None:
