@@ -104,12 +104,13 @@ def ready(path: Path) -> Path:
 class Member:
     """A running member of a group."""
 
-    def __init__(self, name_server: str, order: Order, path: Path) -> None:
-        """Start its process."""
+    def __init__(self, name_server: str, order: Order, path: Path, call_s: float = 0.0) -> None:
+        """Start its process, whose calls take this time."""
         self.order = order
         self.path = path
         path.touch()
-        command = [sys.executable, "-m", "tests.chaos.members", name_server, order, str(path)]
+        arguments = [name_server, order, str(path), str(call_s)]
+        command = [sys.executable, "-m", "tests.chaos.members", *arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
@@ -151,10 +152,10 @@ class Members:
             order: set() for order in self._logs
         }
 
-    def join(self, order: Order) -> None:
+    def join(self, order: Order, call_s: float = 0.0) -> None:
         """Start a member."""
         path = self._directory / f"{order}-{next(self._numbers)}"
-        self.running.append(Member(self._name_server, order, path))
+        self.running.append(Member(self._name_server, order, path, call_s))
         self._logs[order].append(Log(path))
 
     def handled(self, order: Order) -> list[Handled]:
@@ -179,7 +180,7 @@ class Members:
             member.kill()
 
 
-def main(name_server: str, order: Order, path: str) -> None:
+def main(name_server: str, order: Order, path: str, call_s: str) -> None:
     """Consume until SIGTERM."""
     # Until the consumer runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -193,6 +194,8 @@ def main(name_server: str, order: Order, path: str) -> None:
         if int(body.rpartition(":")[2]) % FAILS_EACH == 0 and body not in failed:
             failed.add(body)
             raise ReconsumeLater(pause=0.02)
+        if float(call_s):
+            time.sleep(float(call_s))
         place = f"{message.broker} {message.queue_id} {message.queue_offset}"
         os.write(file, f"{began} {time.monotonic_ns()} {place} {body}\n".encode())
 
@@ -283,4 +286,4 @@ def until_told(take: Callable[[], Sequence[Message]]) -> Iterator[Sequence[Messa
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])  # type: ignore[arg-type]
+    main(*sys.argv[1:])  # type: ignore[arg-type]
