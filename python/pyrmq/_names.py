@@ -7,6 +7,7 @@ Each stands here once, with the value and name that it has in crates/remoting (`
 from typing import Final
 
 __all__ = [
+    "DELAY_LEVELS",
     "DLQ_PREFIX",
     "HALF_TOPIC",
     "INTERNAL_PREFIXES",
@@ -37,6 +38,8 @@ TEMPLATE_TOPIC: Final = "TBW102"
 """Template of topics that are created by their first message."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 """Holds messages of delay levels until their time comes, one queue for each level."""
+DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""Delays of the levels, from level 1 on, unless a broker has others."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 """Holds timer messages until their time comes."""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -208,7 +208,7 @@ def test_a_strategy_that_exits_is_asked_again(
 
     make(address, topic, [], queues=1)
     with PullConsumer(name_server=address, group=f"g-{topic}", allocate=Exiting()) as consumer:
-        # The rebalance that a broker asks for may have been told no before.
+        # The allocator may have ended in the rebalance that a broker asked for.
         with suppress(RmqError):
             consumer.subscribe(topic)
         consumer.subscribe(topic)

@@ -63,8 +63,8 @@ pub struct Health {
     pub read_only: Option<String>,
     /// True if that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
     pub has_failed: bool,
-    /// What is wrong with the first segment of the log that something else has overwritten, as far as that is known: all
-    /// are looked at once after the start. Its messages are lost to readers.
+    /// What is wrong with the first overwritten segment of the log, as far as that is known: all segments are looked at
+    /// once after the start. The messages of such a segment are lost to readers.
     pub damage: Option<String>,
     /// The level that an answered put has reached: `memory` or `local`.
     pub durability: Durability,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyrmq._names import TRACE_TOPIC
+from pyrmq._names import DELAY_LEVELS, TRACE_TOPIC
 from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, option
 from pyrmq.config.watching import WatchedOptions
 
@@ -276,7 +276,7 @@ class BrokerOptions(WatchedOptions):
         maximum=3_600_000,
     )
     message_delay_level: str = option(
-        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        default=DELAY_LEVELS,
         text="delays of the levels, from level 1 on",
     )
     timer_wheel_enable: bool = option(

@@ -118,11 +118,11 @@ impl PyRequestReply {
 #[pymethods]
 impl PyRequestReply {
     #[new]
-    fn new(native: Bound<'_, PyProducer>) -> Self {
+    fn new(producer: Bound<'_, PyProducer>) -> Self {
         Self {
-            producer: native.get().producer.clone(),
-            asked: native.get().asked.clone(),
-            native: native.unbind(),
+            producer: producer.get().producer.clone(),
+            asked: producer.get().asked.clone(),
+            native: producer.unbind(),
         }
     }
 

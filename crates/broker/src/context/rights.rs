@@ -41,8 +41,8 @@ impl BrokerContext {
         made
     }
 
-    /// The user that counts as maker of the topics that a request makes, and how many it may make; 0 is no limit. `None`
-    /// while users are not checked.
+    /// The user that counts as maker of the topics that a request makes, and how many it may make; 0 is no limit.
+    /// `None` while users are not checked.
     pub(crate) fn maker<'r>(&self, request: &'r Command, peer: &Peer) -> Option<(&'r str, i32)> {
         let check = self.check.get()?;
         let user = check.user(request)?;

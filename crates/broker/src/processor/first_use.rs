@@ -389,7 +389,7 @@ mod tests {
         }
     }
 
-    /// Its first request waits until it is told to go on, and panics.
+    /// Its first request waits for `go_on`, and panics.
     struct Panics {
         is_later: AtomicBool,
         go_on: Mutex<Receiver<()>>,

@@ -270,7 +270,7 @@ pub(crate) async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Makes the disk hang, until it is told otherwise or 6 s are over: a broker whose only thread waits would hang for
+/// Makes the disk hang, until the test ends that or 6 s are over: a broker whose only thread waits would hang for
 /// ever, with the test.
 pub(crate) fn hang(disk: &FaultyDisk) {
     disk.hang(true);

@@ -341,8 +341,8 @@ impl PullAnswer {
         Ok(self)
     }
 
-    /// As [`Self::checked`], for a slave's answer. Where a queue begins and ends is its master's to say: a slave may have
-    /// got only the newest part of it, and may lag behind.
+    /// As [`Self::checked`], for a slave's answer. Only the master knows where a queue begins and ends: a slave may
+    /// have only its newest part, and may lag behind.
     fn checked_of_slave(mut self, address: &str, asked: i64) -> Result<Self, ClientError> {
         if self.code == response::PULL_OFFSET_MOVED {
             let remark = format!("the slave does not have offset {asked}: it is asked of the master");

@@ -334,8 +334,8 @@ impl Heartbeat {
         self.unregister().await;
     }
 
-    /// Says goodbye to every connected broker, after the heartbeats that are on their way; what fails does not matter any
-    /// more.
+    /// Says goodbye to every connected broker, after the heartbeats that are on their way; what fails does not matter
+    /// any more.
     pub(crate) async fn unregister(&self) {
         let wait = GOODBYE.min(self.timeout);
         // A broker that has not answered by then does not hear the goodbye either.

@@ -80,13 +80,13 @@ impl TopicRoute {
     }
 
     /// The address of a broker's master.
-    pub(crate) fn master_of(&self, broker: &str) -> Option<String> {
+    pub(crate) fn master_for(&self, broker: &str) -> Option<String> {
         self.route.broker(broker)?.addresses.get(&MASTER_ID).cloned()
     }
 
-    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a slave's
-    /// id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`). The address comes with the id that
-    /// it has.
+    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a
+    /// slave's id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`). Returns the replica's id
+    /// and address.
     pub fn reader_at(&self, broker: &str, id: i64) -> Option<(i64, String)> {
         let replicas = &self.route.broker(broker)?.addresses;
         let at = |id: i64| replicas.get_key_value(&id);
@@ -130,7 +130,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (without_master.master_of("a"), all.master_of("a")),
+            (without_master.master_for("a"), all.master_for("a")),
             (None, Some("master".to_owned()))
         );
         assert_eq!(without_master.reader_of("b"), None);

@@ -123,7 +123,8 @@ impl World {
         self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
     }
 
-    /// From now on the only broker of the route is `b0`, with these replicas: the id of each and its place in `consumed`.
+    /// From now on the only broker of the route is `b0`, with these replicas: the id of each and its place in
+    /// `consumed`.
     pub fn replicate(&self, replicas: &[(i64, usize)]) {
         let addresses: Vec<String> = replicas
             .iter()

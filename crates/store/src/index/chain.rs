@@ -68,8 +68,8 @@ struct Window {
 }
 
 impl Chain {
-    /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`. False:
-    /// the file is gone.
+    /// Adds the positions of a key's entries, newest first. Subtracts the number of followed entries from `hops`.
+    /// False: the file is gone.
     pub(crate) fn find(
         mut self,
         fs: &dyn Fs,

@@ -37,7 +37,7 @@ impl HeadCheck {
                 self.next = self.end;
                 break;
             };
-            // One that cannot be read is not tried again: readers are told.
+            // One that cannot be read is not tried again: readers get the error.
             self.next = after;
             if !has_head(log, &segment)? {
                 return Ok(Some(StoreError::Damaged {

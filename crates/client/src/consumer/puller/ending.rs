@@ -35,8 +35,8 @@ impl Puller {
 
 impl ConsumerShared {
     async fn end(self: &Arc<Self>, all: bool) -> Result<(), ClientError> {
-        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others are
-        // committed below. Only then the group hears that this member leaves, and others take its queues.
+        // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others
+        // are committed below. Only then the group hears that this member leaves, and others take its queues.
         self.shutdown.stop();
         let time = self.options.client.request_timeout + END_MARGIN;
         let ((), committed) = tokio::join!(self.until_given_back(time), self.commit_at_end(all));

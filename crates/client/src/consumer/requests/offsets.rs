@@ -223,7 +223,7 @@ impl Offsets {
 
     fn address_in(&self, route: &TopicRoute, key: &QueueKey) -> Option<String> {
         if self.only_masters {
-            route.master_of(&key.broker)
+            route.master_for(&key.broker)
         } else {
             route.reader_of(&key.broker)
         }
