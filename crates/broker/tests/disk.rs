@@ -457,7 +457,7 @@ async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     eventually("an attempt fails", async || disk.injected() > 0).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let attempts = disk.injected();
-    assert!((3..=5).contains(&attempts), "{attempts} attempts");
+    assert!(attempts <= 5, "{attempts} attempts");
     assert_eq!(lines.count.load(Ordering::Relaxed), 1);
     disk.heal();
     let written = dir.path().join("store/config/consumerOrderInfo.json");
