@@ -31,6 +31,7 @@ from benches.e2e.security import signed, tls
 from benches.e2e.servers import VERSION, Side, apache, cpu_seconds, ours
 from benches.report import row_line
 from benches.row import Row
+from pyrmq import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,6 +204,11 @@ def _java_receives(driver: Driver, side: Side, how: str, count: int, size: int) 
     else:
         topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
         options |= {"count": LATENCIES, "rate": RATE, "size": size}
+        if how.endswith("pop"):
+            options["pop"] = True
+            with Admin(name_server=side.name_server) as admin:
+                admin.create_topic(topic)
+                admin.set_consume_mode(group, topic, "pop")
         result = driver.call_within(LOAD_S, "bench.latency", topic=topic, **options)
         figure = result["p99Micros" if how.endswith("p99") else "p50Micros"]
     if not result["whole"]:

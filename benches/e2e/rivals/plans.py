@@ -82,6 +82,8 @@ PLANS = (
          "ours", "java latency", "apache", 1000, ">= 2, p50 <= 150 µs", less=True),
     Plan("latency-java-p99", "send to receive at 200 a second, p99 / Java on Java",
          "pyrmq latency p99", "ours", "java latency p99", "apache", 1000, ">= 2", less=True),
+    Plan("latency-pop", "send to receive at 200 a second by POP, p50 / Java on Java",
+         "pyrmq pop latency", "ours", "java latency pop", "apache", 1000, ">= 2", less=True),
     Plan("push-java", "on the Java broker: a function per message / Java push", "pyrmq push",
          "apache", "java push", "apache", 400_000, ">= 1.3", backlog=True),
 )  # fmt: skip

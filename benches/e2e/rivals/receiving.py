@@ -178,6 +178,38 @@ def _latencies(address: str, body: bytes) -> tuple[Clock, list[float]]:
             return since(began), took
 
 
+def pyrmq_pop_latency(address: str, _: int, body: bytes) -> tuple[Clock, float]:
+    """Send 200 messages a second to a `SimpleConsumer` whose receive is held; return the median."""
+    from pyrmq import Producer, SimpleConsumer
+
+    took: list[float] = []
+    topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
+    with Producer(name_server=address, group="bench") as producer:
+        producer.send(topic, b"0".ljust(24))
+        with SimpleConsumer(name_server=address, group=_group()) as consumer:
+            consumer.subscribe(topic)
+            deadline = time.monotonic() + FLUSH_S
+            while not (first := consumer.receive(max_messages=32, wait=1.0)):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the first message did not arrive")
+            consumer.ack(first)
+            began = now()
+            sender = threading.Thread(
+                target=_at_rate, args=(lambda stamp: producer.send(topic, stamp + body[24:]),)
+            )
+            sender.start()
+            while len(took) < LATENCIES:
+                received = consumer.receive(max_messages=32, wait=1.0)
+                at = time.perf_counter()
+                took += [at - float(message.body[:24]) for message in received]
+                if received:
+                    consumer.ack(received)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(took)} of {LATENCIES} messages arrived")
+            sender.join()
+            return since(began), statistics.median(took) * 1e6
+
+
 def _at_rate(send: Callable[[bytes], object]) -> None:
     """Send at a fixed rate. The stamp is the scheduled time: a late send counts as waiting."""
     begin = time.perf_counter() + 0.5
@@ -307,6 +339,7 @@ LOADS: dict[str, Callable[[str, int, bytes], tuple[Clock, float]]] = {
     "pyrmq aio batches": pyrmq_aio_batches,
     "pyrmq latency": pyrmq_latency,
     "pyrmq latency p99": pyrmq_latency_p99,
+    "pyrmq pop latency": pyrmq_pop_latency,
     "confluent fill": confluent_fill,
     "confluent consume": confluent_consume,
     "confluent poll": confluent_poll,

@@ -213,6 +213,9 @@ final class Bench {
         consumer.setInstanceName("bench-" + System.nanoTime());
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);
+        if (args.flag("pop")) {
+            Reflect.setIfThere(consumer, "setClientRebalance", boolean.class, false);
+        }
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         CountDownLatch first = new CountDownLatch(1);
         consumer.subscribe(topic, "*");
