@@ -116,7 +116,7 @@ impl PyControl {
         })
     }
 
-    /// Leaves the group for a topic; with `is_lost` its queues are lost to who polls. False: it was not subscribed to.
+    /// Leaves the group for a topic; with `is_lost` polls report its queues as lost. False: it was not subscribed to.
     #[pyo3(signature = (topic, is_lost, to=None))]
     fn unsubscribe(
         &self,

@@ -265,7 +265,7 @@ impl ConsumerShared {
     }
 }
 
-/// Who was asked, and when.
+/// The replica that a pull was sent to, and when.
 struct Asked {
     address: String,
     is_slave: bool,

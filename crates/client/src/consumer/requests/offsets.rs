@@ -49,7 +49,7 @@ impl Offsets {
         }
     }
 
-    /// The same questions for masters only: slaves hear of topics and commits up to a minute later (Apache
+    /// Asks only masters: slaves hear of topics and commits up to a minute later (Apache
     /// `SlaveSynchronize`). While a master is away they fail with `NoMaster`.
     pub(crate) fn of_masters(&self) -> Self {
         Self {
