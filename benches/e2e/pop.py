@@ -32,6 +32,12 @@ QUEUES = 8
 LONG_S = 600.0
 """Invisible time of what is in flight and must stay so."""
 READY_S = 60.0
+MAX_WARM_TURNS = 10
+WARM_SPREAD = 0.05
+"""Two turns that differ by less than this are alike."""
+SETTLE_S = 30.0
+IDLE_CPU = 0.05
+"""Seconds of processor in a second, below which a server is idle."""
 
 
 def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> list[Row]:
@@ -50,35 +56,65 @@ def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> l
     )
     for side in sides:
         _fill(side.name_server, "bench-pop", count)
-    # The first turn of each side warms it and the client, and does not count.
-    for turn in range(rounds + 1):
+    _warm(sides, driver, count)
+    for turn in range(rounds):
         for side in sides:
-            os.sync()
-            group = f"pop-{turn}"
-            with Admin(name_server=side.name_server) as admin:
-                admin.set_consume_mode(group, "bench-pop", "pop")
-            before = cpu_seconds(side.broker_pid)
-            result = driver.call(
-                "bench.drain",
-                namesrv=side.name_server,
-                topic="bench-pop",
-                group=group,
-                count=count,
-                threads=THREADS,
-                timeout=300,
-                pop=True,
-            )
-            cpu = (cpu_seconds(side.broker_pid) - before) * 1e6 / max(1, int(result["messages"]))
-            if not result["whole"]:
-                print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
-            if turn:
-                java.add(side.name, result["perSecond"], cpu)
-                if side.name == "apache":
-                    simple.add("apache", result["perSecond"])
-        if turn:
-            own = next(side for side in sides if side.name == "ours")
-            simple.add("ours", _drain(own.name_server, "bench-pop", f"simple-{turn}", count))
+            rate, cpu = _java_drain(sides, side, driver, f"pop-{turn}", count)
+            java.add(side.name, rate, cpu)
+            if side.name == "apache":
+                simple.add("apache", rate)
+        own = next(side for side in sides if side.name == "ours")
+        _settle(sides)
+        simple.add("ours", _drain(own.name_server, "bench-pop", f"simple-{turn}", count))
     return [java, simple]
+
+
+def _warm(sides: list[Side], driver: Driver, count: int) -> None:
+    """Drain in turns until each side's last two turns agree: the JVMs compile for a long time."""
+    rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    for turn in range(MAX_WARM_TURNS):
+        for side in sides:
+            rates[side.name].append(_java_drain(sides, side, driver, f"warm-{turn}", count)[0])
+        lasts = [(turns[-2:], max(turns[-2:])) for turns in rates.values()]
+        if turn and all((best - min(pair)) / best <= WARM_SPREAD for pair, best in lasts):
+            return
+    print("  the JVMs were not warm: their turns still differ", file=sys.stderr)
+
+
+def _settle(sides: list[Side]) -> None:
+    """Wait until no server works on what the turn before left: check points, acknowledgements."""
+    os.sync()
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        before = [cpu_seconds(side.broker_pid) for side in sides]
+        time.sleep(1.0)
+        spent = [cpu_seconds(side.broker_pid) for side in sides]
+        if all(b - a <= IDLE_CPU for a, b in zip(before, spent, strict=True)):
+            return
+
+
+def _java_drain(
+    sides: list[Side], side: Side, driver: Driver, group: str, count: int
+) -> tuple[float, float]:
+    """Drain one side once; return messages a second, and the server's CPU for each, in us."""
+    with Admin(name_server=side.name_server) as admin:
+        admin.set_consume_mode(group, "bench-pop", "pop")
+    _settle(sides)
+    before = cpu_seconds(side.broker_pid)
+    result = driver.call(
+        "bench.drain",
+        namesrv=side.name_server,
+        topic="bench-pop",
+        group=group,
+        count=count,
+        threads=THREADS,
+        timeout=300,
+        pop=True,
+    )
+    cpu = (cpu_seconds(side.broker_pid) - before) * 1e6 / max(1, int(result["messages"]))
+    if not result["whole"]:
+        print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
+    return float(result["perSecond"]), cpu
 
 
 def in_flight_rows(count: int) -> list[Row]:
