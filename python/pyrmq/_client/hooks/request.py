@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrmq.errors import ConfigError
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["HookedRequest", "RequestHook", "RequestHooks"]
 
 _Answer = TypeVar("_Answer")
-
-_log = logging.getLogger("pyrmq.remoting")
 
 
 class HookedRequest:
@@ -167,7 +164,9 @@ class RequestHooks:
             try:
                 hook.after_response(request, error, response)
             except BaseException as raised:  # noqa: BLE001 - a user's function, not the request's fault
-                _log.error("a request hook raised %r", raised, exc_info=raised)
+                from pyrmq._client import log
+
+                log.get("pyrmq.remoting").error("a request hook raised %r", raised, exc_info=raised)
                 if isinstance(raised, KeyboardInterrupt | SystemExit):
                     ending = raised
         if ending is not None:

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq.errors import ConfigError
-from pyrmq.server.security.plain_acl import acl_files
-from pyrmq.server.security.tls import server_tls
-from pyrmq.server.security.users import own_credentials, user_file
 
 if TYPE_CHECKING:
     from pyrmq.server.security.plain_acl import AclFiles
@@ -27,17 +24,33 @@ def protection(
     Raises:
         ConfigError: A file cannot be used, or the options contradict each other.
     """
+    # What is off is not imported: all of it would take a sixth of a start.
+    acl = users = credentials = server_tls = client_tls = None
     # A name server has no accounts of 4.x.
-    acl = acl_files(options) if hasattr(options, "acl_enable") else None
-    users, tls = user_file(options, cluster), server_tls(options)
+    if getattr(options, "acl_enable", False):
+        from pyrmq.server.security.plain_acl import acl_files
+
+        acl = acl_files(options)
+    if options.authentication_enabled or options.authorization_enabled:
+        from pyrmq.server.security.users import user_file
+
+        users = user_file(options, cluster)
+    if getattr(options, "inner_client_credentials_path", None) is not None:
+        from pyrmq.server.security.users import own_credentials
+
+        credentials = own_credentials(options)
+    if options.tls_server_mode != "disabled" or options.use_tls or options.tls_config_file:
+        from pyrmq.server.security import tls
+
+        server_tls, client_tls = tls.server_tls(options)
     warn_if_open(role, options)
     native = _core.ServerSecurity(
         cluster=cluster,
         guard=None if users is None else users.guard,
         plain=None if acl is None else acl.guard,
-        credentials=own_credentials(options),
-        server_tls=tls.server,
-        client_tls=tls.client,
+        credentials=credentials,
+        server_tls=server_tls,
+        client_tls=client_tls,
         **native_protection(options),
     )
     return users, acl, native

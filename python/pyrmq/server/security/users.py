@@ -24,11 +24,11 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     Raises:
         ConfigError: The file cannot be used.
     """
-    from pyrmq._client.security.credentials import Credentials, native_credentials
-
     path = getattr(options, "inner_client_credentials_path", None)
     if path is None:
         return None
+    from pyrmq._client.security.credentials import Credentials, native_credentials
+
     return native_credentials(Credentials.from_file(expanded(path)))
 
 

@@ -215,7 +215,8 @@ fn has_ended(error: &NetError) -> bool {
 /// Runs a connection: connect, serve, end.
 async fn serve(mut presence: Presence) {
     let link = presence.link.clone();
-    let (stream, remote, local) = match connect(&link, &presence.links).await {
+    // Boxed: a handshake needs kilobytes, which the connection's task would keep otherwise.
+    let (stream, remote, local) = match Box::pin(connect(&link, &presence.links)).await {
         Ok(connected) => connected,
         Err(source) => {
             let error = NetError::Connect {
@@ -233,7 +234,7 @@ async fn serve(mut presence: Presence) {
     setting.stats.opened.fetch_add(1, Ordering::Relaxed);
     presence.links.events.opened(&peer);
     presence.peer = Some(peer.clone());
-    let connection = Connection::new(stream, link.clone(), peer, setting);
+    let connection = Box::new(Connection::new(stream, link.clone(), peer, setting));
     link.connected();
     let reason = connection.run().await;
     tracing::debug!(address = link.address(), %reason, "connection closed");

@@ -185,8 +185,9 @@ impl Connection {
         Self { used, ..self }
     }
 
-    /// Serves the connection until it ends, then ends every wait on it.
-    pub(super) async fn run(mut self) -> CloseReason {
+    /// Serves the connection until it ends, then ends every wait on it. Boxed: the future of an `async fn` has room for
+    /// its arguments twice.
+    pub(super) async fn run(mut self: Box<Self>) -> CloseReason {
         // The timer must know its task before the first poll relies on it.
         let _elapsed = poll_fn(|cx| Poll::Ready(self.timer.as_mut().poll(cx).is_ready())).await;
         let reason = poll_fn(|cx| {

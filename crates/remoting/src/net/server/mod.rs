@@ -299,9 +299,11 @@ impl Presence {
             self.peer = Some(peer.clone());
             self.shared.events.opened(&peer);
             let stream = opening::open(accepted, &link, security, idle).await?;
-            Ok(Connection::new(stream, link.clone(), peer, setting).limited(used))
+            let connection = Connection::new(stream, link.clone(), peer, setting).limited(used);
+            Ok(Box::new(connection))
         };
-        match opened.await {
+        // A handshake needs kilobytes. Boxed, they are freed with it; otherwise each connection's task would keep them.
+        match Box::pin(opened).await {
             Ok(connection) => connection.run().await,
             Err(reason) => {
                 link.end(&SendQueue::default(), &reason, None);
