@@ -288,10 +288,7 @@ impl ConsumerShared {
         let (untouched, named) = (untouched.count(), named.count());
         if indexes.len() > untouched {
             let (done, failed) = (indexes.len() - named, named - untouched);
-            let mut state = self.state();
-            state
-                .counted
-                .finished(&work.queue.topic, done, failed, work.lap());
+            lock(&self.counted).finished(&work.queue.topic, done, failed, work.lap());
         }
     }
 
