@@ -262,7 +262,8 @@ class PushConsumer(ListeningConsumer):
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
         Calls that have not returned by then are cancelled, and their messages come again. A second
-        call waits for the first. A listener must not await it: it would wait for itself.
+        call waits for the first. A listener must not await it: it would wait for itself. In a
+        forked child it does nothing: the consumer is the parent's.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -278,6 +279,11 @@ class PushConsumer(ListeningConsumer):
         if asyncio.current_task() in self._tasks:
             raise ConfigError("a listener cannot await `close`: start it as a task of its own")
         if self._is_closed.is_set():
+            return
+        if self._outcomes.is_inherited():
+            self._closed = True
+            self._is_closed.set()
+            self._finalizer.detach()
             return
         self._outcomes.check_loop(self._loop)
         if self._closed:
