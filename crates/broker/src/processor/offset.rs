@@ -240,7 +240,7 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     }
     if found.is_empty() {
         return Err(Refusal::internal(format!(
-            "the topic {name} has no queue to reset"
+            "No queues to reset. The topic {name} has none"
         )));
     }
     for (queue_id, target) in &found {
@@ -272,7 +272,7 @@ fn in_range(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> R
     );
     if offset < min || offset > max + 1 {
         return Err(Refusal::internal(format!(
-            "offset {offset} is outside of the queue, which has {min} to {max}"
+            "Target offset {offset} not in consume queue range [{min}-{max}]"
         )));
     }
     Ok(offset)
