@@ -209,7 +209,7 @@ impl Puller {
         let shared = &self.shared;
         let taken = shared
             .state()
-            .take(max, (&shared.options, &shared.counted), &mut again);
+            .take(max, (&shared.options, &*shared.counted), &mut again);
         for key in again {
             self.shared.pull(&key);
         }
