@@ -607,6 +607,8 @@ class SimpleConsumer:
     def fileno(self) -> int: ...
     def hush(self) -> None: ...
     def close(self, to: _ReplyTo | None = None) -> None: ...
+    def stats(self) -> _ConsumerStats: ...
+    def counts(self) -> tuple[int, int, int, int]: ...
 
 @final
 class Receiving:
@@ -637,6 +639,11 @@ def is_store_locked_here(path: str | PathLike[str]) -> bool: ...
 
 # consumer/class.rs
 _QueueRef: TypeAlias = tuple[str, str, int]
+_ConsumerStats: TypeAlias = tuple[
+    tuple[float, float, float, float, float],
+    list[tuple[_QueueRef, int, int | None, int, int, int]],
+    int,
+]
 
 @final
 class PullConsumer:
@@ -660,12 +667,7 @@ class PullConsumer:
 @final
 class ConsumerControl:
     def client_id(self) -> str: ...
-    def stats(
-        self,
-    ) -> tuple[
-        tuple[float, float, float, float, float],
-        list[tuple[_QueueRef, int, int | None, int, int, int]],
-    ]: ...
+    def stats(self) -> _ConsumerStats: ...
     def rebalance_events(self) -> RebalanceEvents: ...
     def subscribe(
         self, topic: str, expression: str, is_sql: bool, to: _ReplyTo | None = None

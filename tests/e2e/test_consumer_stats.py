@@ -6,13 +6,24 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.wire import ask, await_true
 
-from pyrmq import Admin, Producer, PullConsumer, PushConsumer, ReceivedMessage, _core, aio
+from pyrmq import (
+    Admin,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    QueueId,
+    ReceivedMessage,
+    SimpleConsumer,
+    _core,
+    aio,
+)
 from pyrmq.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -84,6 +95,114 @@ def test_polled_consumers_have_them_too(address: str, filled: str) -> None:
             assert consumer.stats().received_per_s > 0
 
     asyncio.run(main())
+
+
+def test_simple_consumers_have_what_they_have_returned_and_acknowledged(
+    address: str, filled: str
+) -> None:
+    with SimpleConsumer(name_server=address, group=f"g-{filled}") as consumer:
+        consumer.subscribe(filled)
+        places = {QueueId(filled, broker, -1) for broker in ("broker-a", "broker-b")}
+        assert set(consumer.stats().assigned) == places
+        messages = consumer.receive(10, invisible=60.0)
+        taken = consumer.stats()
+        assert taken.queues == 2
+        assert taken.in_flight == len(messages) > 1
+        assert sum(each.in_flight for each in taken.assigned.values()) == len(messages)
+        assert taken.received_per_s > 0 == taken.done_per_s
+        assert taken.pull_ms > 0
+        consumer.ack(messages[1:])
+        consumer.change_invisible(messages[0], 0)
+        done = consumer.stats()
+        assert (done.done, done.later, done.in_flight) == (len(messages) - 1, 1, 0)
+        assert done.done_per_s > 0
+        assert done.call_ms > 0
+        consumer.unsubscribe(filled)
+        assert consumer.stats().queues == 0
+    assert consumer.stats().done == done.done, "also when it is closed"
+
+    async def main() -> None:
+        options = {"name_server": address, "group": f"aio-{filled}"}
+        async with aio.SimpleConsumer(**options) as consumer:  # type: ignore[arg-type]
+            await consumer.subscribe(filled)
+            messages = await consumer.receive(10)
+            assert consumer.stats().in_flight == len(messages)
+            await consumer.ack(messages)
+            assert (consumer.stats().done, consumer.stats().in_flight) == (len(messages), 0)
+
+    asyncio.run(main())
+
+
+def test_a_message_that_is_renewed_stays_in_hand_and_one_that_is_forgotten_does_not(
+    address: str, filled: str
+) -> None:
+    with SimpleConsumer(name_server=address, group=f"g-{filled}") as consumer:
+        consumer.subscribe(filled)
+        (kept,) = consumer.receive(1, invisible=1.5)
+        (_forgotten,) = consumer.receive(1, invisible=1.5)
+        with consumer.renewing(kept, invisible=1.5):
+            await_true(lambda: consumer.stats().in_flight == 1, 10)
+            await_true(lambda: consumer.stats().renewed >= 4, 10)
+            assert consumer.stats().in_flight == 1
+        consumer.ack(kept)
+        assert (consumer.stats().done, consumer.stats().in_flight) == (1, 0)
+
+
+def test_a_message_that_came_for_nobody_waits(address: str, topic: str) -> None:
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, queues=1)
+    with SimpleConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(topic)
+        with ThreadPoolExecutor(1) as pool, Producer(name_server=address) as producer:
+            received = pool.submit(consumer.receive, 1, 60.0, 15.0)
+            # Both brokers hold a pop for this call by then, and each gets a message.
+            assert not wait([received], timeout=1).done
+            for broker in ("broker-a", "broker-b"):
+                producer.send(topic, bytes(SIZE), queue=QueueId(topic, broker, 0))
+            consumer.ack(received.result(15))
+        await_true(lambda: consumer.stats().waiting == 1, 5)
+        waits = consumer.stats()
+        assert SIZE < waits.waiting_bytes < 2 * SIZE
+        assert waits.in_flight == 0
+        assert len(consumer.receive(1, wait=0)) == 1
+        assert (consumer.stats().waiting, consumer.stats().waiting_bytes) == (0, 0)
+
+
+def test_listeners_of_a_group_that_pops_have_all_of_it(
+    shared: Cluster, address: str, filled: str
+) -> None:
+    group, release = f"g-{filled}", threading.Event()
+    with Admin(name_server=address) as admin:
+        admin.set_consume_mode(group, filled, "pop")
+    consumer = PushConsumer(name_server=address, group=group, threads=2, invisible=1.0)
+
+    def listener(_message: ReceivedMessage) -> None:
+        release.wait(20)
+
+    consumer.subscribe(filled, listener)
+    with consumer:
+        await_true(lambda: consumer.stats().in_flight == 2, 20)
+        blocked = consumer.stats()
+        assert blocked.received_per_s > 0 == blocked.done_per_s
+        assert blocked.pull_ms > 0
+        assert blocked.waiting_bytes > 2 * SIZE
+        places = {QueueId(filled, broker, -1) for broker in ("broker-a", "broker-b")}
+        assert places <= set(blocked.assigned)
+        await_true(lambda: consumer.stats().renewed > 0, 10)
+        release.set()
+        await_true(lambda: consumer.stats().done >= COUNT, 20)
+        await_true(lambda: consumer.stats().in_flight == 0, 10)
+        done = consumer.stats()
+        assert (done.waiting, done.waiting_bytes) == (0, 0)
+        assert done.queues == len(done.assigned)
+        assert done.done_per_s > 0
+        assert done.call_ms > 0
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        fields = {"consumerGroup": group, "clientId": consumer._control.client_id()}
+        answer = ask(shared.broker.address, code, fields)
+        told: Any = _core.parse_json(answer.body or b"")
+        assert told["statusTable"][filled]["pullTPS"] > 0
+        assert told["statusTable"][filled]["pullRT"] > 0
 
 
 def test_ahead_messages_bounds_what_waits(address: str, filled: str) -> None:

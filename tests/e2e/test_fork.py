@@ -120,10 +120,9 @@ LISTENERS = """
                 assert "open a new one there" in str(error), error
             else:
                 raise AssertionError(f"no ForkError: {use}")
-        if kind == "threads":
-            # Those of asyncio cannot be closed in the loop of the child.
-            running.close()
-            imported.close()
+        for client in clients:
+            await done(client.close())
+            await done(client.close())
         seen = []
         own = listening("own", seen)
         await done(own.start())
@@ -149,6 +148,9 @@ LISTENERS = """
                 runner.run(done(use()))
         runner.run(done(running.start()))
         runner.run(await_seen(seen, "before"))
+        clients = [running, imported]
+        if kind == "asyncio":
+            clients += [parents, polled, simple]
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
@@ -163,9 +165,11 @@ LISTENERS = """
         runner.run(await_seen(seen, "after"))
         runner.run(done(imported.start()))
         runner.run(await_seen(seen_late, "after"))
-        clients = [running, imported]
         if kind == "asyncio":
-            clients += [parents, polled, simple]
+            # The child has not taken their descriptors out of the loop.
+            runner.run(asyncio.wait_for(parents.send(topic, "of asyncio again"), 10))
+            for receive in (polled.poll, simple.receive):
+                assert runner.run(asyncio.wait_for(receive(), 10))
         for client in clients:
             runner.run(done(client.close()))
     print("the parent goes on")

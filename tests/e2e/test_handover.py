@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,6 +79,42 @@ def test_members_that_leave_under_load_leave_nothing_to_repeat(
     members[-1].close()
     assert lag(address, group, topic) == 0
     assert Counter(seen.values()) == {1: sent}
+
+
+@pytest.mark.parametrize("order", ["none", "queue"])
+def test_what_was_read_ahead_of_a_queue_that_goes_is_for_its_next_member(
+    address: str, topic: str, order: str
+) -> None:
+    with Admin(name_server=address) as admin, Producer(name_server=address) as producer:
+        admin.create_topic(topic, queues=2)
+        for _ in range(400):
+            producer.send(topic, b"x")
+    group = f"handover-{topic}"
+    seen: list[Counter[tuple[str, int, int]]] = [Counter(), Counter()]
+    members = [
+        PushConsumer(name_server=address, group=group, order=order, threads=1)  # type: ignore[arg-type]
+        for _ in seen
+    ]
+
+    def handle(message: ReceivedMessage, mine: Counter[tuple[str, int, int]]) -> None:
+        time.sleep(0.004)
+        mine[message.broker, message.queue_id, message.queue_offset] += 1
+
+    for member, mine in zip(members, seen, strict=True):
+        member.subscribe(topic, partial(handle, mine=mine))
+    members[0].start()
+    await_true(lambda: members[0].stats().waiting > 300 and len(seen[0]) > 10, 10)
+    members[1].start()
+    await_true(lambda: len(seen[0]) + len(seen[1]) == 400, 20)
+    for member in members:
+        member.close()
+    assert Counter((seen[0] + seen[1]).values()) == {1: 400}
+    assert seen[1], "queues have gone over"
+    for broker, queue_id in {place[:2] for place in seen[1]}:
+        of_queue = [
+            [offset for *place, offset in mine if place == [broker, queue_id]] for mine in seen
+        ]
+        assert max(of_queue[0], default=-1) < min(of_queue[1])
 
 
 def test_members_that_have_read_everything_leave_it_committed(address: str, topic: str) -> None:

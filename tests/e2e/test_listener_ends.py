@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -20,7 +22,16 @@ from tests.e2e.test_aio_push import until
 from tests.e2e.test_push import consume, make
 from tests.e2e.wire import Connection, await_true
 
-from pyrmq import ConfigError, DeadLetter, Producer, PullConsumer, PushConsumer, QueueId, aio
+from pyrmq import (
+    ConfigError,
+    DeadLetter,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    QueueId,
+    ReceivedMessage,
+    aio,
+)
 from pyrmq.codes import RequestCode
 from pyrmq.consumer.listener import Pool
 
@@ -111,6 +122,46 @@ def test_a_start_that_is_interrupted_leaves_no_thread(
     with pytest.raises(KeyboardInterrupt):
         consumer.start()
     await_true(lambda: not any(group in one.name for one in threading.enumerate()), 3)
+
+
+class FewReaders(asyncio.SelectorEventLoop):
+    """A loop of a process that has no descriptor left for one kind of reader."""
+
+    def __init__(self, refused: str) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+        """Refuse that kind."""
+        if callback.__name__ == self._refused:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        super().add_reader(fd, callback, *args)
+
+
+@pytest.mark.parametrize("refused", ["_drain", "_on_arrival"])
+def test_a_start_that_its_loop_refuses_leaves_no_thread_and_no_member(
+    address: str, topic: str, refused: str
+) -> None:
+    make(address, topic, ["a", "b"], queues=1)
+    group = f"aio-{topic}"
+
+    async def main() -> None:
+        consumer = aio.PushConsumer(name_server=address, group=group)
+        consumer.subscribe(topic, ignore)
+        with pytest.raises(OSError, match="Too many open files"):
+            await consumer.start()
+        assert repr(consumer).endswith("closed>")
+        await consumer.close()
+
+    with asyncio.Runner(loop_factory=lambda: FewReaders(refused)) as runner:
+        runner.run(main())
+    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 3)
+    seen: Counter[str] = Counter()
+
+    def note(message: ReceivedMessage) -> None:
+        seen[message.body.decode()] += 1
+
+    consume(address, group, topic, note, lambda: len(seen) == 2)
 
 
 def test_the_only_failure_of_a_task_group_counts(address: str, topic: str) -> None:

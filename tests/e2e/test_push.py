@@ -561,6 +561,47 @@ def test_a_reset_of_the_group_is_seen_at_once(
     assert sum(offset or 0 for offset in committed(address, group, topic).values()) == 40
 
 
+@pytest.mark.parametrize("order", ["none", "key", "queue"])
+def test_a_reset_drops_what_was_read_ahead_of_slow_listeners(
+    shared: Cluster, address: str, topic: str, order: str
+) -> None:
+    """Each queue has read ahead as far as it may: no pull is there to hear of the reset."""
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        for broker in shared.brokers:
+            queue = QueueId(topic, broker.name, 0)
+            producer.send_batch(topic, [b"old"] * 500, queue=queue)
+    group, seen = f"push-{topic}", Counter[bytes]()
+
+    def listener(message: ReceivedMessage) -> None:
+        time.sleep(0.005)
+        seen[message.body] += 1
+
+    consumer = PushConsumer(
+        name_server=address,
+        group=group,
+        order=order,  # type: ignore[arg-type]
+        threads=1,
+        ahead_messages=1600,
+        commit_interval=0.2,
+    )
+    consumer.subscribe(topic, listener)
+    with consumer:
+        await_true(lambda: consumer.stats().waiting >= 600 and seen[b"old"] > 5, 10)
+        for broker in shared.brokers:
+            fields = {"topic": topic, "group": group, "timestamp": "-1", "isForce": "true"}
+            with Connection(broker.address) as connection:
+                answer = connection.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+                assert answer.code == 0, answer.remark
+        before = seen[b"old"]
+        with Producer(name_server=address) as producer:
+            for broker in shared.brokers:
+                producer.send(topic, b"new", queue=QueueId(topic, broker.name, 0))
+        await_true(lambda: seen[b"new"] == 2, 20)
+        assert seen[b"old"] - before < 300, "of 990 that were read ahead"
+    assert sum(offset or 0 for offset in committed(address, group, topic).values()) == 1002
+
+
 def test_calls_that_all_hang_and_then_return_do_not_end_consumption(
     address: str, topic: str
 ) -> None:

@@ -35,6 +35,7 @@ FORK = """
                 lambda: consumer.subscribe(topic),
                 lambda: consumer.unsubscribe(topic),
                 lambda: consumer.renewing(found[0]).__enter__(),
+                lambda: consumer.stats(),
             ):
                 try:
                     use()

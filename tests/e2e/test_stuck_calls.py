@@ -9,12 +9,17 @@ import sys
 import textwrap
 import threading
 import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.test_push import committed, consume, make
-from tests.e2e.wire import await_true
+from tests.e2e.wire import ask, await_true
 
-from pyrmq import Producer, PullConsumer, PushConsumer
+from pyrmq import Producer, PullConsumer, PushConsumer, QueueId, _core
+from pyrmq.codes import RequestCode
+
+if TYPE_CHECKING:
+    from pyrmq.testing import Cluster
 
 THREADS = 3
 
@@ -52,6 +57,58 @@ def test_calls_that_hang_cost_at_most_as_many_threads_again(
         await_true(lambda: len(seen) == 40, 15)
         await_true(lambda: running() == THREADS, 5)
     assert f"{2 * THREADS} calls of listeners hang" in caplog.text
+
+
+HOLDS = """
+import ctypes, sys
+from pyrmq import PushConsumer
+
+consumer = PushConsumer(name_server=sys.argv[1], group=sys.argv[2], threads=1)
+
+@consumer.listener(sys.argv[2])
+def handle(body: str) -> None:
+    print(consumer._control.client_id(), flush=True)
+    # Other than CDLL's functions it keeps the interpreter's lock: no Python thread runs.
+    ctypes.PyDLL(None).sleep(3)
+    print("released", flush=True)
+
+consumer.start()
+sys.stdin.read()
+consumer.close()
+"""
+
+
+def test_a_call_that_keeps_the_interpreters_lock_keeps_no_broker_waiting(
+    shared: Cluster, address: str, topic: str
+) -> None:
+    """Heartbeats and answers to brokers need no Python: asked for its offsets, it answers."""
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        producer.send(topic, "x", queue=QueueId(topic, shared.broker.name, 0))
+    command = [sys.executable, "-c", HOLDS, address, topic]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        client_id = process.stdout.readline().strip()
+        began = time.monotonic()
+        answer = ask(
+            shared.broker.address,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            {"topic": topic, "group": topic},
+        )
+        took = time.monotonic() - began
+        assert answer.code == 0, answer.remark
+        told: Any = _core.parse_json(answer.body or b"")
+        offsets = {
+            QueueId(place["topic"], place["brokerName"], place["queueId"]): offset
+            for place, offset in (
+                (dict(name), offset) for name, offset in told["consumerTable"][client_id].items()
+            )
+        }
+        assert offsets[QueueId(topic, shared.broker.name, 0)] == 0, "its message is at work"
+        assert process.stdout.readline() == "released\n"
+        assert took < 2 < time.monotonic() - began
+        process.communicate("", timeout=10)
 
 
 RUN = {

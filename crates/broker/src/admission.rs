@@ -1,5 +1,5 @@
-//! Checks that admit a request: names, sizes and permissions, each with the response code that Apache sends
-//! (`TopicValidator`, `AbstractSendMessageProcessor`, `HookUtils`).
+//! Checks that admit a request: names, sizes and permissions, each with the response code that Apache sends, and a
+//! remark that begins with Apache's words (`TopicValidator`, `AbstractSendMessageProcessor`, `HookUtils`).
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
@@ -14,6 +14,9 @@ pub const RETRY_NAME_LIMIT: usize = 255;
 pub const GROUP_LIMIT: usize = 120;
 /// Maximum length of the encoded properties: a record stores it in 16 signed bits.
 pub const PROPERTIES_LIMIT: usize = 32_767;
+
+/// What Apache says of a name with other characters (`TopicValidator`).
+const ILLEGAL: &str = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$";
 
 /// Groups that always exist (Apache `SubscriptionGroupManager.init`).
 pub const PRESET_GROUPS: [&str; 8] = [
@@ -44,23 +47,20 @@ pub fn dead_letter_topic(group: &str) -> String {
 
 /// Refuses an invalid topic name.
 pub fn topic_name(topic: &str) -> Result<(), Refusal> {
-    let limit = if is_retry(topic) || topic.starts_with(DLQ_PREFIX) {
-        RETRY_NAME_LIMIT
-    } else {
-        TOPIC_LIMIT
-    };
+    let (name, length) = (shorten(topic), topic.len());
+    let is_of_group = is_retry(topic) || topic.starts_with(DLQ_PREFIX);
     let reason = if topic.trim().is_empty() {
         "The specified topic is blank. Its name must not be empty".to_owned()
     } else if !is_legal(topic) {
+        format!("The specified topic: {name}, {ILLEGAL}")
+    } else if is_of_group && length > RETRY_NAME_LIMIT {
         format!(
-            "the topic name has characters other than a-z A-Z 0-9 % | _ -: {}",
-            shorten(topic)
+            "The specified topic is DLQ or Retry topic: {name}, and it's longer than topic max length: \
+             {RETRY_NAME_LIMIT}. It has {length} characters"
         )
-    } else if topic.len() > limit {
+    } else if !is_of_group && length > TOPIC_LIMIT {
         format!(
-            "the topic name is {} characters long, at most {limit} are allowed: {}",
-            topic.len(),
-            shorten(topic)
+            "The specified topic: {name}, is longer than topic max length: {TOPIC_LIMIT}. It has {length} characters"
         )
     } else {
         return Ok(());
@@ -70,16 +70,19 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
 
 /// Refuses an invalid group name.
 pub fn group_name(group: &str) -> Result<(), Refusal> {
-    if is_legal(group) && group.len() <= GROUP_LIMIT {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        response::INVALID_PARAMETER,
+    let (name, length) = (shorten(group), group.len());
+    let reason = if group.trim().is_empty() {
+        "The specified group is blank. Its name must not be empty".to_owned()
+    } else if !is_legal(group) {
+        format!("The specified group: {name}, {ILLEGAL}")
+    } else if length > GROUP_LIMIT {
         format!(
-            "the group name must be 1 to {GROUP_LIMIT} characters of a-z A-Z 0-9 % | _ -: {}",
-            shorten(group)
-        ),
-    ))
+            "The specified group: {name}, is longer than group max length: {GROUP_LIMIT}. It has {length} characters"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::INVALID_PARAMETER, reason))
 }
 
 /// Refuses a send to a topic that only the broker may write.
@@ -87,7 +90,7 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     if NOT_ALLOWED_SEND_TOPICS.contains(&topic) || topic == TIMER_TOPIC || topic.starts_with(REVIVE_TOPIC) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
-            format!("sending to the system topic is forbidden: {topic}"),
+            format!("Sending message to topic[{topic}] is forbidden. Only the broker writes to it"),
         ));
     }
     Ok(())
@@ -105,29 +108,36 @@ pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a topic name that is too long for a message that is not a retry (Apache `HookUtils.checkBeforePutMessage`).
-pub fn storable(topic: &str) -> Result<(), Refusal> {
+pub fn storable(topic: &str, body_limit: usize) -> Result<(), Refusal> {
     if topic.len() <= TOPIC_LIMIT || is_retry(topic) {
         return Ok(());
     }
-    let reason = format!(
-        "messages go to topics of at most {TOPIC_LIMIT} characters: {}",
-        shorten(topic)
+    let name = shorten(topic);
+    let reason = format!("Messages go to topics of at most {TOPIC_LIMIT} characters: {name}");
+    Err(illegal_message(body_limit, &reason))
+}
+
+/// A message that no record can hold.
+fn illegal_message(body_limit: usize, reason: &str) -> Refusal {
+    let text = format!(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit \
+         {body_limit}B, msg properties length limit 32KB. {reason}"
     );
-    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+    Refusal::new(response::MESSAGE_ILLEGAL, text)
 }
 
 /// Refuses bodies and properties over the limits.
 pub fn sizes(body: usize, body_limit: usize, properties: usize) -> Result<(), Refusal> {
     let reason = if body == 0 {
-        "the message has no body".to_owned()
+        "The message has no body".to_owned()
     } else if body > body_limit {
-        format!("the message body has {body} bytes, maxMessageSize is {body_limit}")
+        format!("The message body has {body} bytes, maxMessageSize is {body_limit}")
     } else if properties > PROPERTIES_LIMIT {
-        format!("the properties have {properties} bytes, at most {PROPERTIES_LIMIT} are allowed")
+        format!("The properties have {properties} bytes, at most {PROPERTIES_LIMIT} are allowed")
     } else {
         return Ok(());
     };
-    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+    Err(illegal_message(body_limit, &reason))
 }
 
 /// Whether the permission bits allow reading.

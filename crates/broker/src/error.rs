@@ -138,7 +138,16 @@ impl Refusal {
             StoreError::Busy { .. } => response::SYSTEM_BUSY,
             _ => response::SYSTEM_ERROR,
         };
-        Self::new(code, error.to_string())
+        let words = match code {
+            response::MESSAGE_ILLEGAL => {
+                "the message is illegal, maybe msg body or properties length not matched. "
+            }
+            response::SERVICE_NOT_AVAILABLE => {
+                "service not available now. It may be caused by one of the following reasons: "
+            }
+            _ => "",
+        };
+        Self::new(code, format!("{words}{error}"))
     }
 
     /// A message is stored but not known to be on disk: the next start may find it. The response gives its position,

@@ -52,7 +52,7 @@ async fn bad_sends_are_refused_one_by_one() {
         &["properties", "32767"],
     )
     .await;
-    refused(&site, send("T", 4, b"x", ""), invalid, &["queueId 4", "T has 4"]).await;
+    refused(&site, send("T", 4, b"x", ""), invalid, &["queueId[4]", "T has 4"]).await;
     refused(
         &site,
         send("SCHEDULE_TOPIC_XXXX", 0, b"x", ""),

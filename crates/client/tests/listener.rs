@@ -291,6 +291,28 @@ fn an_outcome_of_before_a_reset_commits_nothing() {
 }
 
 #[test]
+fn a_reset_drops_what_was_read_ahead_of_a_queue_that_does_not_pull() {
+    let world = world(bodies(100));
+    let puller = listening(&world, |options| options.ahead_messages = Some(80));
+    let first = take(&puller, 1);
+    // Brokers answer at once: the queue has soon all that it may have, and pulls only when half of it is done.
+    std::thread::sleep(Duration::from_millis(200));
+    let ahead: usize = puller.queue_states().iter().map(|queue| queue.waiting).sum();
+    assert!((5..90).contains(&ahead), "{ahead} read ahead");
+    *world.consumed[0].reset_to.lock().unwrap() = Some(90);
+    puller.finish(&first, 0..1, &[]);
+    until("the queue is pulled", || {
+        world.consumed[0].reset_to.lock().unwrap().is_none()
+    });
+    let next = take(&puller, 1);
+    assert_eq!(offsets(&next), [90]);
+    puller.finish(&next, 0..1, &[]);
+    until("what is done now is committed", || {
+        world.consumed[0].position() == Some(91)
+    });
+}
+
+#[test]
 fn a_queue_that_comes_back_while_it_is_given_back_is_locked_last() {
     let world = world(bodies(3));
     let puller = listening(&world, |options| options.order = Order::Queue);

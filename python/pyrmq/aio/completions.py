@@ -107,13 +107,19 @@ class CompletionList:
             if loop is not None and loop is not running and not loop.is_closed():
                 raise self.other_loop("this object")
 
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child: the object and its loop are the parent's.
+
+        A child must not even leave the loop: both processes share what watches its descriptors.
+        """
+        return os.getpid() != self._pid
+
     def other_loop(self, what: str) -> ConfigError | ForkError:
         """Return the error for a call from a loop that is not the object's."""
-        pid = os.getpid()
-        if pid != self._pid:
+        if self.is_inherited():
             return ForkError(
                 f"{what} was opened in process {self._pid} and cannot be used in its forked child "
-                f"{pid}: open a new one there"
+                f"{os.getpid()}: open a new one there"
             )
         return ConfigError(f"{what} belongs to another event loop: make one for each")
 

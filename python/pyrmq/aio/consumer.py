@@ -264,10 +264,16 @@ class PullConsumer(PolledConsumer):
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
 
+        In a forked child it does nothing: the consumer is the parent's.
+
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            return
+        if self._outcomes.is_inherited():
+            self._closed = True
+            self._finalizer.detach()
             return
         self._outcomes.check_loop(self._loop)
         self._closed = True

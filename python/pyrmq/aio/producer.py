@@ -447,6 +447,8 @@ class Producer(ConfiguredProducer):
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
         """Send what is on its way, then close every connection. A second call does nothing.
 
+        In a forked child it does nothing: the producer is the parent's.
+
         Example:
             >>> await producer.close()  # doctest: +SKIP
         """
@@ -454,6 +456,9 @@ class Producer(ConfiguredProducer):
             return
         self._closed = True
         self._finalizer.detach()
+        if self._outcomes.is_inherited():
+            self._left.detach()
+            return
         try:
             self._batcher.close()
             if not await self.flush(timeout):

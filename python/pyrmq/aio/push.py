@@ -183,6 +183,19 @@ class PushConsumer(ListeningConsumer):
         """
         self._note_start()
         self._loop = asyncio.get_running_loop()
+        try:
+            self._start_callbacks()
+            for topic, (text, is_sql) in self._filters.items():
+                await self._outcomes.call(self._control.subscribe, topic, text, is_sql)
+            self._loop.add_reader(self._core.fileno(), self._on_arrival)
+            self._take()
+        except BaseException:
+            # It may be in the group already: it must not hold queues that it does not read.
+            self._closed = True
+            await self._finish_closing()
+            raise
+
+    def _start_callbacks(self) -> None:
         # The thread must not hold a consumer that was dropped with its loop.
         self._callbacks = self._callback_thread(
             _weak(self._stacks, ""),
@@ -190,16 +203,6 @@ class PushConsumer(ListeningConsumer):
         )
         self._callbacks.repeat(_LOOP_CHECK_S, _weak(self._leave_with_loop, None))
         self._callbacks.start()
-        try:
-            for topic, (text, is_sql) in self._filters.items():
-                await self._outcomes.call(self._control.subscribe, topic, text, is_sql)
-        except BaseException:
-            # It may be in the group already: it must not hold queues that it does not read.
-            self._closed = True
-            await self._finish_closing()
-            raise
-        self._loop.add_reader(self._core.fileno(), self._on_arrival)
-        self._take()
 
     async def run(self, *, grace: float = 30.0) -> None:
         """Start, and wait until SIGTERM, SIGINT (Ctrl-C), a cancellation or :meth:`close`.
@@ -262,7 +265,8 @@ class PushConsumer(ListeningConsumer):
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
         Calls that have not returned by then are cancelled, and their messages come again. A second
-        call waits for the first. A listener must not await it: it would wait for itself.
+        call waits for the first. A listener must not await it: it would wait for itself. In a
+        forked child it does nothing: the consumer is the parent's.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -278,6 +282,11 @@ class PushConsumer(ListeningConsumer):
         if asyncio.current_task() in self._tasks:
             raise ConfigError("a listener cannot await `close`: start it as a task of its own")
         if self._is_closed.is_set():
+            return
+        if self._outcomes.is_inherited():
+            self._closed = True
+            self._is_closed.set()
+            self._finalizer.detach()
             return
         self._outcomes.check_loop(self._loop)
         if self._closed:
@@ -435,10 +444,12 @@ class PushConsumer(ListeningConsumer):
     async def _finish_closing(self) -> None:
         """Commit, and leave the group."""
         self._finalizer.detach()
-        if self._loop is not None:
-            self._loop.remove_reader(self._core.fileno())
         try:
-            await self._outcomes.call(self._control.shut, True)
+            try:
+                if self._loop is not None:
+                    self._loop.remove_reader(self._core.fileno())
+            finally:
+                await self._outcomes.call(self._control.shut, True)
         finally:
             try:
                 # The thread does all of it, even if this task is cancelled meanwhile.

@@ -131,10 +131,16 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
     async def close(self) -> None:
         """Leave the group and close every connection; see :meth:`pyrmq.SimpleConsumer.close`.
 
+        In a forked child it does nothing: the consumer is the parent's.
+
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            return
+        if self._outcomes.is_inherited():
+            self._closed = True
+            self._finalizer.detach()
             return
         self._outcomes.check_loop(self._loop)
         self._closed = True

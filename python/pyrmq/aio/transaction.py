@@ -179,7 +179,7 @@ class TransactionProducer(Producer):
         Example:
             >>> await producer.close()  # doctest: +SKIP
         """
-        if self._answers:
+        if self._answers and not self._outcomes.is_inherited():
             await asyncio.wait(self._answers, timeout=timeout)
         await super().close(timeout)
 

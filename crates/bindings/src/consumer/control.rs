@@ -10,10 +10,11 @@ use crate::runtime::Owned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyrmq_client::ClientError;
 use pyrmq_client::consumer::callbacks::{Callback, CallbackAnswer};
-use pyrmq_client::consumer::process_queue::QueueKey;
+use pyrmq_client::consumer::process_queue::{QueueKey, QueueState};
 use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::consumer::rates::Rates;
+use pyrmq_client::{ClientError, ClientOptions};
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody, Style};
 use std::sync::Arc;
 use std::task::Poll;
@@ -38,7 +39,11 @@ pub(crate) fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
 
 /// A queue by the name that the caller knows.
 pub(crate) fn queue_ref_of(puller: &Puller, key: &QueueKey) -> QueueRef {
-    let topic = puller.options().client.inside(&key.topic).to_owned();
+    queue_ref_in(&puller.options().client, key)
+}
+
+fn queue_ref_in(client: &ClientOptions, key: &QueueKey) -> QueueRef {
+    let topic = client.inside(&key.topic).to_owned();
     (topic, key.broker.to_string(), key.queue_id)
 }
 
@@ -65,26 +70,44 @@ impl PyControl {
 type RatesTuple = (f64, f64, f64, f64, f64);
 /// A queue with its position, lag (None: not known yet), messages and bytes that wait, and messages that calls have.
 type QueueTuple = (QueueRef, i64, Option<i64>, usize, usize, usize);
+/// Rates, queues, and how often the time of messages was renewed.
+pub(crate) type StatsTuple = (RatesTuple, Vec<QueueTuple>, u64);
+
+/// What a consumer says of itself, with topics by the names that the caller knows.
+pub(crate) fn stats_tuple(
+    client: &ClientOptions,
+    rates: Rates,
+    queues: Vec<QueueState>,
+    renewed: u64,
+) -> StatsTuple {
+    let rates = (
+        rates.received,
+        rates.done,
+        rates.failed,
+        rates.pull_ms,
+        rates.call_ms,
+    );
+    let queues = queues.into_iter().map(|queue| {
+        let place = queue_ref_in(client, &queue.key);
+        let (position, lag) = (queue.position, queue.lag);
+        (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
+    });
+    (rates, queues.collect(), renewed)
+}
 
 #[pymethods]
 impl PyControl {
-    /// The rates of the last minute, and how each queue stands.
-    fn stats(&self, py: Python<'_>) -> PyResult<(RatesTuple, Vec<QueueTuple>)> {
+    /// The rates of the last minute, how each queue stands, and how often popped messages were renewed.
+    fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
         self.puller.check_in(py)?;
-        let rates = self.puller.rates();
-        let queues = self.puller.queue_states().into_iter().map(|queue| {
-            let place = queue_ref_of(&self.puller, &queue.key);
-            let (position, lag) = (queue.position, queue.lag);
-            (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
-        });
-        let rates = (
-            rates.received,
-            rates.done,
-            rates.failed,
-            rates.pull_ms,
-            rates.call_ms,
-        );
-        Ok((rates, queues.collect()))
+        let puller = &self.puller;
+        let client = &puller.options().client;
+        Ok(stats_tuple(
+            client,
+            puller.rates(),
+            puller.queue_states(),
+            puller.renewed(),
+        ))
     }
 
     /// The client id that brokers list.

@@ -1,6 +1,7 @@
 //! The consumer that takes messages for a time, as Python drives it.
 
 use crate::completion::{self, ArrivalSignal, ReplyTo, Value};
+use crate::consumer::control::{StatsTuple, stats_tuple};
 use crate::consumer::popped::{self, MessageOrReceipt};
 use crate::consumer::settings::SimpleSettings;
 use crate::enter;
@@ -95,6 +96,26 @@ impl PySimpleConsumer {
         let options = &self.consumer.options().client;
         let topics = self.consumer.topics().into_iter();
         topics.map(|topic| options.inside(&topic).to_owned()).collect()
+    }
+
+    /// The rates of the last minute, how each topic stands on each broker, and how often messages were renewed.
+    fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
+        self.consumer.check_in(py)?;
+        let consumer = &self.consumer;
+        let client = &consumer.options().client;
+        Ok(stats_tuple(
+            client,
+            consumer.rates(),
+            consumer.queue_states(),
+            consumer.counts().renewed,
+        ))
+    }
+
+    /// Messages that were acknowledged, that were given back, that are dead letters, and that callers have now.
+    fn counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, usize)> {
+        self.consumer.check_in(py)?;
+        let counts = self.consumer.counts();
+        Ok((counts.done, counts.given_back, counts.dead, counts.in_flight))
     }
 
     // An event loop calls with `to`, where the outcome goes: see `completion::run`.

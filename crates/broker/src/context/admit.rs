@@ -56,18 +56,21 @@ impl BrokerContext {
             None => self.make_topic(header, request, peer)?,
         };
         admission::open_to_clients(&topic.topic_name)?;
-        admission::storable(&topic.topic_name)?;
+        admission::storable(&topic.topic_name, self.store.live().max_message_bytes())?;
         if !admission::is_writeable(topic.perm) {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
-                format!("the topic may not be written: {}", topic.topic_name),
+                format!(
+                    "the topic[{}] sending message is forbidden: its perm",
+                    topic.topic_name
+                ),
             ));
         }
         if header.queue_id >= topic.queue_nums() {
             return Err(Refusal::new(
                 response::INVALID_PARAMETER,
                 format!(
-                    "queueId {} is out of range, the topic {} has {} write queues and {} read queues",
+                    "request queueId[{}] is illegal, the topic {} has {} write queues and {} read queues",
                     header.queue_id, topic.topic_name, topic.write_queue_nums, topic.read_queue_nums
                 ),
             ));
@@ -134,7 +137,10 @@ impl BrokerContext {
         }
         Err(Refusal::new(
             response::NO_PERMISSION,
-            format!("the broker {} may not be written", self.options.broker_name),
+            format!(
+                "the broker[{}] sending message is forbidden: brokerPermission of {}",
+                self.options.broker_ip1, self.options.broker_name
+            ),
         ))
     }
 

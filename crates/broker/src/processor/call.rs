@@ -51,12 +51,13 @@ impl Call {
         let member = member.flatten().ok_or_else(|| {
             Refusal::new(
                 response::CONSUMER_NOT_ONLINE,
-                format!("the consumer {client} of the group {group} is not connected"),
+                format!("The Consumer <{group}> <{client}> not online"),
             )
         })?;
         if member.version < OLDEST {
             return Err(Refusal::internal(format!(
-                "the consumer {client} is too old for this request"
+                "The Consumer <{client}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+                member.version
             )));
         }
         if let Some(offset) = message {

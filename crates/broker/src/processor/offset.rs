@@ -99,7 +99,8 @@ pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
-            remark: Some("the offset was reset meanwhile: this commit is ignored".to_owned()),
+            // Consumers tell it from a commit that was taken by how Apache's words begin.
+            remark: Some("Offset has been previously reset: this commit is ignored".to_owned()),
             ..response
         });
     }
@@ -239,7 +240,7 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     }
     if found.is_empty() {
         return Err(Refusal::internal(format!(
-            "the topic {name} has no queue to reset"
+            "No queues to reset. The topic {name} has none"
         )));
     }
     for (queue_id, target) in &found {
@@ -271,7 +272,7 @@ fn in_range(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> R
     );
     if offset < min || offset > max + 1 {
         return Err(Refusal::internal(format!(
-            "offset {offset} is outside of the queue, which has {min} to {max}"
+            "Target offset {offset} not in consume queue range [{min}-{max}]"
         )));
     }
     Ok(offset)

@@ -75,7 +75,7 @@ pub(crate) fn by_id(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
     {
         Some(record) => Ok(Command::response(response::SUCCESS).with_body(record)),
         None => Err(Refusal::internal(format!(
-            "no message begins at commit log offset {}",
+            "can not find message by the offset, {}: no message begins there",
             header.offset
         ))),
     }

@@ -74,7 +74,7 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
         .map_err(|error| internal(&error))?;
     let bytes = bytes.ok_or_else(|| {
         Refusal::internal(format!(
-            "no message begins at commit log offset {}",
+            "look message by offset failed, {}: no message begins there",
             header.offset
         ))
     })?;
@@ -188,7 +188,10 @@ fn retry_target(
     if !admission::is_writeable(retry.perm) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
-            format!("the topic may not be written: {}", retry.topic_name),
+            format!(
+                "the topic[{}] sending message is forbidden: its perm",
+                retry.topic_name
+            ),
         ));
     }
     if is_last(version, header, group, tries) {

@@ -11,6 +11,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader, sys_flag};
 use pyrmq_remoting::message::inner_batch;
 use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::sync::lock;
 use pyrmq_routing::route::MASTER_ID;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,7 +131,7 @@ impl ConsumerShared {
                 let generation = queue.generation;
                 let messages = chunk.len();
                 if queue.arrive(chunk) {
-                    state.counted.pulled(&key.topic, messages, at.elapsed());
+                    lock(&self.counted).pulled(&key.topic, messages, at.elapsed());
                     state.make_ready(key);
                     self.wake(&state);
                 }

@@ -20,9 +20,9 @@ pub struct Rates {
     pub done: f64,
     /// Messages a second whose calls failed.
     pub failed: f64,
-    /// Mean time of a pull that brought messages, ms. Without one 0.
+    /// Mean time of a pull or pop that brought messages, ms, with the time for which its broker held it. Without one 0.
     pub pull_ms: f64,
-    /// Mean time that listeners had a message, ms. Without one 0.
+    /// Mean time that listeners had a message, or from its receipt to its acknowledgement, ms. Without one 0.
     pub call_ms: f64,
     /// Messages whose calls failed in the last hour.
     pub failed_in_hour: u64,
@@ -72,7 +72,7 @@ impl Default for Counted {
 }
 
 impl Counted {
-    /// A pull has brought messages.
+    /// A pull or pop has brought messages.
     pub(crate) fn pulled(&mut self, topic: &Arc<str>, messages: usize, time: Duration) {
         let slot = self.slot(topic);
         slot.pulls += 1;
@@ -80,7 +80,7 @@ impl Counted {
         slot.received += messages as u64;
     }
 
-    /// Listeners, or a poll that came after, are through with messages.
+    /// Listeners, a poll that came after, or an acknowledgement are through with messages.
     pub(crate) fn finished(&mut self, topic: &Arc<str>, done: usize, failed: usize, time: Duration) {
         let slot = self.slot(topic);
         slot.calls += 1;

@@ -29,6 +29,8 @@ pub(crate) struct ConsumerShared {
     pub(crate) offsets: Offsets,
     pub(crate) send_back: SendBack,
     pub(crate) counts: Arc<Counts>,
+    /// What was received and done lately, pulled or popped. Nothing else is locked under it.
+    pub(crate) counted: Arc<Mutex<Counted>>,
     pub(crate) callbacks: Callbacks,
     /// When it was made, ms.
     pub(crate) started_ms: i64,
@@ -90,8 +92,6 @@ pub(crate) struct ConsumerState {
     pub(crate) unsaved: Vec<Uncommitted>,
     /// The members of the group by topic, when its share was worked out last.
     pub(crate) members: BTreeMap<Arc<str>, Vec<String>>,
-    /// What was received and done lately.
-    pub(crate) counted: Counted,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -143,7 +143,7 @@ impl ConsumerState {
     pub(crate) fn take(
         &mut self,
         max: usize,
-        options: &PullerOptions,
+        (options, counted): (&PullerOptions, &Mutex<Counted>),
         again: &mut Vec<Arc<QueueKey>>,
     ) -> Result<Vec<Messages>, ClientError> {
         if self.closed {
@@ -155,8 +155,7 @@ impl ConsumerState {
         for queue in self.queues.values_mut() {
             if queue.confirmable > 0 {
                 let messages = std::mem::take(&mut queue.confirmable);
-                self.counted
-                    .finished(&queue.key.topic, messages, 0, Duration::ZERO);
+                lock(counted).finished(&queue.key.topic, messages, 0, Duration::ZERO);
             }
             queue.done = queue.delivered;
         }

@@ -49,6 +49,8 @@ pub struct Consumed {
     pub suggested: AtomicI64,
     /// Where its queues begin.
     pub first: AtomicI64,
+    /// Where queue 0 goes on with its next pull. Until then commits of it are ignored.
+    pub reset_to: Mutex<Option<i64>>,
     peer: Mutex<Option<Peer>>,
 }
 
@@ -248,6 +250,14 @@ impl Consumed {
         let max: usize = field("maxMsgNums").parse().unwrap();
         let records = self.records.lock().unwrap();
         let is_ours = field("topic") == TOPIC && field("queueId") == "0";
+        if is_ours && let Some(offset) = self.reset_to.lock().unwrap().take() {
+            let answer = Command::response(response::PULL_OFFSET_MOVED)
+                .with_field("nextBeginOffset", &offset.to_string())
+                .with_field("minOffset", &first.to_string())
+                .with_field("maxOffset", &records.len().to_string())
+                .with_field("suggestWhichBrokerId", "0");
+            return reply.send(answer);
+        }
         let end = if is_ours { records.len().min(from + max) } else { 0 };
         let found = records.get(from..end).unwrap_or_default();
         let (code, next) = if found.is_empty() {
@@ -289,6 +299,14 @@ impl Consumed {
                 Some(offset) => ok.with_field("offset", &offset.to_string()),
                 None => Command::response(response::QUERY_NOT_FOUND),
             },
+            request::UPDATE_CONSUMER_OFFSET
+                if place == (TOPIC.to_owned(), "0".to_owned()) && self.reset_to.lock().unwrap().is_some() =>
+            {
+                Command {
+                    remark: Some("Offset has been previously reset".to_owned()),
+                    ..ok
+                }
+            }
             request::UPDATE_CONSUMER_OFFSET => {
                 let offset = field("commitOffset").parse().unwrap();
                 self.committed.lock().unwrap().insert(place, offset);

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
 from pyrmq._client.ending import end_dropped
 from pyrmq._client.hooks.consume import ConsumeHook, ConsumeHooks
 from pyrmq._client.options.producer import Options
@@ -133,6 +134,16 @@ class ConfiguredSimpleConsumer:
             ['orders']
         """
         return self._core.topics()
+
+    def stats(self) -> ConsumerStats:
+        """Return counters since the start, rates, what waits, and how each topic stands.
+
+        Example:
+            >>> consumer.stats().in_flight  # doctest: +SKIP
+            10
+        """
+        done, later, dead, in_flight = self._core.counts()
+        return consumer_stats(self._core, done=done, later=later, dead=dead, in_flight=in_flight)
 
     @contextmanager
     def renewing(

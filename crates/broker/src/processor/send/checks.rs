@@ -34,7 +34,10 @@ pub(super) fn is_half(
     if half && state.live.reject_transaction_message() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
-            "transactional messages are refused: rejectTransactionMessage",
+            format!(
+                "the broker[{}] sending transaction message is forbidden: rejectTransactionMessage",
+                state.options.broker_ip1
+            ),
         ));
     }
     Ok(half)
@@ -63,11 +66,11 @@ pub(super) fn refuse_in_batch(
     parsed: &ParsedProperties<'_>,
 ) -> Result<(), Refusal> {
     let reason = if is_retry(header.topic) {
-        "a batch cannot go to a retry topic"
+        format!("batch request does not support retry group {}", header.topic)
     } else if parsed.delay_level > 0 || parsed.is_timer {
-        "a batch cannot be delayed"
+        "a batch cannot be delayed".to_owned()
     } else if parsed.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
-        "a batch cannot be part of a transaction"
+        "a batch cannot be part of a transaction".to_owned()
     } else {
         return Ok(());
     };

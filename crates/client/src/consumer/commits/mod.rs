@@ -5,6 +5,7 @@
 mod giving_back;
 mod gone_queues;
 mod lost;
+mod reset;
 
 use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
@@ -225,7 +226,7 @@ impl ConsumerShared {
     }
 
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
-    async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
+    async fn commit_one(self: &Arc<Self>, position: Position) -> Result<(), Uncommitted> {
         let due = Instant::now() + self.options.client.request_timeout;
         let left = || due.saturating_duration_since(Instant::now());
         let _alone = position.committing.lock().await;
@@ -235,9 +236,9 @@ impl ConsumerShared {
         let (key, offset) = (&position.key, due_commit.offset);
         let outcome = if due_commit.is_asked {
             match self.offsets.committed_within(key, left()).await {
-                Ok(Some(_)) if due_commit.is_untouched => Ok(()),
+                Ok(Some(_)) if due_commit.is_untouched => Ok(true),
                 Ok(Some(found)) if found >= offset && is_left_out(position.reason, found, &due_commit) => {
-                    Ok(())
+                    Ok(true)
                 }
                 Ok(_) => self.offsets.commit(key, offset, left()).await,
                 Err(error) => Err(error),
@@ -246,7 +247,11 @@ impl ConsumerShared {
             self.offsets.commit(key, offset, left()).await
         };
         match outcome {
-            Ok(()) => {
+            Ok(false) => {
+                self.follow_reset(key);
+                Ok(())
+            }
+            Ok(true) => {
                 if let Some(queue) = self.state().queues.get_mut(key) {
                     queue.committed = offset;
                 }

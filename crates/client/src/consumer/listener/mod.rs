@@ -288,10 +288,7 @@ impl ConsumerShared {
         let (untouched, named) = (untouched.count(), named.count());
         if indexes.len() > untouched {
             let (done, failed) = (indexes.len() - named, named - untouched);
-            let mut state = self.state();
-            state
-                .counted
-                .finished(&work.queue.topic, done, failed, work.lap());
+            lock(&self.counted).finished(&work.queue.topic, done, failed, work.lap());
         }
     }
 
@@ -327,5 +324,86 @@ impl ConsumerShared {
         } else {
             self.pull(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::consumer::options::{Order, PullerOptions, Start};
+    use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
+    use crate::consumer::puller::Puller;
+    use crate::session::heartbeat::Subscription;
+    use bytes::Bytes;
+    use pyrmq_remoting::clock;
+    use pyrmq_remoting::message::NewRecord;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::runtime::Runtime;
+
+    fn records(count: i64) -> Bytes {
+        let mut bytes = Vec::new();
+        for offset in 0..count {
+            NewRecord {
+                topic: "orders",
+                queue_id: 0,
+                flag: 0,
+                queue_offset: offset,
+                physical_offset: offset * 1000,
+                sys_flag: 0,
+                born_timestamp_ms: 1,
+                born_host: "127.0.0.1:1".parse().unwrap(),
+                store_timestamp_ms: 2,
+                store_host: "127.0.0.1:2".parse().unwrap(),
+                reconsume_times: 0,
+                prepared_transaction_offset: 0,
+                body: b"x",
+                properties: b"",
+            }
+            .encode(&mut bytes)
+            .unwrap();
+        }
+        Bytes::from(bytes)
+    }
+
+    #[test]
+    fn no_call_begins_and_no_outcome_counts_once_a_lock_is_30_s_old() {
+        let runtime = Runtime::new().unwrap();
+        let mut options = PullerOptions::new(vec!["127.0.0.1:1".to_owned()], "group");
+        options.is_listening = true;
+        options.order = Order::Queue;
+        let puller = Puller::new(runtime.handle(), options, Start::First).unwrap();
+        // None of its tasks asks for locks or queues.
+        puller.shared.shutdown.stop();
+        let key = Arc::new(QueueKey {
+            topic: "orders".into(),
+            broker: "b".into(),
+            queue_id: 0,
+        });
+        let subscription = Arc::new(Subscription::tags_of("*", 0));
+        let mut queue = ProcessQueue::new(key.clone(), subscription.clone(), 1);
+        queue.restart(0, 1);
+        queue.arrive(Chunk::new(key.clone(), records(3), 3, &subscription).unwrap());
+        puller.shared.state().queues.insert(key.clone(), queue);
+        let age_lock = |seconds| {
+            let asked = clock::since_boot().checked_sub(Duration::from_secs(seconds));
+            let mut state = puller.shared.state();
+            state.queues.get_mut(&key).unwrap().listeners.set_lock(asked);
+            state.make_ready(&key);
+        };
+        age_lock(30);
+        assert!(puller.take_work(1).unwrap().is_none());
+        age_lock(28);
+        let work = puller.take_work(1).unwrap().unwrap();
+        assert!(puller.holds(&work));
+        age_lock(30);
+        assert!(!puller.holds(&work), "of a list no further call begins");
+        puller.finish(&work, 0..1, &[]);
+        let state = puller.shared.state();
+        let queue = state.queues.get(&key).unwrap();
+        assert_eq!(
+            (queue.done, queue.next_pull),
+            (-1, None),
+            "it begins at the committed offset"
+        );
     }
 }

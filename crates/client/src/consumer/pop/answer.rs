@@ -34,6 +34,11 @@ impl Popped {
         let record = self.chunk.record(self.index).and_then(Result::ok);
         record.map_or(0, |record| record.reconsume_times) + self.tries
     }
+
+    /// Bytes of its record.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunk.record_bytes(self.index).map_or(0, <[u8]>::len)
+    }
 }
 
 /// Whose answer it is.

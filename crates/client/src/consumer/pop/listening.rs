@@ -16,6 +16,7 @@ use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::{Parts, PopShared};
 use crate::consumer::pop::standing::{HandedOut, Standing};
 use crate::consumer::process_queue::QueueKey;
+use crate::consumer::rates::Counted;
 use crate::error::ClientError;
 use crate::session::connections::{Connections, Role};
 use crate::session::heartbeat::Heartbeat;
@@ -50,7 +51,7 @@ impl PopListener {
         options: &PullerOptions,
         start: Start,
         (routes, heartbeat): (&Routes, &Heartbeat),
-        counts: Arc<Counts>,
+        (counts, counted): (Arc<Counts>, Arc<Mutex<Counted>>),
     ) -> Result<Self, ClientError> {
         let mut own = SimpleOptions {
             client: options.client.clone(),
@@ -73,6 +74,8 @@ impl PopListener {
                 routes: routes.clone(),
                 heartbeat: heartbeat.clone(),
                 tracker: Tracker::new(handle.clone()),
+                counts: counts.clone(),
+                counted,
             },
         ));
         shared.state().standing = Some(Standing::new(options.invisible, options.suspend, options.threads));
@@ -144,23 +147,10 @@ impl PopListener {
     /// What is popped: queue, messages that listeners have of it, and when it was asked last, ms. What comes from one
     /// broker's topic counts for the first queue of it.
     pub(crate) fn progress(&self) -> Vec<(Arc<QueueKey>, usize, i64)> {
-        let state = self.shared.state();
-        let mut rows = Vec::new();
-        let mut counted = BTreeSet::new();
-        for (target, asked) in &state.targets {
-            let standing = state.standing.as_ref();
-            let is_first = counted.insert((&target.topic, &target.broker));
-            let in_hand = standing
-                .filter(|_| is_first)
-                .map_or(0, |standing| standing.count_of(&target.topic, &target.broker));
-            let key = QueueKey {
-                topic: target.topic.clone(),
-                broker: target.broker.clone(),
-                queue_id: target.queue_id,
-            };
-            rows.push((Arc::new(key), in_hand, asked.asked_ms));
-        }
-        rows
+        let targets = self.shared.target_states().into_iter();
+        targets
+            .map(|(target, asked_ms)| (target.key, target.in_flight, asked_ms))
+            .collect()
     }
 
     /// Whether a listener may go on with these messages.
@@ -234,10 +224,7 @@ impl PopListener {
         };
         self.settle(async move {
             let Some(pause) = pause else {
-                if shared.bury(message).await {
-                    counts.add_dead();
-                }
-                return;
+                return shared.bury(message).await;
             };
             counts.add_later();
             // Without an answer it comes again after its invisible time.

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub(crate) mod batch;
+pub(crate) mod in_hand;
 pub(crate) mod listening;
 pub mod options;
 pub mod receipt;
@@ -19,3 +20,4 @@ pub(crate) mod settle;
 pub mod simple;
 pub(crate) mod standing;
 pub(crate) mod state;
+pub mod stats;

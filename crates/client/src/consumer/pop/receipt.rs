@@ -1,5 +1,6 @@
 //! What a consumer has of a message that was handed out to it: the right to acknowledge it, until its time is over.
 
+use crate::consumer::pop::in_hand::InHand;
 use crate::error::ClientError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::ReceiptHandle;
@@ -28,6 +29,10 @@ struct State {
     used: Option<&'static str>,
     /// The answer to a change of the time was lost: the broker may have another handle for the message.
     is_in_doubt: bool,
+    /// When a caller of `receive` got the message.
+    returned_at: Option<Instant>,
+    /// Where it counts as one that a caller has.
+    in_hand: Option<Arc<InHand>>,
 }
 
 /// What a handle says, with its text.
@@ -54,6 +59,8 @@ impl Receipt {
                 until,
                 used: None,
                 is_in_doubt: false,
+                returned_at: None,
+                in_hand: None,
             }),
             settling: tokio::sync::Mutex::default(),
         }
@@ -95,6 +102,20 @@ impl Receipt {
     /// Until when the message is hidden from others.
     pub fn until(&self) -> Instant {
         self.state().until
+    }
+
+    /// A caller of `receive` gets the message: until it is acknowledged or given back it counts there.
+    pub(crate) fn return_to_caller(&self, in_hand: &Arc<InHand>, now: Instant) {
+        let mut state = self.state();
+        in_hand.add((&self.topic, &self.broker), state.until, now);
+        state.returned_at = Some(now);
+        state.in_hand = Some(in_hand.clone());
+    }
+
+    /// Time since a caller of `receive` got the message; none for a receipt that was kept as text.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        let returned_at = self.state().returned_at;
+        returned_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
 
     /// Whether it was acknowledged or given back.
@@ -145,7 +166,7 @@ impl Receipt {
     pub(crate) fn acknowledged(&self) -> Result<(), ClientError> {
         let reason = {
             let mut state = self.state();
-            state.used = Some(ACKNOWLEDGED);
+            self.use_in(&mut state, ACKNOWLEDGED);
             let is_late = state.until <= Instant::now();
             if is_late {
                 LATE
@@ -160,12 +181,23 @@ impl Receipt {
 
     /// It cannot be used again, for this reason.
     pub(crate) fn use_up(&self, reason: &'static str) {
-        self.state().used = Some(reason);
+        self.use_in(&mut self.state(), reason);
+    }
+
+    fn use_in(&self, state: &mut State, reason: &'static str) {
+        state.used = Some(reason);
+        if let Some(in_hand) = state.in_hand.take() {
+            in_hand.remove(&self.topic, &self.broker, state.until);
+        }
     }
 
     /// The message is hidden for another time, under another handle.
     pub(crate) fn replace(&self, handle: String, until: Instant) {
         let mut state = self.state();
+        if let Some(in_hand) = &state.in_hand {
+            in_hand.remove(&self.topic, &self.broker, state.until);
+            in_hand.add((&self.topic, &self.broker), until, Instant::now());
+        }
         state.handle = handle;
         state.until = until;
     }

@@ -138,6 +138,7 @@ impl PopShared {
         match found {
             Ok(Some(found)) => {
                 self.settle_target(pop, None);
+                self.count_received(pop, &found, now - asked);
                 self.arrived(pop, found, now);
             }
             Ok(None) if now - asked < HELD_AT_LEAST && !pop.hold.is_zero() => {
@@ -163,9 +164,7 @@ impl PopShared {
         });
         for message in dead {
             let shared = self.clone();
-            self.tracker.spawn(async move {
-                shared.bury(message).await;
-            });
+            self.tracker.spawn(async move { shared.bury(message).await });
         }
         if !found.unwanted.is_empty() {
             let shared = self.clone();

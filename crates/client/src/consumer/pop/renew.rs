@@ -66,7 +66,10 @@ impl PopShared {
                 return;
             }
             pause = match self.change(&receipt, invisible).await {
-                Ok(()) => invisible / PARTS,
+                Ok(()) => {
+                    self.renewed.fetch_add(1, Ordering::Relaxed);
+                    invisible / PARTS
+                }
                 Err(error) if receipt.is_used() => {
                     tracing::debug!(%error, "message needs no renewal any more");
                     return;
@@ -100,10 +103,12 @@ impl PopShared {
             for receipt in receipts {
                 let shared = self.clone();
                 asked.spawn(async move {
-                    if let Err(error) = shared.change(&receipt, invisible).await
-                        && !receipt.is_used()
-                    {
-                        tracing::warn!(%error, "message not renewed");
+                    match shared.change(&receipt, invisible).await {
+                        Ok(()) => {
+                            shared.renewed.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) if receipt.is_used() => {}
+                        Err(error) => tracing::warn!(%error, "message not renewed"),
                     }
                 });
             }

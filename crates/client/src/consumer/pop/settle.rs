@@ -265,9 +265,9 @@ impl PopShared {
         }
     }
 
-    /// Puts a message that was tried too often among the dead letters. If that fails it comes again, and is tried anew.
-    /// Returns whether it is there.
-    pub(crate) async fn bury(self: &Arc<Self>, message: Popped) -> bool {
+    /// Puts a message that was tried too often among the dead letters, and counts it. If that fails it comes again, and
+    /// is tried anew.
+    pub(crate) async fn bury(self: &Arc<Self>, message: Popped) {
         let one = Messages {
             chunk: message.chunk.clone(),
             first: message.index,
@@ -277,9 +277,9 @@ impl PopShared {
         };
         let queue = &message.chunk.queue;
         if let Err(error) = self.send_back.send(&one, DEAD_LETTER).await {
-            tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
-            return false;
+            return tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
         }
+        self.counts.add_dead();
         tracing::warn!(%queue, tries = message.reconsume_times(), "message tried too often: it is a dead letter");
         for error in self
             .acknowledge(&[message.receipt])
@@ -289,7 +289,6 @@ impl PopShared {
         {
             tracing::warn!(%error, "a dead letter is not acknowledged: it may come twice");
         }
-        true
     }
 
     /// Asks the broker of a message, again while the message's time lasts: an acknowledgement when the answer is lost,

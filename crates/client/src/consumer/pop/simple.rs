@@ -1,12 +1,15 @@
 //! The consumer that takes messages for a time (Apache `SimpleConsumer`).
 
+use crate::consumer::failure_counts::Counts;
 use crate::consumer::options::{MIN_INVISIBLE, Start, check_invisible};
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::PopBatch;
+use crate::consumer::pop::in_hand::InHand;
 use crate::consumer::pop::options::SimpleOptions;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
 use crate::consumer::pop::state::{PopState, Taken};
+use crate::consumer::rates::Counted;
 use crate::consumer::requests::send_back::SendBack;
 use crate::consumer::requests::subscription_check::check_filter;
 use crate::error::ClientError;
@@ -50,6 +53,14 @@ pub(crate) struct PopShared {
     pub(crate) has_few_asked: AtomicBool,
     max_tries: AtomicI32,
     attempts: AtomicU64,
+    /// What became of messages that were not handled.
+    pub(crate) counts: Arc<Counts>,
+    /// What was received and done lately. Nothing else is locked under it.
+    pub(crate) counted: Arc<Mutex<Counted>>,
+    /// How often the time of messages was renewed.
+    pub(crate) renewed: AtomicU64,
+    /// What callers of `receive` have.
+    pub(super) in_hand: Arc<InHand>,
 }
 
 /// What a consumer stands on.
@@ -58,6 +69,8 @@ pub(crate) struct Parts {
     pub(crate) routes: Routes,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) tracker: Tracker,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) counted: Arc<Mutex<Counted>>,
 }
 
 impl fmt::Debug for PopShared {
@@ -71,7 +84,9 @@ impl fmt::Debug for PopShared {
 /// Takes messages for a time. Shared by any number of threads.
 #[derive(Debug)]
 pub struct SimpleConsumer {
-    shared: Arc<PopShared>,
+    pub(super) shared: Arc<PopShared>,
+    /// Messages that were acknowledged.
+    pub(super) done: AtomicU64,
 }
 
 impl SimpleConsumer {
@@ -104,6 +119,8 @@ impl SimpleConsumer {
             routes,
             heartbeat,
             tracker,
+            counts: Arc::default(),
+            counted: Arc::default(),
         };
         let shared = Arc::new(PopShared::new(options, parts));
         let every = &shared.options.client;
@@ -115,7 +132,8 @@ impl SimpleConsumer {
             .tracker
             .spawn(shared.heartbeat.clone().keep_alive(beat, stop()));
         shared.tracker.spawn(shared.clone().keep_idle_given_back());
-        Ok(Self { shared })
+        let done = AtomicU64::new(0);
+        Ok(Self { shared, done })
     }
 
     /// The settings.
@@ -198,12 +216,18 @@ impl SimpleConsumer {
 
     /// Acknowledges messages; the outcomes are in their order.
     pub async fn ack(&self, receipts: &[Arc<Receipt>]) -> Vec<Result<(), ClientError>> {
-        self.shared.acknowledge(receipts).await
+        let outcomes = self.shared.acknowledge(receipts).await;
+        self.count_done(receipts, &outcomes);
+        outcomes
     }
 
     /// Hides a message for this time from now on; none gives it back at once.
     pub async fn change_invisible(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
-        self.shared.change(receipt, invisible).await
+        self.shared.change(receipt, invisible).await?;
+        if invisible.is_zero() {
+            self.shared.counts.add_later();
+        }
+        Ok(())
     }
 
     /// Renews the time of messages until the result is dropped, for `limit` at the most.
@@ -266,7 +290,13 @@ impl Receiving {
                 .spawn(async move { shared.bring_back(batch, invisible).await });
         }
         match taken? {
-            Taken::Messages(messages) => Ok(Some(messages)),
+            Taken::Messages(messages) => {
+                let now = Instant::now();
+                for message in &messages {
+                    message.receipt.return_to_caller(&self.shared.in_hand, now);
+                }
+                Ok(Some(messages))
+            }
             Taken::Over => Ok(Some(Vec::new())),
             Taken::Wait => {
                 self.shared.send_pops();
@@ -302,11 +332,17 @@ impl PopShared {
             routes,
             heartbeat,
             tracker,
+            counts,
+            counted,
         } = parts;
         Self {
             send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
             max_tries: AtomicI32::new(options.max_tries.unwrap_or(MAX_TRIES)),
             attempts: AtomicU64::new(0),
+            counts,
+            counted,
+            renewed: AtomicU64::new(0),
+            in_hand: Arc::default(),
             shutdown: Shutdown::new(),
             state: Mutex::new(PopState::new(options.is_ordered)),
             changed: Condvar::new(),

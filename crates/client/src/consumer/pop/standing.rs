@@ -33,6 +33,7 @@ pub(crate) struct HandedOut {
 #[derive(Debug)]
 struct InHand {
     receipt: Arc<Receipt>,
+    bytes: usize,
     /// What it was handed out with, to one listener.
     work: u64,
     since: Instant,
@@ -118,6 +119,7 @@ impl Standing {
         *self.works.entry(work).or_default() += 1;
         let in_hand = InHand {
             receipt: message.receipt.clone(),
+            bytes: message.bytes(),
             work,
             since: now,
         };
@@ -146,12 +148,11 @@ impl Standing {
         true
     }
 
-    /// Messages that listeners have of a broker's topic.
-    pub(crate) fn count_of(&self, topic: &str, broker: &str) -> usize {
-        let receipts = self.in_hand.values().map(|one| &one.receipt);
-        receipts
-            .filter(|receipt| &*receipt.topic == topic && &*receipt.broker == broker)
-            .count()
+    /// Messages that listeners have of a broker's topic, and their bytes.
+    pub(crate) fn in_hand_of(&self, topic: &str, broker: &str) -> (usize, usize) {
+        let each = self.in_hand.values();
+        let own = each.filter(|one| &*one.receipt.topic == topic && &*one.receipt.broker == broker);
+        own.fold((0, 0), |(messages, bytes), one| (messages + 1, bytes + one.bytes))
     }
 }
 

@@ -410,6 +410,20 @@ impl PopState {
         self.is_closed || self.failure.is_some() || !self.ready.is_empty()
     }
 
+    /// Messages that came and were not handed out, and their bytes, by topic and broker.
+    pub(super) fn waiting(&self) -> BTreeMap<(&str, &str), (usize, usize)> {
+        let behind = self.behind.iter().map(|behind| &behind.batch);
+        let batches = self.ready.iter().chain(behind);
+        let mut waiting: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+        for message in batches.flat_map(|batch| &batch.messages) {
+            let place = (&*message.receipt.topic, &*message.receipt.broker);
+            let (messages, bytes) = waiting.entry(place).or_default();
+            *messages += 1;
+            *bytes += message.bytes();
+        }
+        waiting
+    }
+
     /// Takes the messages that nobody asked for in time.
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();

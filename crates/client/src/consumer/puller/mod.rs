@@ -206,7 +206,10 @@ impl Puller {
     /// Hands out up to `max` messages that are there, without waiting. What earlier calls handed out is done now.
     pub fn take(&self, max: usize) -> Result<Vec<Messages>, ClientError> {
         let mut again = Vec::new();
-        let taken = self.shared.state().take(max, &self.shared.options, &mut again);
+        let shared = &self.shared;
+        let taken = shared
+            .state()
+            .take(max, (&shared.options, &*shared.counted), &mut again);
         for key in again {
             self.shared.pull(&key);
         }

@@ -38,10 +38,11 @@ impl Puller {
         let membership = Membership::consumer(&options.client, kind_of(&options, start));
         let client_id = membership.client_id.clone();
         let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
-        let counts = Arc::new(Counts::default());
+        let (counts, counted) = (Arc::new(Counts::default()), Arc::default());
+        let of_pops = || (Arc::clone(&counts), Arc::clone(&counted));
         let pops = options
             .may_pop()
-            .then(|| PopListener::new(handle, &options, start, (&routes, &heartbeat), counts.clone()))
+            .then(|| PopListener::new(handle, &options, start, (&routes, &heartbeat), of_pops()))
             .transpose()?;
         let shared = Arc::new(ConsumerShared {
             heartbeat,
@@ -51,6 +52,7 @@ impl Puller {
             send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
             locks: QueueLocks::new(client.clone(), routes.clone(), &options.client, client_id),
             counts,
+            counted,
             callbacks: Callbacks::default(),
             started_ms: clock::now_ms(),
             local_offsets: Mutex::default(),

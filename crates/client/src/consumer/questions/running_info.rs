@@ -18,6 +18,7 @@ use pyrmq_remoting::header::client::{
 };
 use pyrmq_remoting::message::record::Record;
 use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,9 +62,9 @@ impl ConsumerShared {
             (message_queue_of(&key), info)
         });
         let topics = self.heartbeat.membership.topics();
-        let state = self.state();
+        let counted = lock(&self.counted);
         let status = |topic: &Arc<str>| {
-            let rates = state.counted.of_topic(topic);
+            let rates = counted.of_topic(topic);
             let status = ConsumeStatus {
                 consume_failed_msgs: i64::try_from(rates.failed_in_hour).unwrap_or(i64::MAX),
                 consume_failed_tps: rates.failed,
@@ -75,7 +76,7 @@ impl ConsumerShared {
             (topic.to_string(), status)
         };
         let status_table = topics.iter().map(status).collect();
-        drop(state);
+        drop(counted);
         ConsumerRunningInfo {
             properties: self.running_properties(),
             mq_pop_table: mq_pop_table.collect(),

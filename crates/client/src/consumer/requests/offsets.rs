@@ -14,6 +14,10 @@ use pyrmq_remoting::net::Client;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How a broker's remark begins when it ignores a commit: the answer differs in nothing else (Apache
+/// `ConsumerManageProcessor#updateConsumerOffset`).
+const WAS_RESET: &str = "Offset has been previously reset";
+
 /// An offset that brokers know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WhichOffset {
@@ -130,8 +134,9 @@ impl Offsets {
         }
     }
 
-    /// Says how far the group has come, within this time.
-    pub async fn commit(&self, key: &QueueKey, offset: i64, timeout: Duration) -> Result<(), ClientError> {
+    /// Says how far the group has come, within this time. False: the broker takes no offset, since an administrator has
+    /// reset the group, until a pull has fetched the new one.
+    pub async fn commit(&self, key: &QueueKey, offset: i64, timeout: Duration) -> Result<bool, ClientError> {
         const WHAT: &str = "a commit";
         let header = UpdateConsumerOffsetRequestHeader {
             consumer_group: &self.group,
@@ -142,7 +147,7 @@ impl Offsets {
         let command = Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header);
         let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
         match answer.code {
-            response::SUCCESS => Ok(()),
+            response::SUCCESS => Ok(!answer.remark.is_some_and(|remark| remark.starts_with(WAS_RESET))),
             code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
         }
     }

@@ -1,0 +1,27 @@
+//! Resets that a commit meets. A broker keeps the offset that an administrator has chosen until the next pull, which a
+//! queue that has read ahead as far as it may does not send.
+
+use crate::consumer::process_queue::QueueKey;
+use crate::consumer::shared::ConsumerShared;
+use std::sync::Arc;
+
+impl ConsumerShared {
+    /// Drops what was fetched of a queue, and pulls: the answer names the new offset. A pull that is on its way names
+    /// it, too, and must not be given up.
+    pub(super) fn follow_reset(self: &Arc<Self>, key: &Arc<QueueKey>) {
+        let generation = self.next_generation();
+        {
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(key).filter(|queue| !queue.pulling) else {
+                return;
+            };
+            let (waiting, _) = queue.held();
+            if waiting == 0 && queue.listeners.in_flight.len() == 0 {
+                return;
+            }
+            tracing::info!(%key, "an administrator has reset the group: what was read ahead is dropped");
+            queue.restart(queue.done, generation);
+        }
+        self.pull(key);
+    }
+}
