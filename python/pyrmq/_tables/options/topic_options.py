@@ -36,11 +36,7 @@ ALIASES = {
     "subscribepattern": "topicPattern",
     "assign": "queues",
 }
-_LATER = {
-    "accesskey": "signed requests",
-    "secretkey": "signed requests",
-    "vipchannel": "the VIP channel",
-}
+_LATER = {"vipchannel": "the VIP channel"}
 
 
 @dataclass(frozen=True, kw_only=True)
