@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Admin, Credentials, Producer, PullConsumer
+from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import PermissionDenied, RouteError
 from pyrmq.remoting import Client
@@ -257,3 +258,39 @@ def test_mqadmin_changes_and_shows_users_and_policies(ours: tuple[str, str]) -> 
     assert "success" in run("deleteAcl", "-s", "User:ann", "-r", "Topic:t1")
     shown = ask(broker, RequestCode.AUTH_GET_ACL, {"subject": "User:ann"})
     assert [entry["resource"] for entry in shown["policies"][0]["entries"]] == ["Group:g*"]
+
+
+def test_users_move_between_the_real_broker_and_ours(
+    java: tuple[str, str],
+    ours: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`pyrmq secure export` and `import`: Apache keeps users in RocksDB, and we in a file."""
+    root = private(tmp_path / "root.json", {"accessKey": "root", "secretKey": PASSWORD})
+    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(root))
+    entry = {"resource": "Topic:mine*", "actions": ["Pub", "Get"], "decision": "Allow"}
+    asked: dict[str, Any] = {"queueId": 0}
+
+    def may(broker: str, user: Credentials, topic: str) -> bool:
+        with Client(credentials=user) as client:
+            answer = client.request(broker, RequestCode.GET_MAX_OFFSET, asked | {"topic": topic})
+            return answer.code != NO_PERMISSION
+
+    for (_, source), (_, target), name in ((java, ours, "east"), (ours, java, "west")):
+        mover = add_user(source, name, [entry | {"sourceIps": ["127.0.0.0/8"]}])
+        users = ask(source, RequestCode.AUTH_LIST_USER, {"filter": ""})
+        # Newer brokers of Apache's show no passwords.
+        known = {user["username"]: f"{user['username']}-pw" for user in users} | {"root": PASSWORD}
+        passwords = private(tmp_path / "passwords.json", known)
+        file = tmp_path / f"{name}-users.json"
+        words = ["export", source, str(file), "--passwords", str(passwords)]
+        assert main(["secure", *words]) == 0
+        assert not may(target, mover, "mine-1")
+        assert main(["secure", "import", str(file), target]) == 0
+        for broker in (source, target):
+            assert may(broker, mover, "mine-1"), (name, broker)
+            assert not may(broker, mover, "yours"), (name, broker)
+        shown = ask(target, RequestCode.AUTH_GET_ACL, {"subject": f"User:{name}"})
+        (policy,) = shown["policies"]
+        assert [one["sourceIps"] for one in policy["entries"]] == [["127.0.0.0/8"]]
