@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import socket
 import ssl
 import sys
@@ -198,6 +199,8 @@ def _is_closed(peer: socket.socket) -> bool:
 def main(address: str, seconds: float, held: int, seed: int) -> None:
     """Attack for a time."""
     os.nice(19)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     attack, end = Attack(address, seed), time.monotonic() + seconds
     while time.monotonic() < end:
         attack.hold(held, 2.0)
