@@ -27,9 +27,12 @@ HANDSHAKE, FRAME = 0x16, 16 << 20
 _CODES = (10, 11, 17, 25, 34, 105, 310, 3001, 200050)
 
 
-def hello(name: str = "localhost") -> bytes:
-    """Return the first record of a handshake."""
+def hello(
+    name: str = "localhost", most: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+) -> bytes:
+    """Return the first record of a handshake that offers versions up to one."""
     context = ssl.create_default_context()
+    context.maximum_version = most
     to_us, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     link = context.wrap_bio(to_us, to_server, server_hostname=name)
     with suppress(ssl.SSLWantReadError):
