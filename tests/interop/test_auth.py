@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import Admin, Credentials, Producer, PullConsumer
+from pyrmq import Admin, Credentials, Producer, PullConsumer, Tls
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import PermissionDenied, RouteError
@@ -41,13 +41,11 @@ def private(path: Path, value: object) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[tuple[str, str]]:
-    """The real servers with authentication and authorization: both addresses."""
-    artifacts.require_java()
+def java_properties() -> dict[str, str]:
+    """Return the options by which the real servers check the users that they are given."""
     credentials = json.dumps({"accessKey": "root", "secretKey": PASSWORD}, separators=(",", ":"))
     user = json.dumps({"username": "root", "password": PASSWORD}, separators=(",", ":"))
-    properties = {
+    return {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "authenticationProvider": f"{_PARTS}.authentication.provider.DefaultAuthenticationProvider",
@@ -59,9 +57,15 @@ def java() -> Iterator[tuple[str, str]]:
         "initAuthenticationUser": user,
         "innerClientAuthenticationCredentials": credentials,
     }
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[tuple[str, str]]:
+    """The real servers with authentication and authorization: both addresses."""
+    artifacts.require_java()
     with (
         JavaNameServer(VERSION) as names,
-        JavaBroker(VERSION, names.address, properties=properties) as broker,
+        JavaBroker(VERSION, names.address, properties=java_properties()) as broker,
     ):
         yield names.address, f"127.0.0.1:{broker.port}"
 
@@ -86,20 +90,25 @@ def ours() -> Iterator[tuple[str, str]]:
         yield names.address, f"127.0.0.1:{broker.port}"
 
 
-def ask(broker: str, code: int, fields: dict[str, Any], body: object = None) -> Any:  # noqa: ANN401 - an answer's JSON
+def ask(
+    broker: str, code: int, fields: dict[str, Any], body: object = None, tls: Tls | None = None
+) -> Any:  # noqa: ANN401 - an answer's JSON
     """Ask a broker as the super user."""
-    with Client(credentials=ROOT) as client:
+    with Client(credentials=ROOT, tls=tls) as client:
         data = None if body is None else json.dumps(body).encode()
         answer = client.ask(broker, code, fields, data, timeout=10)
     return json.loads(answer.body) if answer.body else None
 
 
-def add_user(broker: str, name: str, entries: list[dict[str, Any]]) -> Credentials:
+def add_user(
+    broker: str, name: str, entries: list[dict[str, Any]], tls: Tls | None = None
+) -> Credentials:
     """Add a user with these policies to a broker."""
-    ask(broker, RequestCode.AUTH_CREATE_USER, {"username": name}, {"password": f"{name}-pw"})
+    password = {"password": f"{name}-pw"}
+    ask(broker, RequestCode.AUTH_CREATE_USER, {"username": name}, password, tls)
     policies = [{"policyType": "Custom", "entries": entries}]
     subject = {"subject": f"User:{name}"}
-    ask(broker, RequestCode.AUTH_CREATE_ACL, subject, subject | {"policies": policies})
+    ask(broker, RequestCode.AUTH_CREATE_ACL, subject, subject | {"policies": policies}, tls)
     return Credentials(name, f"{name}-pw")
 
 
