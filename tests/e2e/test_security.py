@@ -183,7 +183,9 @@ def test_each_request_of_a_connection_is_checked_by_itself(secured: Secured) -> 
         if address == secured.address:
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         with Connection(address) as connection:
-            frames = (Command(code, {**one}, opaque=at).encode() for at, (one, _) in enumerate(sent))
+            frames = (
+                Command(code, {**one}, opaque=at).encode() for at, (one, _) in enumerate(sent)
+            )
             connection.write(b"".join(frames))
             answers = sorted((connection.read() for _ in sent), key=lambda one: one.opaque)
         served = [answer.code != NO_PERMISSION for answer in answers]
