@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,33 @@ def test_a_server_that_is_not_trusted_gets_no_request(
     monkeypatch.chdir("/")
     with Client(tls=chosen) as client, pytest.raises(RmqError, match=text):
         client.request(secure.address, ROUTE, {"topic": "orders"})
+
+
+def test_a_client_tells_the_server_the_name_that_it_dials(files: Path) -> None:
+    """A server that has certificates for several names chooses by it (SNI)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files / "server.pem", files / "server-key.pem")
+    told: list[str | None] = []
+
+    def choose(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> None:
+        told.append(name)
+
+    context.sni_callback = choose
+    with socket.create_server(("127.0.0.1", 0)) as server, Client(tls=Tls(files / "ca.pem")) as one:
+
+        def serve() -> None:
+            for _ in range(2):
+                with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
+                    pass
+
+        serving = Thread(target=serve)
+        serving.start()
+        for host in ("localhost", "127.0.0.1"):
+            with pytest.raises(RmqError):
+                one.request(f"{host}:{server.getsockname()[1]}", ROUTE, {"topic": "orders"})
+        serving.join(10)
+    # An address is no name: RFC 6066 leaves it out.
+    assert told == ["localhost", None]
 
 
 def test_a_name_of_the_certificate_stands_for_the_host(secure: Pair, files: Path) -> None:

@@ -269,6 +269,47 @@ def test_mqadmin_changes_and_shows_users_and_policies(ours: tuple[str, str]) -> 
     assert [entry["resource"] for entry in shown["policies"][0]["entries"]] == ["Group:g*"]
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_each_command_of_mqadmin_about_users_does_its_work(ours: tuple[str, str]) -> None:
+    artifacts.require_java()
+    names, source = ours
+    directory = temporary_directory("auth-target")
+    users = [{"username": "root", "password": PASSWORD, "userType": "Super"}]
+    properties: dict[str, object] = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authConfigPath": private(directory / "users.json", {"users": users}),
+        "innerClientCredentialsPath": private(
+            directory / "root.json", {"accessKey": "root", "secretKey": PASSWORD}
+        ),
+    }
+    with OurBroker(names, name="broker-b", properties=properties) as other:
+        at, target = ("-b", source), f"127.0.0.1:{other.port}"
+        rights = ("-r", "Topic:t1", "-a", "PUB", "-d", "ALLOW")
+        steps: list[tuple[tuple[str, ...], str]] = [
+            (("createUser", *at, "-u", "lea", "-p", "lea-pw-1", "-t", "Normal"), "success"),
+            (("updateUser", *at, "-u", "lea", "-p", "lea-pw-2"), "success"),
+            (("getUser", *at, "-u", "lea"), "lea"),
+            (("listUser", *at), "lea"),
+            (("createAcl", *at, "-s", "User:lea", *rights), "success"),
+            (("updateAcl", *at, "-s", "User:lea", *rights[:3], "SUB", *rights[4:]), "success"),
+            (("getAcl", *at, "-s", "User:lea"), "Sub"),
+            (("listAcl", *at), "Topic:t1"),
+            (("copyUser", "-f", source, "-t", target, "-u", "lea"), "success"),
+            (("copyAcl", "-f", source, "-t", target, "-s", "User:lea"), "success"),
+            (("getAcl", "-b", target, "-s", "User:lea"), "Topic:t1"),
+            (("deleteAcl", *at, "-s", "User:lea"), "success"),
+            (("deleteUser", *at, "-u", "lea"), "success"),
+        ]
+        for words, expected in steps:
+            text = mqadmin(VERSION, *words)
+            assert expected in text, (words, text)
+        copied = ask(target, RequestCode.AUTH_GET_USER, {"username": "lea"})
+        assert copied["password"] == "lea-pw-2"
+        assert ask(source, RequestCode.AUTH_GET_USER, {"username": "lea"}) is None
+
+
 def test_users_move_between_the_real_broker_and_ours(
     java: tuple[str, str],
     ours: tuple[str, str],
