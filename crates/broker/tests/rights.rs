@@ -4,7 +4,7 @@
 mod common;
 
 use common::pops::{pop, with};
-use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send};
+use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send, send_batch};
 use pyrmq_broker::long_polling::deadline_ms;
 use pyrmq_broker::tables::clients::NAMES_OF_CONNECTION;
 use pyrmq_broker::{Broker, Options};
@@ -511,5 +511,47 @@ async fn requests_that_wait_for_the_disk_end_with_the_rights_of_their_user() {
         .with_field("topic", "made")
         .with_field("queueId", "0");
     assert_eq!(number(&root.ask_ok(stored).await, "offset"), 0);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_that_wait_for_their_turn_end_with_the_rights_of_their_user() {
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    disk.make_blind();
+    let rights = Arc::new(Rights::default());
+    rights.give("root", &[]);
+    rights.give("mallory", &[]);
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, options(&dir), &rights);
+    let [root, mallory] = ["root", "mallory"].map(|name| User::new(&site, name));
+    for _ in 0..10 {
+        root.ask_ok(send_batch("T", 500)).await;
+    }
+    let search = |user: &User| {
+        let (sender, receiver) = channel();
+        let command = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
+        let answered = |answer| drop(sender.send(answer));
+        user.client.request_with(&user.address, command, LIMIT, answered);
+        receiver
+    };
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(6));
+        released.hang_reads(false);
+    });
+    // As many as run at a time.
+    let served = [search(&root), search(&root)];
+    eventually("both read", async || disk.counts().0 >= reads + 2).await;
+    let refused = search(&mallory);
+    // Behind it on the same connection.
+    mallory.ask_ok(send("T", 0, b"x", "")).await;
+    rights.take("mallory");
+    disk.hang_reads(false);
+    assert_eq!(refused.await.unwrap().unwrap().code, response::NO_PERMISSION);
+    for answer in served {
+        assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    }
     site.stop().await;
 }
