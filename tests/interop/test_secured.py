@@ -21,6 +21,7 @@ from tests.interop.jvm import temporary_directory
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 from tests.interop.test_auth import ROOT, add_user, java_properties
+from tests.interop.test_plain_acl import COOK_SECRET, KEEPER, add_accounts
 from tests.interop.test_tls import ROUTE, VERSION, TlsDriver, flags, properties
 
 if TYPE_CHECKING:
@@ -111,6 +112,32 @@ def test_a_java_client_without_tls_or_of_another_authority_gets_nothing(
             driver.call("producer.start", id="producer", **given)
             with pytest.raises(DriverError):
                 driver.call("producer.send", id="producer", topic="java", count=1, timeout=3000)
+
+
+@pytest.mark.nightly
+def test_a_java_client_of_4x_works_for_an_account_through_tls(files: Path) -> None:
+    artifacts.require_java()
+    home = add_accounts(temporary_directory("secured-accounts"))
+    accounts = properties(files) | {"aclEnable": "true", "rocketmqHome": home}
+    with (
+        OurNameServer(properties=properties(files)) as names,
+        OurBroker(names.address, properties=accounts),
+        TlsDriver(files, "4.9.7") as driver,
+    ):
+        tls = Tls(files / "ca.pem")
+        with Admin(name_server=names.address, credentials=KEEPER, tls=tls) as admin:
+            await_true(admin.cluster, seconds=30)
+            for topic in ("orders", "bills"):
+                admin.create_topic(topic)
+        account = {"namesrv": names.address, "accessKey": "kitchen7", "secretKey": COOK_SECRET}
+        driver.call("push.start", id="consumer", group="kitchen", topic="orders", **account)
+        driver.call("producer.start", id="producer", group="any", retries=0, **account)
+        driver.call("producer.send", id="producer", topic="orders", count=5)
+        got = driver.call("push.messages", id="consumer", count=5, timeout=30_000)["messages"]
+        assert len(got) >= 5, got
+        with pytest.raises(DriverError) as raised:
+            driver.call("producer.send", id="producer", topic="bills", count=1)
+        assert raised.value.code == 1
 
 
 @pytest.mark.interop_all
