@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import Admin, Credentials, Producer
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from pyrmq import Admin, Credentials, Producer, RmqError, Tls, arrow
 from pyrmq.pipeline import load, run
 from pyrmq.server.security.directory import make_secure, secure_values
 from tests.e2e.pairs import Pair
@@ -22,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore"),
 ]
-TOPICS = ("secured", "copied", "streamed", "piped", "rejected")
+TOPICS = ("secured", "copied", "streamed", "piped", "rejected", "arrows")
 
 
 class Secured(Pair):
@@ -114,6 +118,26 @@ def test_a_stream_goes_through_tls_from_topic_to_topic(
     assert not [
         path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()
     ]
+
+
+def test_arrow_reads_follows_and_sends_in_a_users_name(secured: Secured) -> None:
+    given: dict[str, Any] = {"name_server": secured.address, "credentials": secured.user("app")}
+    since = "1h"
+    assert arrow.read("secured", columns=["body"], **given).num_rows == 20
+    followed = arrow.follow("arrows", columns=["body"], **given)
+    assert arrow.send(pa.table({"body": ["a", "b", "c"]}), "arrows", **given) == 3
+    rows = 0
+    while rows < 3:
+        rows += next(followed).num_rows
+    followed.close()  # type: ignore[attr-defined]
+    options = secured.by_secret()
+    user = Credentials(options["accessKey"], options["secretKey"])
+    trusting = {"credentials": user, "tls": Tls(options["tls.trust"])}
+    by_both = arrow.read("arrows", since=since, name_server=secured.address, **trusting)
+    assert by_both.num_rows == 3
+    for wrong in ({"tls": trusting["tls"]}, {"credentials": user}):
+        with pytest.raises(RmqError):
+            arrow.read("arrows", name_server=secured.address, timeout=5, **wrong)
 
 
 def test_no_plan_shows_the_secret(spark: SparkSession, secured: Secured) -> None:

@@ -18,7 +18,7 @@ from pyrmq._tables.errors import OptionError
 if TYPE_CHECKING:
     from pyrmq._tables.options.option_values import OptionValues
 
-__all__ = ["Security"]
+__all__ = ["GivenSecurity", "Security"]
 
 
 class Security(NamedTuple):
@@ -102,6 +102,30 @@ class Security(NamedTuple):
         if self.secret_key:
             shown["secret_key"] = HIDDEN
         return f"Security({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class GivenSecurity(NamedTuple):
+    """What the caller of a read in this process gives in place of options.
+
+    Attributes:
+        credentials: The user; None: the environment decides.
+        tls: How connections are opened; None: the credentials or the environment decide.
+    """
+
+    credentials: Credentials | None
+    tls: Tls | None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments `credentials` and `tls` of clients."""
+        return self._asdict()
+
+    def native(self) -> dict[str, Any]:
+        """Return the same for native connections.
+
+        Raises:
+            ConfigError: One of them is of another type, or a file cannot be used.
+        """
+        return native_security(self.credentials, self.tls)
 
 
 @lru_cache(maxsize=16)
