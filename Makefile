@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 336776
 SEQUENCES ?= 10000
+ATTACK_SECONDS ?= 600
 VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
 SPARKS ?=
@@ -21,7 +22,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture sequences long bench benchdeps profile micro chaos leaks \
+.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture sequences attacks long bench benchdeps profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
@@ -105,8 +106,12 @@ spark-torture: needs-java dev ## kills drivers and brokers of a Spark pipeline f
 sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
 	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)
 
+attacks: dev ## hostile peers on a secured server for ten minutes: 10,000 half-open connections and ten kinds of attack (ATTACK_SECONDS=n)
+	$(PYTEST) -rs -s --nightly tests/e2e/test_hostile_tls.py -k long_attack --hostile-seconds=$(ATTACK_SECONDS)
+
+# What other parts run is left out.
 long: needs-javac needs-maven dev ## tests that take too long for the gate and need at most one RocketMQ version
-	$(PYTEST) -rs --nightly -m nightly
+	$(PYTEST) -rs --nightly -m nightly -k "not long_attack"
 	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip nothing_acknowledged_is_lost --skip nothing_is_lost_at_many_crashes
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off

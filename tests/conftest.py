@@ -63,8 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--hostile-seconds",
-        default="3",
-        help="how long tests/e2e/test_hostile_tls.py attacks a secured server",
+        type=float,
+        default=600,
+        help="how long the nightly test of tests/e2e/test_hostile_tls.py attacks a secured server",
     )
     parser.addoption("--leak-sends", default="50000", help="messages of the leak test")
     parser.addoption(

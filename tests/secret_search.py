@@ -5,7 +5,8 @@ gets, and each password in a file of users or credentials that the run wrote. Wh
 no secret of the run: an installed package has `"keyPassword": "key_password"`. Tests whose secrets
 come another way call `used`. At the end of the run none of them may stand in the captured output
 and logs of a test, in the `repr` of a living object of pyrmq, or in a file below the run's
-temporary directories: logs, JSON, pickles, bundles. Files that exist to keep secrets may have them.
+temporary directories, and below others that `searched` names: logs, JSON, pickles, bundles. Files
+that exist to keep secrets may have them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SecretSearch", "found_in", "planted", "used"]
+__all__ = ["SecretSearch", "found_in", "planted", "searched", "used"]
 
 SHORTEST = 8
 """Characters of a secret that is searched: shorter ones occur by chance."""
@@ -43,6 +44,7 @@ _FIELDS = re.compile(
 )
 _secrets: set[str] = set()
 _planted: set[Path] = set()
+_elsewhere: list[Path] = []
 
 
 def used(secret: str) -> str:
@@ -58,6 +60,12 @@ def planted(path: Path) -> Path:
     """Except a file into which a test writes a secret to see what becomes of it; return it."""
     _planted.add(path)
     return path
+
+
+def searched(directory: Path) -> Path:
+    """Let the search look into a directory that is not below the run's own; return it."""
+    _elsewhere.append(directory)
+    return directory
 
 
 def found_in(path: Path, secrets: re.Pattern[bytes]) -> Iterator[str]:
@@ -154,7 +162,7 @@ class SecretSearch:
         """Search, and fail the run if a secret is where it must not be."""
         factory = getattr(session.config, "_tmp_path_factory", None)
         base = None if factory is None else factory.getbasetemp()
-        files = [] if base is None else [*_files(base)]
+        files = [file for root in (base, *_elsewhere) if root is not None for file in _files(root)]
         for path in files:
             if KEEPERS.search(path.name) and path.suffix not in PROGRAMS:
                 _learn_from(path)

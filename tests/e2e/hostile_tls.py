@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import socket
 import ssl
 import sys
@@ -26,9 +27,12 @@ HANDSHAKE, FRAME = 0x16, 16 << 20
 _CODES = (10, 11, 17, 25, 34, 105, 310, 3001, 200050)
 
 
-def hello(name: str = "localhost") -> bytes:
-    """Return the first record of a handshake."""
+def hello(
+    name: str = "localhost", most: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+) -> bytes:
+    """Return the first record of a handshake that offers versions up to one."""
     context = ssl.create_default_context()
+    context.maximum_version = most
     to_us, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     link = context.wrap_bio(to_us, to_server, server_hostname=name)
     with suppress(ssl.SSLWantReadError):
@@ -198,6 +202,8 @@ def _is_closed(peer: socket.socket) -> bool:
 def main(address: str, seconds: float, held: int, seed: int) -> None:
     """Attack for a time."""
     os.nice(19)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     attack, end = Attack(address, seed), time.monotonic() + seconds
     while time.monotonic() < end:
         attack.hold(held, 2.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +98,47 @@ def test_each_refusal_has_a_line_with_its_cause(
     assert "\n" not in line
     assert r"eve\n2026" in line
     assert len(line) < 1200
+
+
+def test_a_request_whose_user_loses_its_rights_while_it_waits_has_a_line(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = secured.brokers[1]
+    with Admin(name_server=secured.address, credentials=root()) as admin:
+        admin.create_topic("orders-held", queues=1)
+    pull: dict[str, str | int | bool | None] = {"topic": "orders-held", "consumerGroup": "kitchen"}
+    pull |= {"queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 6, "commitOffset": 0}
+    pull |= {"suspendTimeoutMillis": 20_000, "subscription": "*", "subVersion": 0}
+    codes: list[int] = []
+
+    def wait() -> None:
+        with Client(credentials=bob()) as client:
+            answer = client.request(broker.address, RequestCode.PULL_MESSAGE, pull, timeout=30)
+            codes.append(answer.code)
+
+    waiting = Thread(target=wait)
+    waiting.start()
+    await_true(lambda: broker.health()["waiting_pulls"] == 1)
+    with Client(credentials=root()) as client:
+
+        def set_status(status: str) -> None:
+            body = json.dumps({"userStatus": status}).encode()
+            fields = {"username": "bob"}
+            client.ask(broker.address, RequestCode.AUTH_UPDATE_USER, fields, body)
+
+        set_status("disable")
+        try:
+            send: dict[str, str | int | bool | None] = {"a": "g", "b": "orders-held", "c": "TBW102"}
+            send |= dict.fromkeys("efgh", 0) | {"d": 1}
+            client.ask(broker.address, RequestCode.SEND_MESSAGE_V2, send, b"not for bob")
+            waiting.join(20)
+        finally:
+            set_status("enable")
+    assert codes == [16]
+    await_true(lambda: bool(lines(caplog, "PULL_MESSAGE")))
+    (line,) = lines(caplog, "PULL_MESSAGE")
+    assert line.startswith('refused user="bob" from=127.0.0.1:')
+    assert 'result=NO_PERMISSION reason="user \\"bob\\" is disabled"' in line
 
 
 def test_a_topic_beyond_a_users_limit_is_refused_and_has_a_line(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
+import hmac
 import json
 import logging
 import pickle
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.pairs import Pair
-from tests.e2e.wire import await_true
+from tests.e2e.wire import Connection, await_true
 from tests.secret_search import planted
 
 from pyrmq import (
@@ -31,7 +34,7 @@ from pyrmq import (
 from pyrmq.codes import RequestCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.errors import PermissionDenied
-from pyrmq.remoting import Client
+from pyrmq.remoting import Client, Command
 from pyrmq.server.load import load
 
 if TYPE_CHECKING:
@@ -150,6 +153,43 @@ def test_no_request_code_is_served_unsigned(secured: Secured) -> None:
                 for forged in ({}, {"AccessKey": "root"}, {"AccessKey": "root", "Signature": "x"}):
                     answer = client.request(address, code, fields | forged, b"{}")
                     assert answer.code == NO_PERMISSION, (code, answer)
+
+
+def signed(user: str, secret: str, fields: dict[str, str]) -> dict[str, str]:
+    """Sign a request without a body."""
+    named = {"AccessKey": user, **fields}
+    text = "".join(named[key] for key in sorted(named))
+    made = hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()
+    return {**named, "Signature": base64.b64encode(made).decode()}
+
+
+def test_each_request_of_a_connection_is_checked_by_itself(secured: Secured) -> None:
+    """Apache's signature names no time: who reads the network without TLS can send it again."""
+    fields = {"topic": "orders", "queueId": "0"}
+    good = signed("bob", BOB_PASSWORD, fields)
+    of_eve = signed("eve", "eve-pass", fields)
+    sent: list[tuple[dict[str, str], bool]] = [
+        (good, True),
+        (fields, False),
+        ({**fields, "AccessKey": "bob"}, False),
+        ({**good, "AccessKey": "root"}, False),
+        ({**good, "topic": "secret"}, False),
+        ({**good, "more": "x"}, False),
+        ({**of_eve, "Signature": good["Signature"]}, False),
+        (good, True),
+    ]
+    for address in (secured.brokers[0].address, secured.address):
+        code = RequestCode.GET_MAX_OFFSET
+        if address == secured.address:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        with Connection(address) as connection:
+            frames = (
+                Command(code, {**one}, opaque=at).encode() for at, (one, _) in enumerate(sent)
+            )
+            connection.write(b"".join(frames))
+            answers = sorted((connection.read() for _ in sent), key=lambda one: one.opaque)
+        served = [answer.code != NO_PERMISSION for answer in answers]
+        assert served == [is_served for _, is_served in sent], address
 
 
 def test_a_message_of_another_topic_does_not_come_by_the_retry_topic(secured: Secured) -> None:

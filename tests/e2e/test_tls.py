@@ -9,12 +9,15 @@ import os
 import pickle
 import re
 import socket
+import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.hostile_tls import hello
 from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTE, BROKER_CONFIG = 105, 26
+HANDSHAKE, ALERT, PROTOCOL_VERSION = 0x16, 0x15, 70
+TLS_1_1, TLS_1_2 = b"\x03\x02", b"\x03\x03"
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +159,33 @@ def test_a_server_that_is_not_trusted_gets_no_request(
         client.request(secure.address, ROUTE, {"topic": "orders"})
 
 
+def test_a_client_tells_the_server_the_name_that_it_dials(files: Path) -> None:
+    """A server that has certificates for several names chooses by it (SNI)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files / "server.pem", files / "server-key.pem")
+    told: list[str | None] = []
+
+    def choose(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> None:
+        told.append(name)
+
+    context.sni_callback = choose
+    with socket.create_server(("127.0.0.1", 0)) as server, Client(tls=Tls(files / "ca.pem")) as one:
+
+        def serve() -> None:
+            for _ in range(2):
+                with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
+                    pass
+
+        serving = Thread(target=serve)
+        serving.start()
+        for host in ("localhost", "127.0.0.1"):
+            with pytest.raises(RmqError):
+                one.request(f"{host}:{server.getsockname()[1]}", ROUTE, {"topic": "orders"})
+        serving.join(10)
+    # An address is no name: RFC 6066 leaves it out.
+    assert told == ["localhost", None]
+
+
 def test_a_name_of_the_certificate_stands_for_the_host(secure: Pair, files: Path) -> None:
     tls = Tls(files / "ca.pem", server_name="broker.example")
     with Client(tls=tls, credentials=admin(files)) as client:
@@ -259,8 +291,6 @@ def test_certificates_change_under_load_and_no_send_fails(tmp_path: Path) -> Non
 
 def peer_certificate(address: str) -> tuple[str, bytes]:
     """Perform a handshake by Python's own TLS."""
-    import ssl
-
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     host, port = address.split(":")
@@ -272,14 +302,43 @@ def peer_certificate(address: str) -> tuple[str, bytes]:
 
 
 def certificate(path: Path) -> bytes:
-    import ssl
-
     first = path.read_text().split("-----END CERTIFICATE-----")[0]
     return ssl.PEM_cert_to_DER_cert(first + "-----END CERTIFICATE-----\n")
 
 
 def test_only_modern_versions_are_spoken(secure: Pair) -> None:
     assert peer_certificate(secure.address)[0] == "TLSv1.3"
+    for version, answer in ((TLS_1_2, HANDSHAKE), (TLS_1_1, ALERT)):
+        record = bytearray(hello(most=ssl.TLSVersion.TLSv1_2))
+        # Behind the head of the record and that of the message; nothing else names a version.
+        record[9:11] = version
+        host, port = secure.address.split(":")
+        with socket.create_connection((host, int(port)), 5) as peer:
+            peer.sendall(record)
+            found = peer.recv(7)
+        assert found[0] == answer
+        if answer == ALERT:
+            assert found[6] == PROTOCOL_VERSION
+
+
+def test_without_a_file_the_systems_authorities_count(secure: Pair, files: Path) -> None:
+    """OpenSSL's variable names another list of the system's."""
+    user = files.parent / "user-without-authority.toml"
+    user.write_text((files / "app.toml").read_text().partition("[tls]")[0])
+    user.chmod(0o600)
+    command = [sys.executable, "-m", "pyrmq", "send", "-n", secure.address, "--tls"]
+    command += ["--credentials", str(user), "orders", "by the system's authority"]
+    for more, is_trusted in (({}, False), ({"SSL_CERT_FILE": str(files / "ca.pem")}, True)):
+        done = subprocess.run(
+            command,
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode == 0) == is_trusted, done.stderr
+        assert ("not trusted" in done.stderr or "no list of trusted" in done.stderr) != is_trusted
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

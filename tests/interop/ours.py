@@ -23,6 +23,7 @@ from tests.interop.jvm import (
     temporary_directory,
 )
 from tests.interop.rocketmq import SMALL_STORE, write_properties
+from tests.secret_search import searched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ class OurProcess:
     def __init__(self, name: str) -> None:
         """Create its directory; nothing runs yet."""
         self.name = name
-        self.work_dir = temporary_directory(f"our-{name}")
+        self.work_dir = searched(temporary_directory(f"our-{name}"))
         self.log = self.work_dir / f"{name}.log"
         self._arguments: Sequence[str] = ()
         self._process: subprocess.Popen[str] | None = None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import Admin, Credentials, Producer, PullConsumer
+from pyrmq import Admin, Credentials, Producer, PullConsumer, Tls
+from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import PermissionDenied, RouteError
 from pyrmq.remoting import Client
@@ -40,13 +41,11 @@ def private(path: Path, value: object) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[tuple[str, str]]:
-    """The real servers with authentication and authorization: both addresses."""
-    artifacts.require_java()
+def java_properties() -> dict[str, str]:
+    """Return the options by which the real servers check the users that they are given."""
     credentials = json.dumps({"accessKey": "root", "secretKey": PASSWORD}, separators=(",", ":"))
     user = json.dumps({"username": "root", "password": PASSWORD}, separators=(",", ":"))
-    properties = {
+    return {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "authenticationProvider": f"{_PARTS}.authentication.provider.DefaultAuthenticationProvider",
@@ -58,9 +57,15 @@ def java() -> Iterator[tuple[str, str]]:
         "initAuthenticationUser": user,
         "innerClientAuthenticationCredentials": credentials,
     }
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[tuple[str, str]]:
+    """The real servers with authentication and authorization: both addresses."""
+    artifacts.require_java()
     with (
         JavaNameServer(VERSION) as names,
-        JavaBroker(VERSION, names.address, properties=properties) as broker,
+        JavaBroker(VERSION, names.address, properties=java_properties()) as broker,
     ):
         yield names.address, f"127.0.0.1:{broker.port}"
 
@@ -85,20 +90,25 @@ def ours() -> Iterator[tuple[str, str]]:
         yield names.address, f"127.0.0.1:{broker.port}"
 
 
-def ask(broker: str, code: int, fields: dict[str, Any], body: object = None) -> Any:  # noqa: ANN401 - an answer's JSON
+def ask(
+    broker: str, code: int, fields: dict[str, Any], body: object = None, tls: Tls | None = None
+) -> Any:  # noqa: ANN401 - an answer's JSON
     """Ask a broker as the super user."""
-    with Client(credentials=ROOT) as client:
+    with Client(credentials=ROOT, tls=tls) as client:
         data = None if body is None else json.dumps(body).encode()
         answer = client.ask(broker, code, fields, data, timeout=10)
     return json.loads(answer.body) if answer.body else None
 
 
-def add_user(broker: str, name: str, entries: list[dict[str, Any]]) -> Credentials:
+def add_user(
+    broker: str, name: str, entries: list[dict[str, Any]], tls: Tls | None = None
+) -> Credentials:
     """Add a user with these policies to a broker."""
-    ask(broker, RequestCode.AUTH_CREATE_USER, {"username": name}, {"password": f"{name}-pw"})
+    password = {"password": f"{name}-pw"}
+    ask(broker, RequestCode.AUTH_CREATE_USER, {"username": name}, password, tls)
     policies = [{"policyType": "Custom", "entries": entries}]
     subject = {"subject": f"User:{name}"}
-    ask(broker, RequestCode.AUTH_CREATE_ACL, subject, subject | {"policies": policies})
+    ask(broker, RequestCode.AUTH_CREATE_ACL, subject, subject | {"policies": policies}, tls)
     return Credentials(name, f"{name}-pw")
 
 
@@ -257,3 +267,80 @@ def test_mqadmin_changes_and_shows_users_and_policies(ours: tuple[str, str]) -> 
     assert "success" in run("deleteAcl", "-s", "User:ann", "-r", "Topic:t1")
     shown = ask(broker, RequestCode.AUTH_GET_ACL, {"subject": "User:ann"})
     assert [entry["resource"] for entry in shown["policies"][0]["entries"]] == ["Group:g*"]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_each_command_of_mqadmin_about_users_does_its_work(ours: tuple[str, str]) -> None:
+    artifacts.require_java()
+    names, source = ours
+    directory = temporary_directory("auth-target")
+    users = [{"username": "root", "password": PASSWORD, "userType": "Super"}]
+    properties: dict[str, object] = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authConfigPath": private(directory / "users.json", {"users": users}),
+        "innerClientCredentialsPath": private(
+            directory / "root.json", {"accessKey": "root", "secretKey": PASSWORD}
+        ),
+    }
+    with OurBroker(names, name="broker-b", properties=properties) as other:
+        at, target = ("-b", source), f"127.0.0.1:{other.port}"
+        rights = ("-r", "Topic:t1", "-a", "PUB", "-d", "ALLOW")
+        steps: list[tuple[tuple[str, ...], str]] = [
+            (("createUser", *at, "-u", "lea", "-p", "lea-pw-1", "-t", "Normal"), "success"),
+            (("updateUser", *at, "-u", "lea", "-p", "lea-pw-2"), "success"),
+            (("getUser", *at, "-u", "lea"), "lea"),
+            (("listUser", *at), "lea"),
+            (("createAcl", *at, "-s", "User:lea", *rights), "success"),
+            (("updateAcl", *at, "-s", "User:lea", *rights[:3], "SUB", *rights[4:]), "success"),
+            (("getAcl", *at, "-s", "User:lea"), "Sub"),
+            (("listAcl", *at), "Topic:t1"),
+            (("copyUser", "-f", source, "-t", target, "-u", "lea"), "success"),
+            (("copyAcl", "-f", source, "-t", target, "-s", "User:lea"), "success"),
+            (("getAcl", "-b", target, "-s", "User:lea"), "Topic:t1"),
+            (("deleteAcl", *at, "-s", "User:lea"), "success"),
+            (("deleteUser", *at, "-u", "lea"), "success"),
+        ]
+        for words, expected in steps:
+            text = mqadmin(VERSION, *words)
+            assert expected in text, (words, text)
+        copied = ask(target, RequestCode.AUTH_GET_USER, {"username": "lea"})
+        assert copied["password"] == "lea-pw-2"
+        assert ask(source, RequestCode.AUTH_GET_USER, {"username": "lea"}) is None
+
+
+def test_users_move_between_the_real_broker_and_ours(
+    java: tuple[str, str],
+    ours: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`pyrmq secure export` and `import`: Apache keeps users in RocksDB, and we in a file."""
+    root = private(tmp_path / "root.json", {"accessKey": "root", "secretKey": PASSWORD})
+    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(root))
+    entry = {"resource": "Topic:mine*", "actions": ["Pub", "Get"], "decision": "Allow"}
+    asked: dict[str, Any] = {"queueId": 0}
+
+    def may(broker: str, user: Credentials, topic: str) -> bool:
+        with Client(credentials=user) as client:
+            answer = client.request(broker, RequestCode.GET_MAX_OFFSET, asked | {"topic": topic})
+            return answer.code != NO_PERMISSION
+
+    for (_, source), (_, target), name in ((java, ours, "east"), (ours, java, "west")):
+        mover = add_user(source, name, [entry | {"sourceIps": ["127.0.0.0/8"]}])
+        users = ask(source, RequestCode.AUTH_LIST_USER, {"filter": ""})
+        # Newer brokers of Apache's show no passwords.
+        known = {user["username"]: f"{user['username']}-pw" for user in users} | {"root": PASSWORD}
+        passwords = private(tmp_path / "passwords.json", known)
+        file = tmp_path / f"{name}-users.json"
+        words = ["export", source, str(file), "--passwords", str(passwords)]
+        assert main(["secure", *words]) == 0
+        assert not may(target, mover, "mine-1")
+        assert main(["secure", "import", str(file), target]) == 0
+        for broker in (source, target):
+            assert may(broker, mover, "mine-1"), (name, broker)
+            assert not may(broker, mover, "yours"), (name, broker)
+        shown = ask(target, RequestCode.AUTH_GET_ACL, {"subject": f"User:{name}"})
+        (policy,) = shown["policies"]
+        assert [one["sourceIps"] for one in policy["entries"]] == [["127.0.0.0/8"]]

@@ -59,8 +59,8 @@ def properties(files: Path) -> dict[str, object]:
 class TlsDriver(Driver):
     """The Java client with `-Dtls.enable=true`."""
 
-    def __init__(self, files: Path) -> None:
-        super().__init__(VERSION)
+    def __init__(self, files: Path, version: str = VERSION) -> None:
+        super().__init__(version)
         self._jvm += flags(files, server=False)
 
 

@@ -96,10 +96,29 @@ def test_a_wrong_option_says_which_and_what_is_wanted(given: dict[str, str], tex
     assert isinstance(caught.value, RmqError)
 
 
-def test_a_secret_is_not_in_the_error_that_refuses_it() -> None:
-    with pytest.raises(OptionError, match="option secretKey: not built yet") as caught:
-        parse(secretKey="hunter2")
-    assert "hunter2" not in str(caught.value)
+def test_a_secret_is_shown_nowhere() -> None:
+    for given, text in (
+        ({"secretKey": "hunter2"}, "option accessKey: is missing: secretKey is given"),
+        ({"accessKey": "bob"}, "option secretKey: is missing: accessKey is given"),
+        (
+            {"accessKey": "bob", "secretKey": "hunter2", "credentials": "bob.toml"},
+            "option credentials: excludes accessKey and secretKey",
+        ),
+        ({"secretKey": "hunter2", "SECRETKEY": "hunter2"}, "given twice"),
+        ({"secretKy": "hunter2"}, "unknown, did you mean secretKey"),
+    ):
+        with pytest.raises(OptionError, match=text) as caught:
+            parse(**given)
+        assert "hunter2" not in str(caught.value)
+    options = parse(ACCESSKEY="bob", secretkey="hunter2 ")
+    assert (options.security.access_key, options.security.secret_key) == ("bob", "hunter2 ")
+    for kind in (repr, str, "{}".format):
+        assert "hunter2" not in kind(options)
+        assert "access_key='bob'" in kind(options)
+    arguments = options.security.arguments()
+    assert arguments["credentials"].access_key == "bob"
+    assert parse(**options.security.options()).security == options.security
+    assert options.security.arguments()["credentials"] is arguments["credentials"]
 
 
 def test_a_stream_has_no_end_and_no_limit() -> None:

@@ -17,18 +17,34 @@ LEAKS = {
     "the output": "print('login with', secret)",
     "the log": "logging.getLogger('x').warning('login with %s', secret)",
     "a repr": "kept.append(Client())",
+    "a log elsewhere": "(elsewhere() / 'far.log').write_text(secret)",
 }
-SEEN = ("server.log", "plan.pickle", "bundle.tar.gz:", "stdout", "Captured log", "repr of a Client")
+SEEN = (
+    "server.log",
+    "far.log",
+    "plan.pickle",
+    "bundle.tar.gz:",
+    "stdout",
+    "Captured log",
+    "repr of a Client",
+)
 
 HEAD = f"""
-import logging, pickle, shutil
+import logging, pathlib, pickle, shutil
 from pyrmq import Credentials
+from tests.secret_search import searched
 
 kept, secret = [], "{SECRET}"
 
 class Client:
     __module__ = "pyrmq.x"
     __repr__ = lambda self: secret
+
+def elsewhere():
+    # In the working directory, which is not below the run's own.
+    made = searched(pathlib.Path("elsewhere").absolute())
+    made.mkdir()
+    return made
 
 def folder(tmp_path, secret):
     folder = tmp_path / "root-of-bundle"

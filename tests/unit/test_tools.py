@@ -90,6 +90,12 @@ def test_every_part_of_the_nightly_run_is_a_make_target() -> None:
     assert set(nightly.PARTS) <= set(targets)
 
 
+def test_the_page_lists_every_part_of_the_nightly_run() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.split("| part | what it adds to the gate |\n|---|---|\n")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(nightly.PARTS)
+
+
 def test_the_nightly_run_counts_what_both_runners_print() -> None:
     text = (
         "===== 3 failed, 10 passed, 2 skipped, 1 error in 12.34s (0:00:12) =====\n"

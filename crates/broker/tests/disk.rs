@@ -4,11 +4,13 @@
 mod common;
 
 use common::pops::pop;
-use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
+use common::{
+    LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send, send_batch,
+};
 use pyrmq_broker::Broker;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::message::{DURABILITY, batch};
+use pyrmq_remoting::message::DURABILITY;
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
@@ -117,19 +119,8 @@ async fn a_topic_that_cannot_be_written_is_not_made() {
 /// A broker with more messages in a queue than count as fresh.
 async fn with_old_messages(dir: &TempDir, disk: &FaultyDisk) -> Site {
     let site = start(dir, disk, "ASYNC_FLUSH");
-    let mut body = Vec::new();
-    for _ in 0..500 {
-        let item = batch::BatchItem {
-            flag: 0,
-            body: b"old",
-            properties: b"",
-        };
-        batch::encode(&item, &mut body).unwrap();
-    }
     for _ in 0..10 {
-        let mut one = send("T", 0, &body, "");
-        one.code = request::SEND_BATCH_MESSAGE;
-        assert_eq!(site.ask(one).await.code, response::SUCCESS);
+        site.ask_ok(send_batch("T", 500)).await;
     }
     site
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::pops::{pop, with};
-use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send};
+use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send, send_batch};
 use pyrmq_broker::long_polling::deadline_ms;
 use pyrmq_broker::tables::clients::NAMES_OF_CONNECTION;
 use pyrmq_broker::{Broker, Options};
@@ -455,5 +455,103 @@ async fn topics_of_users_are_written_together_and_counted() {
     let answer = bob.ask(send("more", 0, b"x", "")).await;
     assert_eq!(answer.code, response::NO_PERMISSION, "the makers are in the file");
     bob.ask_ok(send("T0", 0, b"x", "")).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_for_the_disk_end_with_the_rights_of_their_user() {
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    let rights = Arc::new(Rights::default());
+    for user in ["root", "late", "mallory"] {
+        rights.give(user, &[]);
+    }
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, options(&dir), &rights);
+    let [root, late, mallory] = ["root", "late", "mallory"].map(|name| User::new(&site, name));
+    root.ask_ok(create("known")).await;
+    let ask = |user: &User, command: Command| {
+        let (sender, receiver) = channel();
+        let answered = |answer| drop(sender.send(answer));
+        user.client.request_with(&user.address, command, LIMIT, answered);
+        receiver
+    };
+    let (_, writes, _) = disk.counts();
+    hang(&disk);
+    let mut refused = vec![ask(&late, send("made", 0, b"x", ""))];
+    eventually("its topic waits for the disk", async || disk.counts().1 > writes).await;
+    let body = r#"{"clientID":"m","consumerDataSet":[{"groupName":"beats"}]}"#;
+    for command in [
+        send("hers", 0, b"x", ""),
+        pull("pulls", "known", 0, "*", None),
+        Command::request(request::HEART_BEAT).with_body(body),
+    ] {
+        refused.push(ask(&mallory, command));
+    }
+    let served = ask(&root, send("roots", 0, b"x", ""));
+    // Requests of a connection are served in their order: these are behind those that wait.
+    for user in [&mallory, &root] {
+        user.ask_ok(Command::request(request::GET_BROKER_RUNTIME_INFO))
+            .await;
+    }
+    rights.take("late");
+    rights.take("mallory");
+    disk.hang(false);
+    for answer in refused {
+        let answer = answer.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::NO_PERMISSION, "{:?}", answer.remark);
+    }
+    let answer = served.await.unwrap().unwrap();
+    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    let state = site.broker.state();
+    assert!(state.topics.get("hers").is_none());
+    assert!(!state.groups.contains("pulls") && !state.groups.contains("beats"));
+    // This one was being made; its message was not stored.
+    assert!(state.topics.get("made").is_some());
+    let stored = Command::request(request::GET_MAX_OFFSET)
+        .with_field("topic", "made")
+        .with_field("queueId", "0");
+    assert_eq!(number(&root.ask_ok(stored).await, "offset"), 0);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_that_wait_for_their_turn_end_with_the_rights_of_their_user() {
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    disk.make_blind();
+    let rights = Arc::new(Rights::default());
+    rights.give("root", &[]);
+    rights.give("mallory", &[]);
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, options(&dir), &rights);
+    let [root, mallory] = ["root", "mallory"].map(|name| User::new(&site, name));
+    for _ in 0..10 {
+        root.ask_ok(send_batch("T", 500)).await;
+    }
+    let search = |user: &User| {
+        let (sender, receiver) = channel();
+        let command = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
+        let answered = |answer| drop(sender.send(answer));
+        user.client.request_with(&user.address, command, LIMIT, answered);
+        receiver
+    };
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(6));
+        released.hang_reads(false);
+    });
+    // As many as run at a time.
+    let served = [search(&root), search(&root)];
+    eventually("both read", async || disk.counts().0 >= reads + 2).await;
+    let refused = search(&mallory);
+    // Behind it on the same connection.
+    mallory.ask_ok(send("T", 0, b"x", "")).await;
+    rights.take("mallory");
+    disk.hang_reads(false);
+    assert_eq!(refused.await.unwrap().unwrap().code, response::NO_PERMISSION);
+    for answer in served {
+        assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    }
     site.stop().await;
 }

@@ -1,7 +1,8 @@
 //! Fuzzing: recorded frames with random damage, and random bytes, for a limited time. Nothing may panic, and accepted
 //! input must be unchanged after it is written and read again.
 //!
-//! `PYRMQ_FUZZ_SECONDS` sets the time of each test (3 s), `PYRMQ_FUZZ_SEED` its seed; a failure prints the seed.
+//! `PYRMQ_FUZZ_SECONDS` sets the time of each test (3 s), `PYRMQ_FUZZ_SEED` its seed; a failure prints the seed, and
+//! writes what did harm to a file. Such files are kept in `tests/corpus`, and each run begins with them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::BytesMut;
@@ -12,11 +13,17 @@ use pyrmq_remoting::message::compress::{Codec, decompress};
 use pyrmq_remoting::message::properties::Properties;
 use pyrmq_remoting::message::record::Record;
 use pyrmq_remoting::{Language, header};
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes to which a compressed body may expand here.
 const UNPACKED: usize = 1 << 20;
+
+thread_local! {
+    /// The bytes that this thread takes now.
+    static TAKEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Xorshift: the same damage for the same seed on every machine.
 struct Random(u64);
@@ -84,10 +91,29 @@ fn bounded(attack: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
                 attack(&mut random);
             }
         });
-        assert!(outcome.is_ok(), "run again with PYRMQ_FUZZ_SEED={}", seed + round);
+        if outcome.is_err() {
+            let kept = keep();
+            panic!(
+                "PYRMQ_FUZZ_SEED={} repeats it; {} is what did harm: move it to tests/corpus",
+                seed + round,
+                kept.display()
+            );
+        }
         round += 1;
     }
     assert!(round > 10, "only {round} rounds");
+}
+
+/// Writes the bytes that were taken last to a file of their own.
+#[expect(clippy::disallowed_methods, reason = "a test writes its files itself")]
+fn keep() -> PathBuf {
+    let bytes = TAKEN.with_borrow(Clone::clone);
+    let name = bytes
+        .iter()
+        .fold(0_u32, |sum, byte| sum.wrapping_mul(16_777_619) ^ u32::from(*byte));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name:08x}.bin"));
+    std::fs::write(&path, bytes).unwrap();
+    path
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test reads its fixtures itself")]
@@ -110,6 +136,10 @@ fn golden() -> Vec<Vec<u8>> {
 
 /// Does everything that a server would do with a frame from an unknown peer.
 fn take(bytes: &[u8]) {
+    TAKEN.with_borrow_mut(|taken| {
+        taken.clear();
+        taken.extend_from_slice(bytes);
+    });
     let mut input = BytesMut::from(bytes);
     let limits = Limits::default();
     while let Ok(Some(mut command)) = frame::decode(&mut input, &limits) {
@@ -186,6 +216,37 @@ fn take_body(bytes: &[u8]) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its fixtures itself")]
+fn what_is_kept_in_the_corpus_does_no_harm() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        take(&bytes);
+        take_body(&bytes);
+        take_messages(&bytes);
+        count += 1;
+    }
+    assert!(count > 0, "the corpus is empty");
+}
+
+#[test]
+fn a_run_that_finds_harm_keeps_what_did_it() {
+    let outcome = std::panic::catch_unwind(|| {
+        bounded(|_| {
+            TAKEN.set(b"harm".to_vec());
+            panic!("as this test wants it");
+        });
+    });
+    let text = *outcome.unwrap_err().downcast::<String>().unwrap();
+    let (_, rest) = text.split_once("; ").unwrap();
+    let (path, _) = rest.split_once(" is what did harm").unwrap();
+    #[expect(clippy::disallowed_methods, reason = "a test reads its files itself")]
+    let kept = std::fs::read(path).unwrap();
+    assert_eq!(kept, b"harm");
+}
+
+#[test]
 fn damaged_frames_do_no_harm() {
     let frames = golden();
     bounded(|random| {
@@ -224,6 +285,7 @@ fn random_bytes_do_no_harm() {
     bounded(|random| {
         let length = random.below(300);
         let mut bytes: Vec<u8> = (0..length).map(|_| random.byte()).collect();
+        TAKEN.set(bytes.clone());
         take_body(&bytes);
         TopicConfig::from_line(&String::from_utf8_lossy(&bytes)).ok();
         let mut framed = u32::try_from(4 + bytes.len()).unwrap().to_be_bytes().to_vec();

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyrmq._core import Block
-    from pyrmq._tables.options.security import Security
+    from pyrmq._tables.options.security import GivenSecurity, Security
     from pyrmq._tables.options.topic_options import Options
     from pyrmq._tables.planning.plan import Range
 
@@ -196,7 +196,7 @@ def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> Ran
     )
 
 
-def _connections_here(security: Security) -> Connections:
+def _connections_here(security: Security | GivenSecurity) -> Connections:
     """Return this process's connections: a worker is forked, and its parent's are not its own."""
     key = (os.getpid(), security)
     if key not in _connections:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pyrmq._tables.batch import planned
 from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.options.security import GivenSecurity
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.progress import Progress
 from pyrmq._tables.worker import Part, batches
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from pyrmq._client.security.credentials import Credentials
+    from pyrmq._client.security.tls import Tls
     from pyrmq._tables.planning.plan import Range
 
 __all__ = ["follow", "read", "scan"]
@@ -35,6 +39,8 @@ def read(
     timeout: float = 30.0,
     brokers: Sequence[str] = (),
     progress: bool = True,
+    credentials: Credentials | None = None,
+    tls: Tls | None = None,
 ) -> pa.Table:
     """Read a topic as a table.
 
@@ -51,6 +57,8 @@ def read(
         brokers: names of brokers that must be there. A name server forgets a broker that is down;
             one that is not named here is then left out, with its messages.
         progress: show how far a read of more than a second is, if standard error is a terminal.
+        credentials: the user, as of all clients; without it PYRMQ_CREDENTIALS.
+        tls: how to connect, as of all clients; without it the credentials or PYRMQ_TLS decide.
 
     Raises:
         TopicNotFound: the topic does not exist.
@@ -72,6 +80,8 @@ def read(
         timeout=timeout,
         brokers=brokers,
         progress=progress,
+        credentials=credentials,
+        tls=tls,
     ).read_all()
 
 
@@ -87,6 +97,8 @@ def scan(
     timeout: float = 30.0,
     brokers: Sequence[str] = (),
     progress: bool = False,
+    credentials: Credentials | None = None,
+    tls: Tls | None = None,
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as `read`.
 
@@ -102,7 +114,7 @@ def scan(
         **moment("startingTimestamp", since),
         **moment("endingTimestamp", until),
     }
-    options = Options.parse(given, batch=True)
+    options = _options(given, credentials, tls, batch=True)
     schema = schema_of(columns)
     tasks, addresses = planned(options)
     parts = _parts([part for task in tasks for part in task], addresses)
@@ -120,6 +132,8 @@ def follow(
     columns: Sequence[str] | None = None,
     tags: str = "*",
     timeout: float = 30.0,
+    credentials: Credentials | None = None,
+    tls: Tls | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of a topic as messages come, without end.
 
@@ -134,6 +148,8 @@ def follow(
         tags: as for `read`.
         timeout: seconds after which a queue that is shorter than it was counts as lost. A broker
             may be away for ten minutes.
+        credentials: as for `read`.
+        tls: as for `read`.
 
     Raises:
         DataLossError: messages were deleted before they were read.
@@ -144,7 +160,7 @@ def follow(
         ...     print(batch.num_rows)
     """
     given = {**_common(topic, name_server, tags, timeout), **moment("startingTimestamp", since)}
-    options = Options.parse(given, batch=False)
+    options = _options(given, credentials, tls, batch=False)
     schema = schema_of(columns)
     cluster = RemoteCluster(options)
     try:
@@ -177,6 +193,15 @@ def _followed(
 def _common(topic: str, name_server: str | None, tags: str, timeout: float) -> dict[str, str]:
     given = {"topic": topic, "tags": tags, "timeoutMs": str(round(timeout * 1000))}
     return given if name_server is None else {**given, "nameServer": name_server}
+
+
+def _options(
+    given: dict[str, str], credentials: Credentials | None, tls: Tls | None, *, batch: bool
+) -> Options:
+    options = Options.parse(given, batch=batch)
+    if credentials is None and tls is None:
+        return options
+    return replace(options, security=GivenSecurity(credentials, tls))
 
 
 def _parts(ranges: Sequence[Range], addresses: dict[str, str]) -> list[Part]:

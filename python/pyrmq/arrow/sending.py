@@ -14,6 +14,8 @@ from pyrmq.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyrmq._client.security.credentials import Credentials
+    from pyrmq._client.security.tls import Tls
     from pyrmq._tables.sender import BadRow
 
 __all__ = ["send"]
@@ -29,6 +31,8 @@ def send(
     name_server: str | None = None,
     group: str = "pyrmq-arrow",
     timeout: float = 30.0,
+    credentials: Credentials | None = None,
+    tls: Tls | None = None,
 ) -> int:
     """Send a table's rows as messages, and wait until all are stored.
 
@@ -44,6 +48,8 @@ def send(
         name_server: ``host:port;host:port``; without it NAMESRV_ADDR.
         group: producer group.
         timeout: seconds that a message may take to be stored, retries included.
+        credentials: the user, as of all clients; without it PYRMQ_CREDENTIALS.
+        tls: how to connect, as of all clients; without it the credentials or PYRMQ_TLS decide.
 
     Returns:
         How many messages were sent.
@@ -61,7 +67,13 @@ def send(
     names = check_columns({field.name: _type_of(field.type) for field in reader.schema})
     names.pop("topic", None)
     count = 0
-    with Producer(name_server=name_server, group=group, send_timeout=timeout) as producer:
+    with Producer(
+        name_server=name_server,
+        group=group,
+        send_timeout=timeout,
+        credentials=credentials,
+        tls=tls,
+    ) as producer:
         sender = TableSender(producer, names, topic, round(timeout * 1000))
         for batch in reader:
             for first in range(0, batch.num_rows, _ROWS):

@@ -23,7 +23,7 @@ VERBS = {
     "nameserver": ("servers.run", "run a name server"),
     "broker": ("servers.run", "run a broker"),
     "server": ("servers.run", "run a name server and a broker in one process"),
-    "secure": ("secure", "init: make certificates and users for a secure cluster"),
+    "secure": ("secure", "init, user, export, import: certificates and users of a secure cluster"),
     "send": ("message.send", "send one message, or one for each line of standard input"),
     "tail": ("message.tail", "print the messages of a topic as they come"),
     "message": ("message.stored", "show, query or track stored messages"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
 from pyrmq._tables.offsets import Queue
 from pyrmq._tables.options.log_options import LogOptions
-from pyrmq._tables.options.option_table import SINK
+from pyrmq._tables.options.option_table import SECURITY, SINK
 from pyrmq._tables.options.option_values import OptionValues
 from pyrmq._tables.options.sink_options import SinkOptions
 from pyrmq._tables.options.topic_options import Options
@@ -67,20 +67,26 @@ def _check_circle(
 
 
 def topic_options(pipeline: Pipeline) -> dict[str, str]:
-    """Return the options of a sink into a topic; without a name server it is the source's."""
+    """Return the options of a sink into a topic.
+
+    Without a name server it is in the source's cluster, and connects as the source does if it does
+    not say how.
+    """
     given = {key: as_text(value) for key, value in pipeline.sink.items() if key in SINK}
-    for name in ("nameServer", "namespace"):
-        if name in pipeline.source and "nameServer" not in pipeline.sink:
+    if "nameServer" in pipeline.sink:
+        return given
+    security = () if any(key in SECURITY for key in given) else SECURITY
+    for name in ("nameServer", "namespace", *security):
+        if name in pipeline.source:
             given.setdefault(name, pipeline.source[name])
     return given
 
 
 def reject_options(pipeline: Pipeline) -> dict[str, str]:
     """Return the options of the topic of rejected rows."""
-    options = {
-        "nameServer": topic_options(pipeline).get("nameServer", ""),
-        "topic": pipeline.reject,
-    }
+    of_sink = topic_options(pipeline)
+    options = {name: of_sink.get(name, "") for name in ("nameServer", *SECURITY)}
+    options["topic"] = pipeline.reject
     if "namespace" in pipeline.source:
         options["namespace"] = pipeline.source["namespace"]
     return {name: text for name, text in options.items() if text}

@@ -2,6 +2,9 @@
 // messages as it was asked for.
 //
 //	consume push-concurrent|push-orderly|pull NAME_SERVER GROUP TOPIC COUNT
+//
+// With TLS=true in the environment it connects through TLS; the client checks no certificate. ACCESS_KEY and SECRET_KEY
+// name the user.
 package main
 
 import (
@@ -126,6 +129,13 @@ func main() {
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{server})),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithInstance(strconv.Itoa(os.Getpid())),
+	}
+	if os.Getenv("TLS") == "true" {
+		options = append(options, consumer.WithTls(true))
+	}
+	if key := os.Getenv("ACCESS_KEY"); key != "" {
+		user := primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("SECRET_KEY")}
+		options = append(options, consumer.WithCredentials(user))
 	}
 	switch how {
 	case "push-concurrent":

@@ -75,10 +75,12 @@ impl BrokerContext {
     }
 
     /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
-    /// refused.
+    /// refused, which the audit log has then.
     pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
-        self.check
-            .get()
-            .and_then(|check| Some(check.check(request, peer)?.answer))
+        let refused = self.check.get()?.check(request, peer)?;
+        if let Some(audit) = self.audit.get() {
+            audit.refused(request, peer.remote(), refused.answer.code, &refused.why);
+        }
+        Some(refused.answer)
     }
 }

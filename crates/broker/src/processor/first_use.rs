@@ -3,6 +3,9 @@
 //! new wait in a list. A blocking thread makes what all that are waiting need, with one write for each file, then hands
 //! the requests to their rows, which may still make there what was not foreseen.
 //!
+//! A user may lose its rights while its request waits, so that the rights are checked again: before anything is made, and
+//! behind what was made before the request is served.
+//!
 //! Invariant: a request does not overtake an earlier one of its connection that waits at the same place. The place is
 //! the topic of a send, the group of pulls and commits, and the client itself for heartbeats and their end.
 
@@ -232,8 +235,11 @@ impl FirstUses {
 
     /// A panic of one row must not take the other requests with it.
     fn serve(&self, waiting: Vec<Waiting>) {
+        let waiting = self.still_allowed(waiting);
         let groups = caught(|| self.make_groups(&waiting)).unwrap_or_else(panicked);
         let topics = caught(|| self.make_topics(&waiting)).unwrap_or_else(panicked);
+        // The disk may have taken long.
+        let waiting = self.still_allowed(waiting);
         let mut batch: Option<Box<dyn RequestBatch>> = None;
         for one in waiting {
             let refusal = (groups.as_ref().err().filter(|_| !one.needs.groups.is_empty()))
@@ -260,6 +266,23 @@ impl FirstUses {
         }
     }
 
+    /// Refuses the requests whose users have lost their rights, and returns the others.
+    fn still_allowed(&self, waiting: Vec<Waiting>) -> Vec<Waiting> {
+        if !self.state.checks_rights() {
+            return waiting;
+        }
+        let mut allowed = Vec::with_capacity(waiting.len());
+        for one in waiting {
+            match caught(|| self.state.check_again(&one.request, one.reply.peer())) {
+                Some(None) => allowed.push(one),
+                Some(Some(refusal)) => self.answer(one, refusal),
+                // The log has why; its reply is an error once it is dropped.
+                None => {}
+            }
+        }
+        allowed
+    }
+
     fn make_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
         let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.needs.groups).collect();
         let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
@@ -274,10 +297,14 @@ impl FirstUses {
     }
 
     fn refuse(&self, one: Waiting, refusal: Refusal) {
+        self.answer(one, refusal.into_response());
+    }
+
+    fn answer(&self, one: Waiting, refusal: Command) {
         if matches!(one.row, Row::Batched(_)) {
             self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         }
-        one.reply.send(refusal.into_response());
+        one.reply.send(refusal);
     }
 }
 

@@ -110,8 +110,17 @@ impl Processor for Search {
         let (state, function, peer) = (self.state.clone(), self.function, peer.clone());
         let permits = self.permits.clone();
         self.tasks.spawn(async move {
-            // The semaphore is never closed.
-            let _permit = permits.acquire_owned().await;
+            let _permit = match permits.clone().try_acquire_owned() {
+                Ok(permit) => Some(permit),
+                Err(_) => {
+                    // The semaphore is never closed.
+                    let permit = permits.acquire_owned().await.ok();
+                    if let Some(refusal) = state.check_again(&request, &peer) {
+                        return reply.send(refusal);
+                    }
+                    permit
+                }
+            };
             let search = move || {
                 let answer = function(&state, &request, &peer);
                 reply.send(answer.unwrap_or_else(Refusal::into_response));

@@ -8,6 +8,7 @@ pub(crate) mod pops;
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::batch::{self, BatchItem};
 use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable};
 use pyrmq_testkit::FaultyDisk;
 use std::path::{Path, PathBuf};
@@ -162,6 +163,22 @@ pub(crate) fn send(topic: &str, queue: i32, body: &[u8], properties: &str) -> Co
         |command, (key, value)| command.with_field(key, value),
     )
     .with_body(body.to_vec())
+}
+
+/// A batch of this many messages.
+pub(crate) fn send_batch(topic: &str, count: usize) -> Command {
+    let mut body = Vec::new();
+    for _ in 0..count {
+        let item = BatchItem {
+            flag: 0,
+            body: b"old",
+            properties: b"",
+        };
+        batch::encode(&item, &mut body).unwrap();
+    }
+    let mut command = send(topic, 0, &body, "");
+    command.code = request::SEND_BATCH_MESSAGE;
+    command
 }
 
 pub(crate) fn create(topic: &str, queues: i32) -> Command {

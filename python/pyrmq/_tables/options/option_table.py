@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["KNOWN", "LOG", "SINK"]
+__all__ = ["KNOWN", "LOG", "SECURITY", "SINK"]
 
-_SECURITY: dict[str, tuple[str, str]] = {
+SECURITY: dict[str, tuple[str, str]] = {
     "credentials": (
         "",
         "path of a credentials file on driver and executors; without it PYRMQ_CREDENTIALS",
     ),
+    "accessKey": ("", "the user; instead of credentials, with secretKey"),
+    "secretKey": ("", "its secret, which Spark ships to executors; prefer credentials"),
     "tls": ("false", "connect through TLS; without it the credentials file or PYRMQ_TLS decide"),
     "tls.trust": ("", "path of the file of trusted authorities; implies tls"),
     "tls.serverName": ("", "the name that each server's certificate must have; implies tls"),
 }
+"""In whose name, and how, both reads and writes connect: default and meaning."""
 
 KNOWN: dict[str, tuple[str, str]] = {
     "nameServer": (
@@ -99,7 +102,7 @@ KNOWN: dict[str, tuple[str, str]] = {
         "how long a stream goes on without a broker before it fails; 0 for ever",
     ),
     "readFrom": ("any", "master, slave, or any: the master, without one a slave"),
-    **_SECURITY,
+    **SECURITY,
     "group": ("pyrmq-spark", "consumer group that pull requests name"),
     "commitToGroup": (
         "false",
@@ -160,6 +163,6 @@ SINK: dict[str, tuple[str, str]] = {
     "onBadRow": ("fail", "fail, or a topic that gets the rows that cannot be messages"),
     "group": ("pyrmq-spark", "producer group"),
     "timeoutMs": ("30000", "how long a message may take to be stored, retries included"),
-    **_SECURITY,
+    **SECURITY,
 }
 """Every option of the sink: default and meaning."""

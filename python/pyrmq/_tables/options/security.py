@@ -1,22 +1,24 @@
 """In whose name a read or write asks, and by which connections: the same on driver and executors.
 
-Spark ships options to executors and shows them in plans, so that they have no secrets: they name
-files, which each machine reads.
+Spark ships options to executors. So options should name files, which each machine reads. A secret
+as an option works, too: Spark leaves it out of plans and logs (`spark.redaction.regex`), and what
+is shipped has it.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyrmq._client.security.credentials import native_security, shared_credentials
+from pyrmq._client.security.credentials import Credentials, native_security, shared_credentials
+from pyrmq._client.security.secrets import HIDDEN
 from pyrmq._client.security.tls import Tls
 from pyrmq._tables.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyrmq._client.security.credentials import Credentials
     from pyrmq._tables.options.option_values import OptionValues
 
-__all__ = ["Security"]
+__all__ = ["GivenSecurity", "Security"]
 
 
 class Security(NamedTuple):
@@ -27,25 +29,38 @@ class Security(NamedTuple):
         tls: Whether TLS was asked for.
         trust: File of trusted authorities; empty: the system's.
         server_name: Name in the certificates; empty: the host of each address.
+        access_key: The user; empty without `secret_key`.
+        secret_key: The user's secret; no `repr` has it.
     """
 
     credentials: str = ""
     tls: bool = False
     trust: str = ""
     server_name: str = ""
+    access_key: str = ""
+    secret_key: str = ""
 
     @classmethod
     def parse(cls, values: OptionValues) -> Security:
         """Read the options.
 
         Raises:
-            OptionError: `tls` is false, and another option asks for it.
+            OptionError: `tls` is false, and another option asks for it; a user without a secret;
+                or a secret beside a file of credentials.
         """
         trust, name = values.text("tls.trust"), values.text("tls.serverName")
         tls = values.flag("tls")
         if values.text("tls") and not tls and (trust or name):
             raise OptionError("tls", "is false, but tls.trust or tls.serverName is given")
-        return cls(values.text("credentials"), tls or bool(trust or name), trust, name)
+        file, user = values.text("credentials"), values.text("accessKey")
+        # As it is: blanks may belong to a secret.
+        secret = values.given.get("secretKey", "")
+        if bool(user) != bool(secret.strip()):
+            missing, given = ("accessKey", "secretKey") if secret else ("secretKey", "accessKey")
+            raise OptionError(missing, f"is missing: {given} is given, and they belong together")
+        if user and file:
+            raise OptionError("credentials", "excludes accessKey and secretKey: give one of them")
+        return cls(file, tls or bool(trust or name), trust, name, user, secret)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments `credentials` and `tls` of clients.
@@ -56,6 +71,8 @@ class Security(NamedTuple):
         credentials: Credentials | None = None
         if self.credentials:
             credentials = shared_credentials(self.credentials)
+        elif self.access_key:
+            credentials = _of_options(self.access_key, self.secret_key)
         tls = Tls(self.trust or None, server_name=self.server_name or None) if self.tls else None
         return {"credentials": credentials, "tls": tls}
 
@@ -74,5 +91,44 @@ class Security(NamedTuple):
             "tls": "true" if self.tls else "",
             "tls.trust": self.trust,
             "tls.serverName": self.server_name,
+            "accessKey": self.access_key,
+            "secretKey": self.secret_key,
         }
         return {name: text for name, text in given.items() if text}
+
+    def __repr__(self) -> str:
+        """Show what is set, never the secret."""
+        shown = self._asdict()
+        if self.secret_key:
+            shown["secret_key"] = HIDDEN
+        return f"Security({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class GivenSecurity(NamedTuple):
+    """What the caller of a read in this process gives in place of options.
+
+    Attributes:
+        credentials: The user; None: the environment decides.
+        tls: How connections are opened; None: the credentials or the environment decide.
+    """
+
+    credentials: Credentials | None
+    tls: Tls | None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments `credentials` and `tls` of clients."""
+        return self._asdict()
+
+    def native(self) -> dict[str, Any]:
+        """Return the same for native connections.
+
+        Raises:
+            ConfigError: One of them is of another type, or a file cannot be used.
+        """
+        return native_security(self.credentials, self.tls)
+
+
+@lru_cache(maxsize=16)
+def _of_options(access_key: str, secret_key: str) -> Credentials:
+    """Clients that send in the name of one user get one object, and so share connections."""
+    return Credentials(access_key, secret_key)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SinkOptions"]
 
-_LATER = {"accesskey": "signed requests", "secretkey": "signed requests"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
@@ -46,7 +44,7 @@ class SinkOptions:
         Raises:
             OptionError: an unknown option or layout.
         """
-        parser = OptionValues(known_only(given, SINK, {}, _LATER), SINK)
+        parser = OptionValues(known_only(given, SINK, {}, {}), SINK)
         return parser.choice("layout", "rocketmq", "kafka") == "kafka"
 
     @classmethod
@@ -56,7 +54,7 @@ class SinkOptions:
         Raises:
             OptionError: an unknown, missing, contradictory or ill-formed option.
         """
-        parser = OptionValues(known_only(given, SINK, {}, _LATER), SINK)
+        parser = OptionValues(known_only(given, SINK, {}, {}), SINK)
         topic, namespace = parser.text("topic"), parser.text("namespace")
         exactly_once = parser.choice("delivery", "at-least-once", "exactly-once") == "exactly-once"
         if not topic and not has_topic_column:

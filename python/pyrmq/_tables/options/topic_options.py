@@ -18,7 +18,7 @@ from pyrmq._tables.namespace import wrapped
 from pyrmq._tables.offsets import Offsets, Queue, parse_queues, parse_user
 from pyrmq._tables.options.option_table import KNOWN
 from pyrmq._tables.options.option_values import OptionValues, check_names, known_only
-from pyrmq._tables.options.security import Security
+from pyrmq._tables.options.security import GivenSecurity, Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +36,7 @@ ALIASES = {
     "subscribepattern": "topicPattern",
     "assign": "queues",
 }
-_LATER = {
-    "accesskey": "signed requests",
-    "secretkey": "signed requests",
-    "vipchannel": "the VIP channel",
-}
+_LATER = {"vipchannel": "the VIP channel"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,7 @@ class Options:
     on_bad: OnBad
     away_ms: int
     read_from: ReadFrom
-    security: Security
+    security: Security | GivenSecurity
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, batch: bool) -> Options:

@@ -27,7 +27,7 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 """What every certificate is for."""
 DAYS = 3650
 MAX_DAYS = 36_500
-_SECRET_BYTES = 24
+SECRET_BYTES = 24
 _HOST_CHARACTERS = 253
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?", re.ASCII)
 _FILES = ("ca.pem", "server.pem", "server-key.pem", "users.json", "server.toml")
@@ -71,14 +71,14 @@ def make_secure(
             "by itself, without scheme, port and brackets, as broker.example, 10.0.0.3 or ::1"
         )
     authority, authority_key, certificate, key = _core.make_certificates(named, days)
-    passwords = {name: secrets.token_urlsafe(_SECRET_BYTES) for name in ("admin", "app", "server")}
+    passwords = {name: secrets.token_urlsafe(SECRET_BYTES) for name in ("admin", "app", "server")}
     files = {
         "ca.pem": authority,
         "ca-key.pem": authority_key,
         "server.pem": certificate + authority,
         "server-key.pem": key,
         "users.json": json.dumps(_users(passwords), indent=2) + "\n",
-        **{f"{name}.toml": _credentials(name, secret) for name, secret in passwords.items()},
+        **{f"{name}.toml": credentials_text(name, secret) for name, secret in passwords.items()},
     }
     os.makedirs(root, mode=0o700, exist_ok=True)  # noqa: PTH103 - as above
     os.chmod(root, 0o700)  # noqa: PTH101 - as above
@@ -180,5 +180,11 @@ def _users(passwords: dict[str, str]) -> dict[str, object]:
     }
 
 
-def _credentials(name: str, secret: str) -> str:
+def credentials_text(name: str, secret: str) -> str:
+    """Return the credentials file of a user of the directory.
+
+    Example:
+        >>> credentials_text("app", "x").splitlines()[0]
+        'accessKey = "app"'
+    """
     return f'accessKey = "{name}"\nsecretKey = "{secret}"\n\n[tls]\ntrust = "ca.pem"\n'

@@ -1,0 +1,141 @@
+"""Users with ready-made rights, added to a directory that `pyrmq secure init` has made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from pyrmq import _core
+from pyrmq.errors import ConfigError
+from pyrmq.server.security.directory import SECRET_BYTES, credentials_text
+from pyrmq.server.security.watched import read_private, write_private
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ROLES", "add_user", "checked", "policies_of"]
+
+ROLES = ("producer", "consumer", "operator", "read-only")
+_OF_OPERATOR = ("Create", "Update", "Delete", "Get", "List")
+_OF_READER = ("Get", "List")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_RESOURCE = re.compile(r"\*|[%|a-zA-Z0-9_-]+\*?", re.ASCII)
+
+
+def policies_of(
+    role: str, topics: Sequence[str] = (), groups: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the entries of a role's policy.
+
+    Args:
+        role: One of `ROLES`. A producer sends to topics; a consumer reads topics in groups; an
+            operator makes, changes and deletes everything but super users; read-only looks at
+            everything and changes nothing.
+        topics: Names, or beginnings of names with `*` behind them; for producers and consumers.
+        groups: The same, of groups; for consumers.
+
+    Raises:
+        ConfigError: A role lacks topics or groups, has no use for them, or a name cannot be one.
+
+    Example:
+        >>> policies_of("producer", ["orders"])[0]["resource"]
+        'Topic:orders'
+    """
+    needs = {"producer": (True, False), "consumer": (True, True)}.get(role, (False, False))
+    for what, given, needed in zip(("topic", "group"), (topics, groups), needs, strict=True):
+        if needed and not given:
+            raise ConfigError(f"role `{role}` needs `--{what}`: name one, or several")
+        if given and not needed:
+            raise ConfigError(f"role `{role}` has no use for `--{what}`: leave it out")
+        wrong = [name for name in given if not _RESOURCE.fullmatch(name)]
+        if wrong:
+            raise ConfigError(
+                f"{wrong[0]!r} is no name of a {what}, nor a beginning of names with `*` behind it"
+            )
+    if role == "producer":
+        return [_entry(f"Topic:{topic}", "Pub", "Get") for topic in topics]
+    if role == "consumer":
+        resources = [*(f"Topic:{topic}" for topic in topics), *(f"Group:{one}" for one in groups)]
+        return [_entry(resource, "Sub", "Get") for resource in resources]
+    if role not in ROLES:
+        raise ConfigError(f"there is no role {role!r}: there are {', '.join(ROLES)}")
+    return [_entry("*", *(_OF_OPERATOR if role == "operator" else _OF_READER))]
+
+
+def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[str, Any]]) -> str:
+    """Add a user with a random secret, and write its credentials file.
+
+    Servers that run with the directory know the user within a second.
+
+    Args:
+        directory: What `pyrmq secure init` has made.
+        name: The user's name; its credentials are in `NAME.toml`.
+        entries: What it may do, from `policies_of`.
+
+    Returns:
+        The path of the credentials file.
+
+    Raises:
+        ConfigError: The name is taken or cannot be one, or the file of users cannot be used.
+        OSError: A file cannot be written; nothing has changed then.
+
+    Example:
+        >>> add_user("/etc/pyrmq", "shop", policies_of("producer", ["orders"]))  # doctest: +SKIP
+        '/etc/pyrmq/shop.toml'
+    """
+    if not _USER.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name of a user: up to 64 letters, digits, `_`, `-` and `.`"
+        )
+    root = os.path.abspath(os.path.expanduser(directory))  # noqa: PTH100, PTH111 - as in directory.py
+    file = os.path.join(root, "users.json")  # noqa: PTH118 - as above
+    text, _ = read_private("passwords", file)
+    checked(text, file)
+    known: dict[str, Any] = json.loads(text)
+    if name in {user["username"] for user in known["users"]}:
+        raise ConfigError(f"`{file}` has a user `{name}` already")
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    known["users"].append({"username": name, "password": secret})
+    acl = {"subject": f"User:{name}", "policies": [{"entries": entries}]}
+    known["acls"] = [*known.get("acls", ()), acl]
+    changed = (json.dumps(known, indent=2) + "\n").encode()
+    checked(changed, file)
+    path = os.path.join(root, f"{name}.toml")  # noqa: PTH118 - as above
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"`{path}` exists: take it away, or choose another name") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as credentials:
+            credentials.write(credentials_text(name, secret))
+        write_private(file, changed)
+    except BaseException:
+        os.unlink(path)  # noqa: PTH108 - as above
+        raise
+    return path
+
+
+def checked(text: bytes, file: str) -> bytes:
+    """Return the text of a file of users if a server could use it.
+
+    Raises:
+        ConfigError: It could not; the text names the file.
+
+    Example:
+        >>> checked(b"{}", "users.json")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        pyrmq.errors.ConfigError: cannot use `users.json`: it has no users: ...
+    """
+    try:
+        _core.Guard("", True, text)
+    except ConfigError as error:
+        raise ConfigError(f"cannot use `{file}`: {error}") from error
+    return text
+
+
+def _entry(resource: str, *actions: str) -> dict[str, Any]:
+    return {"resource": resource, "actions": list(actions), "decision": "Allow"}
