@@ -512,6 +512,47 @@ def test_stores_of_real_brokers_are_read(
     assert len(pyrmq("export", log.parent)) == int(line.split()[0])
 
 
+@pytest.mark.parametrize("kind", ["a directory", "no regular file"])
+def test_what_has_the_name_of_a_segment_and_is_no_file_is_refused(
+    home: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = files(home)[1]
+    place.rename(tmp_path / "moved")
+    if kind == "a directory":
+        place.mkdir()
+    else:
+        os.mkfifo(place)
+    store, copied = str(home / "store"), str(tmp_path / "copy")
+    for words in (
+        ["log", "inspect", store],
+        ["log", "verify", store],
+        ["log", "export", store],
+        ["log", "repair", store],
+        ["store", "usage", store],
+        ["store", "snapshot", store, copied],
+    ):
+        assert main(words) != 0
+        assert f"{place} is {kind}, where a file of the store" in capsys.readouterr().err, words
+    assert not Path(copied).exists()
+    if kind == "a directory":
+        place.rmdir()
+    else:
+        place.unlink()
+    (tmp_path / "moved").rename(place)
+    assert main(["log", "verify", store]) == 0
+
+
+def test_a_pipe_among_the_files_of_a_queue_ends_a_snapshot(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = home / "store"
+    pipe = store / "consumequeue" / TOPICS[0] / "0" / "strange"
+    os.mkfifo(pipe)
+    assert main(["store", "snapshot", str(store), str(tmp_path / "copy")]) != 0
+    assert f"{pipe} is no regular file" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+
+
 def test_what_is_no_store_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "verify", str(tmp_path)]) == 2
     assert f"{tmp_path} is no store" in capsys.readouterr().err

@@ -96,7 +96,11 @@ class StoreDirectory:
             )
 
     def segments(self) -> list[Segment]:
-        """The files of the log, in order."""
+        """The files of the log, in order.
+
+        Raises:
+            ConfigError: something else is in the place of one.
+        """
         while True:
             try:
                 return [
@@ -314,13 +318,36 @@ def _written(data: bytes) -> Unit | None:
 
 
 def _numbered(directory: Path) -> list[tuple[int, Path]]:
-    """The files that are named by the position of their first byte, in order."""
-    if not directory.is_dir():
+    """The files that are named by the position of their first byte, in order.
+
+    Raises:
+        ConfigError: Something else has such a name. Were it passed over, what its file had would
+            seem deleted; a pipe would be waited for.
+    """
+    found = []
+    try:
+        entries = os.scandir(directory)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(
-        (int(path.name), path)
-        for path in directory.iterdir()
-        if len(path.name) == _DIGITS and path.name.isdigit()
+    with entries:
+        for entry in entries:
+            if len(entry.name) != _DIGITS or not entry.name.isdigit():
+                continue
+            if not entry.is_file():
+                _refuse_other(entry)
+                continue
+            found.append((int(entry.name), directory / entry.name))
+    return sorted(found)
+
+
+def _refuse_other(entry: os.DirEntry[str]) -> None:
+    """Refuse what is no file, unless it was deleted meanwhile."""
+    if not os.path.lexists(entry.path):
+        return
+    what = "a directory" if entry.is_dir() else "no regular file"
+    raise ConfigError(
+        f"{entry.path} is {what}, where a file of the store should be: move it away; if the file "
+        "is elsewhere, put it back"
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +38,14 @@ def copy(
 
     Raises:
         OSError: It cannot be read or written.
+        ConfigError: It is no file.
     """
-    read = os.open(source, os.O_RDONLY)
+    # Opening a pipe would wait for its writer.
+    read = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
     try:
         data = os.fstat(read)
+        if not stat.S_ISREG(data.st_mode):
+            raise ConfigError(f"{source} is no regular file: move it away")
         length = data.st_size
         write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
