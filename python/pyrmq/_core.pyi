@@ -875,6 +875,7 @@ class ServerSecurity:
         limits: Sequence[int] = ...,
         admin: tuple[str, int] | None = None,
     ) -> Self: ...
+    def next_update_ms(self) -> int | None: ...
 
 # tls.rs
 @final

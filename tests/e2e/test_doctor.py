@@ -288,6 +288,10 @@ def memory(used: int, limit: int | None) -> dict[str, int | None]:
     return {"resident_bytes": used, "limit_bytes": limit}
 
 
+def revoked(*, out_of_date: bool) -> dict[str, dict[str, object]]:
+    return {"revoked_certificates": {"next_update_ms": 1, "out_of_date": out_of_date}}
+
+
 BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Dialed("answered"))
 
 
@@ -300,6 +304,9 @@ BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Dialed("answered"))
         (probes.broker_memory, BROKER(status={"memory": memory(95, 100)}), True),
         (probes.broker_memory, BROKER(status={"memory": memory(80, 100)}), False),
         (probes.broker_memory, BROKER(status={"memory": memory(80, None)}), False),
+        (probes.revoked_certificates, BROKER(status=revoked(out_of_date=True)), True),
+        (probes.revoked_certificates, BROKER(status=revoked(out_of_date=False)), False),
+        (probes.revoked_certificates, BROKER(status={}), False),
         (probes.broker_file_system, BROKER(status={"file_system": "nfs4"}), True),
         (probes.broker_file_system, BROKER(status={"file_system": "ext4"}), False),
         (probes.open_broker, BROKER(config={"bindAddress": "0.0.0.0"}), True),

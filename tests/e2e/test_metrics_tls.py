@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.wire import await_true
 
-from pyrmq import ConfigError, NameServer, RmqError
+from pyrmq import Broker, ConfigError, NameServer, RmqError
+from pyrmq.broker.processor.status import report
+from pyrmq.cli.broker.status import out_of_date
 from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
@@ -122,8 +124,8 @@ def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path) -> Non
             get(port, files / "ca.pem")
 
 
-def revoking(files: Path, name: str) -> str:
-    """A list that is out of date: of nothing, or of the certificate with this file name."""
+def revoking(files: Path, name: str, until: str = "20240201000000Z") -> str:
+    """A list of nothing, or of the certificate with this file name; it is out of date."""
     serial = openssl(files, "x509", "-in", name, "-noout", "-serial") if name else ""
     row = f"R\t350101000000Z\t240101000000Z\t{serial.strip().partition('=')[2]}\tunknown\t/CN=x\n"
     (files / "index.txt").write_text(row if name else "")
@@ -132,7 +134,7 @@ def revoking(files: Path, name: str) -> str:
         "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\n"
         "default_md = sha256\ncrl_extensions = more\n[more]\nauthorityKeyIdentifier = keyid\n"
     )
-    dates = ("-crl_lastupdate", "20240101000000Z", "-crl_nextupdate", "20240201000000Z")
+    dates = ("-crl_lastupdate", "20240101000000Z", "-crl_nextupdate", until)
     signer = ("-cert", "ca.pem", "-keyfile", "ca-key.pem", "-config", "ca.cnf")
     return openssl(files, "ca", "-gencrl", *signer, *dates)
 
@@ -144,12 +146,9 @@ def openssl(files: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else(tmp_path: Path) -> None:
-    files, port = tmp_path / "secure", free_port()
-    make_secure(files)
-    revoked = files / "revoked.pem"
-    revoked.write_text(revoking(files, ""))
-    options = {
+def checking(files: Path, revoked: Path) -> dict[str, Any]:
+    """Options of a server whose clients need a certificate that is not in a list."""
+    return {
         "tls_server_mode": "enforcing",
         "tls_server_need_client_auth": "require",
         "tls_server_auth_client": True,
@@ -157,9 +156,21 @@ def test_a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else(tmp_pa
         "tls_server_crl_path": str(revoked),
         "tls_client_trust_cert_path": str(files / "ca.pem"),
     }
+
+
+def test_a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else(tmp_path: Path) -> None:
+    files, port = tmp_path / "secure", free_port()
+    make_secure(files)
+    revoked = files / "revoked.pem"
+    revoked.write_text(revoking(files, ""))
+    options = checking(files, revoked)
     own = (files / "server.pem", files / "server-key.pem")
-    with server(files, port, **options):
+    with server(files, port, **options) as running:
         get(port, files / "ca.pem", own)
+        assert running.health()["revoked_certificates"] == {
+            "next_update_ms": 1_706_745_600_000,
+            "out_of_date": True,
+        }
         with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF"):
             get(port, files / "ca.pem")
         revoked.write_text(revoking(files, "server.pem"))
@@ -172,6 +183,33 @@ def test_a_list_that_is_out_of_date_refuses_whom_it_names_and_nobody_else(tmp_pa
             return False
 
         await_true(is_refused)
+
+
+def test_a_broker_shows_that_its_list_is_out_of_date(tmp_path: Path) -> None:
+    files = tmp_path / "secure"
+    make_secure(files)
+    revoked = files / "revoked.pem"
+    revoked.write_text(revoking(files, ""))
+    broker = Broker(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        broker_ip1="127.0.0.1",
+        store_path_root_dir=str(tmp_path / "store"),
+        tls_server_cert_path=str(files / "server.pem"),
+        tls_server_key_path=str(files / "server-key.pem"),
+        **checking(files, revoked),
+    )
+    with broker:
+        state = report(broker)
+        assert state["revoked_certificates"]["out_of_date"]
+        assert "what was revoked since is trusted" in str(out_of_date(state))
+        figures = {one.name: one.rows for one in broker.figures()}
+        assert figures["pyrmq_broker_revocation_list_next_update_seconds"] == [((), 1_706_745_600)]
+        # The authority has published the next one.
+        later = revoking(files, "", until="20990101000000Z")
+        revoked.write_text(later)
+        await_true(lambda: not report(broker)["revoked_certificates"]["out_of_date"])
+        assert out_of_date(report(broker)) is None
 
 
 def test_a_port_without_a_certificate_or_shared_by_unlike_servers_is_refused(

@@ -253,6 +253,14 @@ impl ServerSecurity {
         };
         Ok(Self { inner })
     }
+
+    /// When the first list of revoked certificates of clients is out of date, in ms since the Unix epoch.
+    fn next_update_ms(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        enter::compute(py, || {
+            let tls = self.inner.server_tls.as_ref();
+            Ok::<_, Error>(tls.and_then(|tls| tls.next_update_ms()))
+        })
+    }
 }
 
 fn client_limits(

@@ -71,6 +71,7 @@ def of_the_whole(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
         yield gauge(f"pyrmq_broker_{metric}", _HELD[name], value)
     yield from _clients(state)
     yield from _resources(state)
+    yield from _certificates(state)
     yield from _apache_counts(server, seen)
     yield from _store(server, state, seen)
 
@@ -110,6 +111,16 @@ def _resources(state: dict[str, Any]) -> Iterator[Family]:
     ):
         if memory[key] is not None:
             yield gauge(name, text, memory[key])
+
+
+def _certificates(state: dict[str, Any]) -> Iterator[Family]:
+    lists = state.get("revoked_certificates")
+    if lists is not None:
+        yield gauge(
+            "pyrmq_broker_revocation_list_next_update_seconds",
+            "When the list of revoked certificates is out of date, since 1970.",
+            lists["next_update_ms"] / 1000,
+        )
 
 
 def _open_files() -> int:

@@ -187,6 +187,15 @@ CHECKS: Sequence[Check] = (
         probes.broker_memory,
     ),
     Check(
+        "revoked-certificates",
+        "warning",
+        "{title}: its list of revoked certificates is past its next update, so what was revoked "
+        "since is trusted",
+        "get the authority's newest list into the file of tls.server.crlPath, which is read again "
+        "when it changes, and renew it before each next update",
+        probes.revoked_certificates,
+    ),
+    Check(
         "broker-file-system",
         "warning",
         "{title} keeps its store on {kind}, {why}",

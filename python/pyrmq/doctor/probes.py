@@ -38,6 +38,7 @@ __all__ = [
     "no_broker",
     "open_broker",
     "open_name_server",
+    "revoked_certificates",
     "topic_missing",
     "topic_permission",
     "two_with_one_identity",
@@ -285,6 +286,14 @@ def broker_memory(facts: Facts) -> Iterator[Values]:
         if held["resident_bytes"] >= _MEMORY_SHARE * held["limit_bytes"]:
             used, limit = held["resident_bytes"] >> 20, held["limit_bytes"] >> 20
             yield {"title": broker.title, "used": used, "limit": limit}
+
+
+def revoked_certificates(facts: Facts) -> Iterator[Values]:
+    """Lists of revoked certificates that are past their next update."""
+    for broker in facts.brokers:
+        lists: Any = broker.status.get("revoked_certificates")
+        if isinstance(lists, dict) and lists.get("out_of_date"):
+            yield {"title": broker.title}
 
 
 def broker_file_system(facts: Facts) -> Iterator[Values]:

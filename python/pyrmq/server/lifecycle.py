@@ -12,6 +12,7 @@ import atexit
 import os
 import threading
 from abc import ABC, abstractmethod
+from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pyrmq.config import Options
@@ -61,6 +62,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self._core: CoreT | None = None
         self._workers: Workers | None = None
         self._metrics: MetricsServer | None = None
+        self._security: _core.ServerSecurity | None = None
         self._pid = os.getpid()
         # Guards start and stop; `_busy` is the thread that is in one of them. A signal handler may
         # interrupt either at any step: a lock that is not reentrant would deadlock.
@@ -150,6 +152,10 @@ class Server(ABC, Generic[OptionsT, CoreT]):
     def health(self) -> dict[str, Any]:
         """Return its health. `status` is `new`, `running`, `stopping` or `stopped`.
 
+        `revoked_certificates` is there with a list of revoked certificates (`tls.server.crlPath`):
+        `next_update_ms` is when its authority publishes the next one. `out_of_date`: that has
+        passed, and what was revoked since is trusted.
+
         Raises:
             ForkError: it runs in the parent process.
         """
@@ -158,7 +164,14 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             return {"status": "stopped" if self._was_stopped else "new"}
         self._check_process()
         stopping = self._busy is not None
-        return {"status": "stopping" if stopping else "running", **core.health()}
+        state = {"status": "stopping" if stopping else "running", **core.health()}
+        next_ms = None if self._security is None else self._security.next_update_ms()
+        if next_ms is not None:
+            state["revoked_certificates"] = {
+                "next_update_ms": next_ms,
+                "out_of_date": next_ms < time() * 1000,
+            }
+        return state
 
     def start(self) -> Self:
         """Open the port and serve; returns when it is ready.
@@ -216,6 +229,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         from pyrmq.server.security.protection import protection
 
         self.users, self.acl, native = protection(self.kind.role, self._options, cluster)
+        self._security = native
         return native
 
     def hurry(self) -> None:

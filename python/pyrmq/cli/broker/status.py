@@ -112,7 +112,7 @@ def _look(client: Any, name: str, number: int, address: str) -> Report:  # noqa:
         why = "no name server knows it"
     found["ready"] = found["ready"] and why is None and status["status"] == "running"
     # It serves all the same.
-    why = why or store.get("damage")
+    why = why or store.get("damage") or out_of_date(status)
     return found if why is None else {**found, "error": why}
 
 
@@ -121,6 +121,13 @@ def _number(runtime: Mapping[str, str], key: str) -> float:
         return float(runtime.get(key, "0"))
     except ValueError:
         return 0.0
+
+
+def out_of_date(status: Report) -> str | None:
+    """Say that the list of revoked certificates is out of date; None if it is not."""
+    if not status.get("revoked_certificates", {}).get("out_of_date"):
+        return None
+    return "its list of revoked certificates is out of date: what was revoked since is trusted"
 
 
 def _with_rates(before: Report, after: Report, passed: float) -> Report:

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use x509_cert::Certificate;
 use x509_cert::crl::CertificateList;
+use x509_cert::time::Time;
 
 const ENCRYPTED: (&str, &str) = (
     "-----BEGIN ENCRYPTED PRIVATE KEY-----",
@@ -201,20 +202,35 @@ pub(super) fn authorities(pem: &Pem) -> Result<RootCertStore, TlsError> {
 /// Reads lists of revoked certificates. One that rustls cannot read is refused here, not at the first handshake. One
 /// that is past its next update is used all the same: who may connect must not depend on when the authority publishes.
 pub(super) fn revocation_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let none = "it has no list in PEM form (`-----BEGIN X509 CRL-----`)";
-    let lists: Vec<CertificateRevocationListDer<'static>> = items("list of revoked certificates", pem, none)?;
-    for list in &lists {
-        warn_of_age(pem, list);
+    let lists = read_lists(pem)?;
+    for next in lists.iter().filter_map(next_update) {
+        warn_of_age(pem, next);
     }
     Ok(lists)
 }
 
+/// When the first of the lists is out of date, in ms since the Unix epoch; `None` if none of them says so.
+pub(super) fn next_update_ms(pem: &Pem) -> Result<Option<i64>, TlsError> {
+    let lists = read_lists(pem)?;
+    let times = lists.iter().filter_map(next_update);
+    let times = times.map(|next| i64::try_from(next.to_unix_duration().as_millis()).unwrap_or(i64::MAX));
+    Ok(times.min())
+}
+
+fn read_lists(pem: &Pem) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let none = "it has no list in PEM form (`-----BEGIN X509 CRL-----`)";
+    items("list of revoked certificates", pem, none)
+}
+
+fn next_update(list: &CertificateRevocationListDer<'_>) -> Option<Time> {
+    let parsed: CertificateList = CertificateList::from_der(list).ok()?;
+    parsed.tbs_cert_list.next_update
+}
+
 /// Warns of a list whose authority has published a newer one by now.
-fn warn_of_age(pem: &Pem, list: &CertificateRevocationListDer<'_>) {
-    let parsed: Option<CertificateList> = CertificateList::from_der(list).ok();
-    let next = parsed.and_then(|parsed| parsed.tbs_cert_list.next_update);
+fn warn_of_age(pem: &Pem, next: Time) {
     let now = Duration::from_millis(u64::try_from(clock::now_ms()).unwrap_or_default());
-    if let Some(next) = next.filter(|next| next.to_unix_duration() < now) {
+    if next.to_unix_duration() < now {
         tracing::warn!(
             file = ?pem,
             next_update = %next.to_date_time(),

@@ -1,7 +1,7 @@
 //! A server's TLS: which connections it takes, its certificate, and which certificates of clients it trusts.
 
 use super::error::TlsError;
-use super::files::{Identity, Pem, authorities, revocation_lists};
+use super::files::{Identity, Pem, authorities, next_update_ms, revocation_lists};
 use super::provider;
 use super::reload::Reload;
 use crate::net::CloseReason;
@@ -49,7 +49,14 @@ pub struct ServerTlsSettings {
 pub struct ServerTls {
     serves_plain: bool,
     handshake_timeout: Duration,
-    config: Reload<ServerConfig>,
+    made: Reload<Made>,
+}
+
+/// What is made from the files.
+struct Made {
+    config: Arc<ServerConfig>,
+    /// When the first list of revoked certificates is out of date, in ms since the Unix epoch.
+    next_update_ms: Option<i64>,
 }
 
 impl ServerTls {
@@ -64,8 +71,14 @@ impl ServerTls {
         Ok(Self {
             serves_plain: settings.serves_plain,
             handshake_timeout: settings.handshake_timeout.unwrap_or(OPENING_TIMEOUT),
-            config: Reload::new(files, Box::new(move || config(&settings).map(Arc::new)))?,
+            made: Reload::new(files, Box::new(move || made(&settings).map(Arc::new)))?,
         })
+    }
+
+    /// When the first of its lists of revoked certificates is out of date, in ms since the Unix epoch: what is revoked
+    /// after that is trusted. `None` without such a list. Files that have changed are read again.
+    pub fn next_update_ms(&self) -> Option<i64> {
+        self.made.current().next_update_ms
     }
 
     /// How long PROXY header and handshake may take, and whether plain connections are served, too.
@@ -97,7 +110,7 @@ impl ServerTls {
             Ok(Ok(_)) => return Err(CloseReason::PlainRefused),
         }
         let waited = if self.serves_plain { spent } else { begun.elapsed() };
-        let handshake = TlsAcceptor::from(self.config.current()).accept(stream);
+        let handshake = TlsAcceptor::from(self.made.current().config.clone()).accept(stream);
         match timeout(self.handshake_timeout.saturating_sub(waited), handshake).await {
             Ok(Ok(stream)) => Ok(Stream::tls(stream.into())),
             Ok(Err(error)) => Err(CloseReason::Handshake(error.to_string().into())),
@@ -106,6 +119,14 @@ impl ServerTls {
             )),
         }
     }
+}
+
+fn made(settings: &ServerTlsSettings) -> Result<Made, TlsError> {
+    let next = settings.revoked.as_ref().map(next_update_ms).transpose()?;
+    Ok(Made {
+        config: Arc::new(config(settings)?),
+        next_update_ms: next.flatten(),
+    })
 }
 
 fn config(settings: &ServerTlsSettings) -> Result<ServerConfig, TlsError> {
