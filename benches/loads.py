@@ -1,6 +1,7 @@
-"""Loads of our producer in Python: `python benches/loads.py NAME ADDRESS` prints one figure.
+"""Loads in Python: `python benches/loads.py NAME ADDRESS` prints one figure.
 
-They use only `pyrmq`, so that the program measures the build that its interpreter finds.
+Those that read need a backlog, which `python benches/loads.py fill NAME ADDRESS` stores. They use
+only `pyrmq`, so that the program measures the build that its interpreter finds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import statistics
 import sys
 import threading
 import time
+import uuid
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 FLUSH_S = 60.0
 TOPIC = "bench-producer"
+BACKLOG = "bench-backlog"
 SMALL, LARGE = b"x" * 128, b"x" * 1024
 
 
@@ -62,6 +65,7 @@ def _produce(
     count: int,
     *,
     body: bytes = SMALL,
+    topic: str = TOPIC,
     callback: bool = False,
     linger: float | None = None,
 ) -> float:
@@ -71,7 +75,7 @@ def _produce(
         produce = producer.produce
         if not callback:
             for _ in range(count):
-                produce(TOPIC, body)
+                produce(topic, body)
             return
         seen = [0]
 
@@ -79,7 +83,7 @@ def _produce(
             seen[0] += error is None
 
         for _ in range(count):
-            produce(TOPIC, body, told)
+            produce(topic, body, told)
 
     return _sync(address, count, send, linger=linger)
 
@@ -154,6 +158,69 @@ def _aio(address: str, count: int, send: Callable[[aio.Producer], Awaitable[None
     return asyncio.run(main())
 
 
+class _Arrivals:
+    """Counts messages of a backlog. The clock starts with the first: then the group is there."""
+
+    def __init__(self, count: int) -> None:
+        self._left, self._timed = count, 0
+        self._began = self._ended = 0.0
+        self.done = threading.Event()
+
+    def add(self, messages: int) -> None:
+        if not messages:
+            return
+        self._left -= messages
+        if self._began:
+            self._timed += messages
+        else:
+            self._began = time.perf_counter()
+        if self._left <= 0:
+            self._ended = time.perf_counter()
+            self.done.set()
+
+    def rate(self) -> float:
+        """Return messages a second.
+
+        Raises:
+            TimeoutError: they did not all arrive.
+        """
+        if not self.done.is_set():
+            raise TimeoutError(f"{self._left} messages of the backlog did not arrive")
+        return self._timed / (self._ended - self._began)
+
+
+def _group() -> str:
+    return f"bench-{uuid.uuid4().hex[:12]}"
+
+
+def _pull(address: str, count: int) -> float:
+    """Return messages a second of `poll_batch`, whose bodies are read."""
+    from pyrmq import PullConsumer
+
+    seen, deadline = _Arrivals(count), time.monotonic() + FLUSH_S
+    with PullConsumer(name_server=address, group=_group(), start="first") as consumer:
+        consumer.subscribe(BACKLOG)
+        while not seen.done.is_set() and time.monotonic() < deadline:
+            seen.add(len(consumer.poll_batch(timeout=1.0).bodies))
+        return seen.rate()
+
+
+def _push(address: str, count: int) -> float:
+    """Return messages a second of a `PushConsumer` with a function for each message."""
+    from pyrmq import PushConsumer
+
+    seen = _Arrivals(count)
+    consumer = PushConsumer(name_server=address, group=_group(), start="first", threads=1)
+
+    def work(body: bytes) -> None:
+        seen.add(bool(body))
+
+    consumer.subscribe(BACKLOG, work)
+    with consumer:
+        seen.done.wait(FLUSH_S)
+        return seen.rate()
+
+
 LOADS: dict[str, tuple[int, Callable[[str, int], float]]] = {
     "produce": (1_000_000, _produce),
     "callback": (1_000_000, partial(_produce, callback=True)),
@@ -164,8 +231,20 @@ LOADS: dict[str, tuple[int, Callable[[str, int], float]]] = {
     "threads": (64_000, _threads),
     "tasks": (100_000, _awaited),
     "groups": (200_000, _groups),
+    "pull": (1_000_000, _pull),
+    "push": (500_000, _push),
 }
 """Name to number of messages, and a function of the name server's address and that number."""
+
+
+READS = frozenset({"pull", "push"})
+"""Loads that need a backlog."""
+
+
+def fill(name: str, address: str) -> None:
+    """Store the backlog of a load that reads; nothing for others."""
+    if name in READS:
+        _produce(address, LOADS[name][0], topic=BACKLOG)
 
 
 def run(name: str, address: str) -> float:
@@ -175,4 +254,7 @@ def run(name: str, address: str) -> float:
 
 
 if __name__ == "__main__":
-    print(run(*sys.argv[1:]))
+    if sys.argv[1] == "fill":
+        fill(*sys.argv[2:])
+    else:
+        print(run(*sys.argv[1:]))

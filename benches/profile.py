@@ -1,9 +1,10 @@
 """`python -m benches.profile ROW`: where the processor time of one load goes.
 
 The load runs three times on a server of its own: once to count, once with probes on the allocator,
-and once under the profilers. A table has what each message costs on both sides; the pictures are a
-flame graph of the server's Rust threads (perf) and a profile of the client's Python (py-spy). What
-a missing tool would have measured is `-`, and a line below the table names the tool.
+and once under the profilers. What a load reads is stored before that. A table has what each message
+costs on both sides; the pictures are a flame graph of the server's Rust threads (perf) and a
+profile of the client's Python (py-spy). What a missing tool would have measured is `-`, and a line
+below the table names the tool.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benches import flame
-from benches.loads import LOADS
+from benches.loads import LOADS, READS
 from benches.results import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -79,22 +80,30 @@ def usage(pid: int) -> Figures:
 
 
 @contextmanager
-def server(home: Path) -> Iterator[tuple[str, int]]:
-    """Run name server and broker in one process; yield the name server's address and the pid."""
+def server(home: Path, row: str) -> Iterator[tuple[str, int]]:
+    """Run name server and broker in one process, with what the load reads.
+
+    Yields:
+        The name server's address and the pid.
+    """
     command = [sys.executable, "-P", "-m", "pyrmq", "server", "--json", "--store", str(home)]
     command += ["--listen-port", "0", "--name-server-port", "0", "--log-level", "error"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["name_server"], process.pid
+            address = json.loads(process.stdout.readline())["name_server"]
+            if row in READS:
+                command, environment = client("fill", row, address)
+                subprocess.run(command, env=environment, check=True)
+            yield address, process.pid
         finally:
             process.terminate()
             process.wait(STOP_SECONDS)
 
 
-def client(row: str, address: str, *before: str) -> tuple[list[str], dict[str, str]]:
+def client(*words: str, before: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
     """Return command and environment of the load, behind the words of a tool."""
-    command = [*before, sys.executable, "-P", str(ROOT / "benches/loads.py"), row, address]
+    command = [*before, sys.executable, "-P", str(ROOT / "benches/loads.py"), *words]
     return command, {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{ROOT}"}
 
 
@@ -165,7 +174,7 @@ def counting(perf: str, pid: int, names: list[str], report: Path) -> Iterator[No
 def run_client(row: str, address: str, names: list[str], perf: str | None, report: Path) -> Figures:
     """Run the load once; return its speed, and what its process used."""
     before = [perf, "stat", "-x,", "-o", str(report), "-e", ",".join(names)] if perf else []
-    command, environment = client(row, address, *before)
+    command, environment = client(row, address, before=before)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         output = process.stdout.read()
@@ -194,7 +203,7 @@ def counted(row: str, tools: Tools, home: Path) -> dict[str, Figures]:
     sides: dict[str, Figures] = {}
     reports = {side: home / f"{side}.stat" for side in ("server", "client")}
     with ExitStack() as stack:
-        address, pid = stack.enter_context(server(home / "store"))
+        address, pid = stack.enter_context(server(home / "store", row))
         before = usage(pid)
         with ExitStack() as attached:
             if perf:
@@ -250,7 +259,7 @@ def allocations(row: str, tools: Tools, home: Path) -> Figures:
         reports = {side: home / f"{side}.probes" for side in ("server", "client")}
         with (
             probed(perf) as event,
-            server(home / "store") as (address, pid),
+            server(home / "store", row) as (address, pid),
             counting(perf, pid, [event], reports["server"]),
         ):
             run_client(row, address, [event], perf, reports["client"])
@@ -272,7 +281,7 @@ def profiled(row: str, tools: Tools, home: Path, out: Path) -> tuple[Figures, li
         pictures.append(picture)
     except MissingToolError as error:
         tools.note(error, "the client's profile")
-    with server(home / "store") as (address, pid), ExitStack() as stack:
+    with server(home / "store", row) as (address, pid), ExitStack() as stack:
         recorder = None
         data = home / "perf.data"
         try:
@@ -281,7 +290,7 @@ def profiled(row: str, tools: Tools, home: Path, out: Path) -> tuple[Figures, li
             recorder = stack.enter_context(subprocess.Popen(words, stderr=subprocess.DEVNULL))
         except MissingToolError as error:
             tools.note(error, "the server's flame graph and its copies")
-        command, environment = client(row, address, *before)
+        command, environment = client(row, address, before=before)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if recorder:
             recorder.send_signal(signal.SIGINT)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 from benches import flame, profile
-from benches.loads import LOADS
+from benches.loads import BACKLOG, LOADS, READS, fill, run
+
+from pyrmq import Admin
+
+if TYPE_CHECKING:
+    from pyrmq.testing import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,6 +80,21 @@ def test_a_table_shows_what_a_message_costs_and_a_dash_where_a_tool_is_missing()
     assert "| processor, user, us | 3.000 | 1.500 |" in lines
     assert "| samples in copies, % | 12.500 | - |" in lines
     assert "| system calls | - | - |" in lines
+
+
+def test_loads_that_read_find_their_backlog_and_the_others_store_none(
+    rocketmq: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in READS:
+        monkeypatch.setitem(LOADS, name, (2000, LOADS[name][1]))
+    fill("lone", rocketmq.name_server)
+    with Admin(name_server=rocketmq.name_server) as admin:
+        assert BACKLOG not in admin.topics()
+        for stored, name in enumerate(sorted(READS), 1):
+            fill(name, rocketmq.name_server)
+            assert run(name, rocketmq.name_server) >= 0
+            queues = admin.topic_stats(BACKLOG).values()
+            assert sum(queue.last for queue in queues) == 2000 * stored
 
 
 @pytest.mark.timeout(120)
