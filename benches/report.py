@@ -1,9 +1,9 @@
 """What to make of results files: `python -m benches.report docs | compare A B`.
 
-`docs` writes the tables of README.md and docs/performance.md that stand between
-`<!-- figures: ROW,ROW -->` and `<!-- /figures -->` from docs/figures.json; with `--check` it only
-reports differences. `compare` says for each row that two files share whether the ratio of their
-medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1.
+`docs` writes docs/figures.svg, and the tables of README.md and docs/performance.md that stand
+between `<!-- figures: ROW,ROW -->` and `<!-- /figures -->`, from docs/figures.json; with `--check`
+it only reports differences. `compare` says for each row that two files share whether the ratio of
+their medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.results import ResultsError, load
+from benches import plots
+from benches.results import ResultsError, load, read, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "docs" / "figures.json"
+PICTURE = ROOT / "docs" / "figures.svg"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 PART = re.compile(r"(<!-- figures: (?P<rows>[^>]*?) -->\n)(?P<table>.*?)(<!-- /figures -->)", re.S)
 SAMPLES, SHARE = 2000, 0.95
@@ -125,16 +127,17 @@ def compared(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
 
 
 def write_docs(*, check: bool) -> int:
-    """Write the tables; with `check`, only report the pages whose tables differ."""
-    rows = load(RELEASE)
+    """Write tables and picture; with `check`, only report the files that differ."""
+    raw = read(RELEASE)
+    rows = rows_of(raw)
+    picture = plots.ratios(list(rows.values()), raw["machine"], raw["commit"])
+    wanted = [(page, filled(page.read_text(encoding="utf-8"), rows)) for page in PAGES]
     stale = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        new = filled(text, rows)
-        if new != text:
-            stale.append(page.name)
+    for path, new in [*wanted, (PICTURE, picture)]:
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            stale.append(path.name)
             if not check:
-                page.write_text(new, encoding="utf-8")
+                path.write_text(new, encoding="utf-8")
     if check and stale:
         print(f"{', '.join(stale)}: run `python -m benches.report docs`", file=sys.stderr)
     return 1 if check and stale else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import platform
 import subprocess
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from benches.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
 FORMAT = 2
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +53,60 @@ def _installed() -> dict[str, str]:
     return found
 
 
+TOP: dict[str, type] = {
+    "taken": str,
+    "commit": str,
+    "options": dict,
+    "machine": dict,
+    "versions": dict,
+}
+TEXTS = ("name", "what", "unit", "target", "rival")
+SAMPLES = ("figures", "cpu_us", "client_us", "resident_mib")
+
+
+def problems(raw: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the content of a results file, and where.
+
+    Example:
+        >>> problems({"rows": [], "taken": 5})[0]
+        '`taken` is 5, not a str'
+    """
+    found = [
+        f"`{key}` is {raw.get(key)!r}, not a {kind.__name__}"
+        for key, kind in TOP.items()
+        if not isinstance(raw.get(key), kind)
+    ]
+    names: set[object] = set()
+    for at, row in enumerate(raw["rows"]):
+        if not isinstance(row, dict):
+            found.append(f"row {at} is no object")
+            continue
+        where = f"row {row.get('name', at)}"
+        found += [
+            f"{where}: `{key}` is no text" for key in TEXTS if not isinstance(row.get(key), str)
+        ]
+        if row.get("name") in names:
+            found.append(f"{where} is there twice")
+        names.add(row.get("name"))
+        for key in SAMPLES:
+            found += _of_samples(f"{where}: `{key}`", row.get(key))
+        if not row.get("figures"):
+            found.append(f"{where} has no figures")
+    return found
+
+
+def _of_samples(where: str, samples: object) -> Iterator[str]:
+    if not isinstance(samples, dict):
+        yield f"{where} is no object"
+        return
+    for side, values in samples.items():
+        good = isinstance(values, list) and all(
+            type(value) in {int, float} and math.isfinite(value) for value in values
+        )
+        if not good or not values:
+            yield f"{where}, {side}: {str(values)[:60]} are no figures"
+
+
 def save(
     done: Iterable[Row], directory: Path, *, machine: dict[str, Any], options: dict[str, Any]
 ) -> Path:
@@ -83,6 +138,15 @@ def load(path: Path) -> dict[str, Row]:
     Raises:
         ResultsError: It is missing, no results file, or of another format.
     """
+    return rows_of(read(path))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a results file.
+
+    Raises:
+        ResultsError: It is missing, no results file, or of another format.
+    """
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -96,6 +160,14 @@ def load(path: Path) -> dict[str, Row]:
             f"{path} has format {raw.get('format')}, this program reads {FORMAT}: measure again, "
             "or use the program of the commit that wrote it"
         )
+    wrong = problems(raw)
+    if wrong:
+        raise ResultsError(f"{path}: {'; '.join(wrong[:5])}")
+    return raw
+
+
+def rows_of(raw: dict[str, Any]) -> dict[str, Row]:
+    """Return the rows of a results file, by name."""
     known = {one.name for one in fields(Row)}
     rows = [
         Row(**{key: value for key, value in row.items() if key in known}) for row in raw["rows"]

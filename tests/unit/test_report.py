@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
-from benches import report
-from benches.results import FORMAT, ResultsError, load
+from benches import plots, report
+from benches.results import FORMAT, ResultsError, load, machine, save
 from benches.row import Row
 
 if TYPE_CHECKING:
@@ -27,7 +28,16 @@ def row(name: str, ours: list[float], theirs: list[float], *, less: bool = False
 
 
 def saved(path: Path, *rows: Row, **more: object) -> Path:
-    raw = {"format": FORMAT, "rows": [vars(one) | {"ratio": one.ratio()} for one in rows], **more}
+    raw = {
+        "format": FORMAT,
+        "taken": "2026-11-23T20:57:49+00:00",
+        "commit": "64e3992e",
+        "options": {},
+        "machine": {"cores": 2},
+        "versions": {},
+        "rows": [vars(one) | {"ratio": one.ratio()} for one in rows],
+        **more,
+    }
     path.write_text(json.dumps(raw), encoding="utf-8")
     return path
 
@@ -47,6 +57,69 @@ def test_a_table_has_the_ratio_of_the_medians_and_its_range(tmp_path: Path) -> N
     assert "old" not in text
     assert "| produce | 200,000 msg/s | 100,000 msg/s | **2.00** (1.00 to 3.00) |" in text
     assert report.filled(text, rows) == text
+
+
+def test_the_picture_shows_each_ratio_with_its_range() -> None:
+    rows = [
+        row("produce <a> & `b`", [200, 100, 300], [100] * 3),
+        row("lone", [30, 20, 10], [10, 10, 10], less=True),
+        Row(what="nothing beside it", unit="msg/s", target=""),
+    ]
+    drawn = ElementTree.fromstring(plots.ratios(rows, {"cores": 2, "memory_gib": 24}, "abcdef123"))
+    texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "produce <a> & b" in texts
+    assert "2.00 (1.00 to 3.00)" in texts
+    assert "0.50 (0.33 to 1.00)" in texts
+    assert "nothing beside it" not in texts
+    assert texts[-1] == "2 cores, 24 GiB, commit abcdef12; the line is the range over the turns"
+    bars = [
+        float(one.get("width", "0"))
+        for one in drawn.iter("{http://www.w3.org/2000/svg}rect")
+        if one.get("x") == str(plots.LABELS)
+    ]
+    assert bars == pytest.approx([2 / 3 * plots.BARS, 0.5 / 3 * plots.BARS], abs=0.1)
+
+
+def test_a_picture_that_is_not_of_the_figures_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "figures.svg"
+    monkeypatch.setattr(report, "PICTURE", picture)
+    monkeypatch.setattr(report, "PAGES", ())
+    monkeypatch.setattr(report, "RELEASE", saved(tmp_path / "a.json", row("lone", [1], [2])))
+    assert report.main(["docs", "--check"]) == 1
+    assert "figures.svg: run `python -m benches.report docs`" in capsys.readouterr().err
+    assert report.main(["docs"]) == 0
+    assert report.main(["docs", "--check"]) == 0
+    picture.write_text(picture.read_text().replace("0.50", "0.60"))
+    assert report.main(["docs", "--check"]) == 1
+
+
+def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
+    done = [row("produce", [2, 3], [1, 1]), Row(what="start", unit="ms", target="")]
+    done[1].add("ours", 65)
+    path = save(done, tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
+    assert list(load(path)) == ["produce", "start"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"taken": None}, "`taken` is None, not a str"),
+        ({"machine": []}, r"`machine` is \[\], not a dict"),
+        ({"rows": [5]}, "row 0 is no object"),
+        ({"rows": [vars(row("lone", [], [1]))]}, r"row lone: `figures`, ours: \[\] are no figures"),
+        ({"rows": [vars(row("lone", [1], [2])) | {"unit": 3}]}, "row lone: `unit` is no text"),
+        ({"rows": [vars(row("lone", [1], [2]))] * 2}, "row lone is there twice"),
+        ({"rows": [vars(row("a", [1], [2])) | {"cpu_us": [1]}]}, "row a: `cpu_us` is no object"),
+        ({"rows": [vars(row("a", [1], [2])) | {"figures": {}}]}, "row a has no figures"),
+    ],
+)
+def test_a_results_file_with_something_else_in_it_is_refused(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ResultsError, match=words):
+        load(saved(tmp_path / "run.json", **change))  # type: ignore[arg-type]
 
 
 def test_a_row_that_was_not_measured_is_named_with_its_neighbour(tmp_path: Path) -> None:
