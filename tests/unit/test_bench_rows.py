@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from benches.e2e.__main__ import KNOWN
+from benches.e2e.rivals.load import LOADS
+from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
 from benches.turns import ROWS as TURNS
+
+if TYPE_CHECKING:
+    from pyrmq.testing import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benches/README.md"]
@@ -34,3 +40,17 @@ def test_a_row_that_a_page_names_can_be_measured(page: str, program: str, row: s
         assert f'"{row}"' in STORE, page
     else:
         assert row in (KNOWN if program == "benches.e2e" else TURNS), page
+
+
+def test_the_loads_of_every_plan_exist() -> None:
+    for plan in (*PLANS, *SECURITY_PLANS):
+        for load in (plan.our_load, plan.rival_load):
+            assert load in LOADS or load.startswith("java "), plan.name
+
+
+@pytest.mark.parametrize("size", [16 * 1024, 256 * 1024])
+def test_large_bodies_are_sent_as_they_are(rocketmq: Cluster, size: int) -> None:
+    (wall, _), _ = LOADS["pyrmq produce plain"](rocketmq.name_server, 20, b"x" * size)
+    assert wall > 0
+    log = rocketmq.broker.health()["store"]
+    assert log["max_physical_offset"] - log["min_physical_offset"] > 20 * size
