@@ -19,6 +19,8 @@ from tests.interop.driver import Driver
 
 from benches import report
 from benches.e2e import rows
+from benches.e2e.breadth import ROWS as BREADTH
+from benches.e2e.breadth import breadth_rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.consumers import ROWS as CONSUMERS
 from benches.e2e.consumers import consumer_rows
@@ -61,6 +63,7 @@ KNOWN = (
     *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes", *JAVA_SECURITY),
     *("producer", "sync", "batch", "drain", "sql", "python", "pop", "pop-flight"),
     *("consumers", *CONSUMERS),
+    *BREADTH,
     "sustained",
 )
 """What `--rows` takes; `rivals`, `spark`, `security` and `consumers` stand for all of their rows.
@@ -126,6 +129,9 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     groups = {name for name in CONSUMERS if wanted("consumers") or wanted(name)}
     if groups:
         done += consumer_rows(groups, arguments.rounds, arguments.scale)
+    many = {name for name in BREADTH if wanted(name)}
+    if many:
+        done += breadth_rows(many, arguments.rounds, arguments.scale)
     if chosen is not None and "sustained" in chosen:
         done += sustained_rows(arguments.sustain, arguments.keep)
     java_rows = {"sync", "batch", "drain", "sql", "python", "pop"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benches.e2e.__main__ import KNOWN
+from benches.e2e.breadth import ROWS, breadth_rows
 from benches.e2e.rivals.load import LOADS
 from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
 from benches.turns import ROWS as TURNS
@@ -54,3 +55,10 @@ def test_large_bodies_are_sent_as_they_are(rocketmq: Cluster, size: int) -> None
     assert wall > 0
     log = rocketmq.broker.health()["store"]
     assert log["max_physical_offset"] - log["min_physical_offset"] > 20 * size
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_many_run_on_a_small_scale(name: str) -> None:
+    for row in breadth_rows({name}, 1, 0.02):
+        assert len(row.figures["ours"]) == 1
+        assert row.ratio() is None or row.figures["ours"][0] > 0

@@ -1,0 +1,131 @@
+"""Rows of a broker with many of something: connections, topics. They have no rival."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tests.e2e.wire import Connection
+
+from benches.e2e.consumers.common import figure_row, scaled
+from benches.e2e.servers import ours, resident_mib
+from benches.row import Row
+from pyrmq import Admin, Producer
+from pyrmq.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CONNECTIONS, TOPICS, MESSAGES = 5000, 1000, 300_000
+BODY = b"x" * 128
+TOPIC = "bench-lone"
+LONE = 1500
+SPARE_FILES = 200
+FLUSH_S = 60.0
+
+
+def breadth_rows(names: set[str], rounds: int, scale: float) -> list[Row]:
+    """Run the rows of these names; `scale` shortens a smoke run."""
+    done: list[Row] = []
+    for name, work in ROWS.items():
+        if name in names:
+            done += work(rounds, scale)
+    return done
+
+
+def connection_rows(rounds: int, scale: float) -> list[Row]:
+    """Measure a broker with 5,000 connections that have sent a message each."""
+    count = scaled(CONNECTIONS, scale, 100)
+    text = f"{count:,} connections that have sent"
+    memory = figure_row("connections-memory", f"{text}: memory of the broker", "MiB", "reported")
+    send = figure_row(
+        "connections", f"{text}: p50 of a send beside them / alone", "µs", "reported", "alone"
+    )
+    _allow_files(count + SPARE_FILES)
+    with ours() as (side, _), Producer(name_server=side.name_server) as producer:
+        with Admin(name_server=side.name_server) as admin:
+            admin.create_topic(TOPIC, queues=1)
+            (broker,) = admin.cluster().popitem()[1]
+        for _ in range(3):
+            _lone(producer)
+        before = resident_mib(side.broker_pid)
+        for _ in range(rounds):
+            send.add("alone", _lone(producer))
+            with ExitStack() as stack:
+                for _ in range(count):
+                    _send_once(stack.enter_context(Connection(str(broker.master))))
+                memory.add("ours", resident_mib(side.broker_pid) - before)
+                send.add("ours", _lone(producer))
+    return [memory, send]
+
+
+def topic_rows(rounds: int, scale: float) -> list[Row]:
+    """Measure a producer whose messages go to 1,000 topics in turn."""
+    topics, count = scaled(TOPICS, scale, 10), scaled(MESSAGES, scale, 1000)
+    rate = Row(
+        name="topics",
+        what=f"produce, 128 B, to {topics:,} topics in turn / to one",
+        unit="msg/s",
+        target="reported",
+        rival="one topic",
+    )
+    memory = figure_row(
+        "topics-memory", f"{topics:,} topics that are sent to: memory of the broker", "MiB", ""
+    )
+    names = [f"bench-topic-{number}" for number in range(topics)]
+    with ours() as (side, _), Producer(name_server=side.name_server) as producer:
+        with Admin(name_server=side.name_server) as admin:
+            for name in names:
+                admin.create_topic(name, queues=1)
+        _rate(producer, names[:1], count)
+        before = resident_mib(side.broker_pid)
+        for _ in range(rounds):
+            rate.add("one topic", _rate(producer, names[:1], count))
+            rate.add("ours", _rate(producer, names, count))
+            memory.add("ours", resident_mib(side.broker_pid) - before)
+    return [rate, memory]
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process's limit of open files where it is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+
+
+def _send_once(connection: Connection) -> None:
+    fields = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1"}
+    fields |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
+    answer = connection.ask(RequestCode.SEND_MESSAGE_V2, fields, BODY)
+    if answer.code != 0:
+        raise RuntimeError(f"a send was refused: {answer.remark}")
+
+
+def _lone(producer: Producer) -> float:
+    """Return the median time of a send to a topic that nobody reads, in µs."""
+    took = []
+    for _ in range(LONE):
+        began = time.perf_counter()
+        producer.send(TOPIC, BODY)
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e6
+
+
+def _rate(producer: Producer, topics: Sequence[str], count: int) -> float:
+    """Return messages a second, to the last confirmation."""
+    began = time.perf_counter()
+    for number in range(count):
+        producer.produce(topics[number % len(topics)], BODY)
+    if not producer.flush(FLUSH_S):
+        raise TimeoutError(f"not flushed within {FLUSH_S:g} s")
+    return count / (time.perf_counter() - began)
+
+
+ROWS: dict[str, Callable[[int, float], list[Row]]] = {
+    "connections": connection_rows,
+    "topics": topic_rows,
+}
+"""What `--rows` takes."""
