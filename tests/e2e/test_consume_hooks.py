@@ -88,6 +88,75 @@ def test_hooks_see_each_call_and_their_faults_change_nothing(
         PushConsumer(name_server=address, group="g", hooks=[print])  # type: ignore[list-item]
 
 
+class Ends(ConsumeHook):
+    """Raises what is no `Exception`, at first."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.raised: list[str] = []
+
+    def _raise(self, where: str) -> None:
+        if where not in self.raised:
+            self.raised.append(where)
+            raise self.kind(f"a hook that ends {where}")
+
+    def after_receive(self, consuming: Consuming) -> None:
+        """End."""
+        self._raise("received")
+
+    def before_process(self, consuming: Consuming) -> None:
+        """End."""
+        self._raise("before")
+
+    def after_process(
+        self, consuming: Consuming, error: BaseException | None, outcome: ConsumeOutcome
+    ) -> None:
+        """End."""
+        self._raise("after")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_a_hook_that_ends_changes_nothing_for_the_messages_of_a_listener(
+    address: str, topic: str, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(address, topic, ["one", "two"], queues=1)
+    noting, ends = Noting(), Ends(kind)
+    handled: list[str] = []
+
+    def listener(body: str) -> None:
+        handled.append(body)
+
+    consumer = PushConsumer(
+        name_server=address, group=f"g-{topic}", hooks=[noting, ends], threads=1
+    )
+    consumer.subscribe(topic, listener)
+    with consumer:
+        await_true(lambda: consumer.stats()["done"] == 2, 10)
+        assert consumer.stats()["later"] == 0
+    assert sorted(handled) == ["one", "two"]
+    assert [what for what, *_ in noting.noted] == ["before", "after"] * 2
+    assert ends.raised == ["before", "after"]
+    assert "a hook that ends after" in caplog.text
+
+
+def test_a_poll_raises_what_ends_the_program_once_all_hooks_were_called(
+    address: str, topic: str
+) -> None:
+    make(address, topic, ["one"], queues=1)
+    received: list[int] = []
+
+    class Counts(ConsumeHook):
+        def after_receive(self, consuming: Consuming) -> None:
+            received.append(len(consuming.messages))
+
+    hooks = [Ends(SystemExit), Counts()]
+    with PullConsumer(name_server=address, group=f"g-{topic}", hooks=hooks) as consumer:
+        consumer.subscribe(topic)
+        with pytest.raises(SystemExit, match="received"):
+            polled(consumer, 1)
+    assert received == [1]
+
+
 def test_a_call_is_a_span_linked_to_the_send(address: str, topic: str, seen: Seen) -> None:
     make(address, topic, [], queues=1)
     with Producer(name_server=address, hooks=[seen.hook]) as producer:

@@ -188,6 +188,27 @@ def get(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
+def log_raised(logger: logging.Logger, error: BaseException, text: str, *arguments: object) -> None:
+    """Log an exception in a thread that must go on: a handler of the application may raise, too.
+
+    Example:
+        >>> log_raised(get("pyrmq.producer"), ValueError("no"), "not answered")  # doctest: +SKIP
+    """
+    try:
+        logger.error(text, *arguments, exc_info=error)
+    except BaseException:  # noqa: BLE001 - of a handler of the application
+        _print_raised()
+
+
+def _print_raised() -> None:
+    """Print the exception at hand where `logging` prints those of its handlers."""
+    import logging
+    import traceback
+
+    if logging.raiseExceptions:
+        traceback.print_exc()
+
+
 def _effective_level() -> int:
     if "logging" in sys.modules:
         # The audit log may want more than the rest.

@@ -390,7 +390,8 @@ class PushConsumer(ListeningConsumer):
         try:
             return self._calls[message.topic].argument(message)
         except UnfitBody as error:
-            self._hooks.process(message.topic, [message], raising(error), failure_of_error)
+            fail = raising(error)
+            self._hooks.process(message.topic, [message], fail, failure_of_error, in_loop=True)
             raise
 
     async def _call_topic(
