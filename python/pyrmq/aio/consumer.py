@@ -13,6 +13,7 @@ from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
+from pyrmq.consumer.subscriptions import await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -161,9 +162,13 @@ class PullConsumer(PolledConsumer):
         whole("max_messages", max_messages, 1)
         if self._options.max_poll_interval is None:
             return await self._poll_native(take, max_messages, timeout)
-        # It may join the group again.
-        await asyncio.to_thread(self._subscriptions.poll_begins)
+        began = monotonic()
+        joining = self._subscriptions.poll_begins()
         try:
+            if joining is not None:
+                await asyncio.wait([asyncio.wrap_future(joining)], timeout=timeout)
+                await_joined(joining, 0)
+                timeout = None if timeout is None else max(0.0, timeout + began - monotonic())
             return await self._poll_native(take, max_messages, timeout)
         finally:
             self._subscriptions.poll_ends()

@@ -30,6 +30,7 @@ from pyrmq._client.values import (
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.consumer.rebalance import RebalanceCallbacks
+from pyrmq.consumer.subscriptions import await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -286,8 +287,12 @@ class PullConsumer(PolledConsumer):
         if not self._is_polled_closely():
             return take(max_messages, wait)
         began = monotonic()
-        self._subscriptions.poll_begins()
+        joining = self._subscriptions.poll_begins()
         try:
+            if joining is not None:
+                await_joined(joining, wait)
+                spent = round((monotonic() - began) * 1000)
+                wait = None if wait is None else max(0, wait - spent)
             taken = self._taken(take, max_messages, wait)
         finally:
             self._subscriptions.poll_ends()
