@@ -337,8 +337,9 @@ class Subscriptions:
     def _all_topics(self) -> set[str]:
         """Ask for all topics of the namespace."""
         failure: RmqError | None = None
-        with Client() as client:
-            for address in name_servers(self._options.name_server):
+        options = self._options
+        with Client(credentials=options.credentials, tls=options.tls) as client:
+            for address in name_servers(options.name_server):
                 try:
                     answer = client.ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
                 except RmqError as error:
