@@ -683,6 +683,7 @@ class ConsumerControl:
         queues: Sequence[_QueueRef],
         which: str,
         timestamp_ms: int,
+        only_masters: bool = False,
         to: _ReplyTo | None = None,
     ) -> list[int]: ...
     def begin_at(self, offsets: Sequence[tuple[_QueueRef, int]]) -> None: ...

@@ -139,6 +139,26 @@ fn that_a_group_has_not_begun_is_believed_of_a_master_only() {
 }
 
 #[test]
+fn where_a_seek_goes_is_believed_of_a_master_only() {
+    let world = pair(20);
+    world.consumed[SLAVE].first.store(SLAVE_FIRST, Ordering::Relaxed);
+    world.replicate(&[(1, SLAVE)]);
+    let puller = polled(&world, |_| ());
+    let offset_of = |which, only_masters| {
+        let asked = puller.offsets_of(vec![queue()], which, 0, only_masters);
+        world.runtime.block_on(asked).map(|offsets| offsets[0])
+    };
+    for which in ["first", "last", "timestamp"] {
+        let refused = offset_of(which, true).unwrap_err();
+        assert!(matches!(refused, ClientError::NoMaster { .. }), "{refused}");
+    }
+    // For figures the slave is asked.
+    assert_eq!(offset_of("first", false).unwrap(), SLAVE_FIRST);
+    world.replicate(&BOTH);
+    assert_eq!(offset_of("first", true).unwrap(), 0);
+}
+
+#[test]
 fn a_queue_begins_where_its_slave_says_that_the_group_was() {
     let world = pair(20);
     let place = (TOPIC.to_owned(), "0".to_owned());

@@ -215,8 +215,8 @@ class PullConsumer(PolledConsumer):
             >>> await consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            where = start_of(offset)
-            found: list[int] = await self._outcomes.call(self._control.offsets, [queue], *where)
+            asked = ([queue], *start_of(offset), True)
+            found: list[int] = await self._outcomes.call(self._control.offsets, *asked)
             offset = found[0]
         self._core.seek(queue, offset)
 

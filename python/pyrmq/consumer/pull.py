@@ -337,13 +337,15 @@ class PullConsumer(PolledConsumer):
 
         Raises:
             ConfigError: The queue is not assigned to this consumer.
+            RouteError: Its master is away: a slave may not have all messages, so only an offset
+                that is a number can be sought.
             RmqError: The broker did not answer with the offset.
 
         Example:
             >>> consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            (offset,) = self._control.offsets([queue], *start_of(offset))
+            (offset,) = self._control.offsets([queue], *start_of(offset), True)
         self._core.seek(queue, offset)
 
     def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:

@@ -180,21 +180,23 @@ impl PyControl {
         completion::run(py, to, async move { puller.commit_offsets(offsets).await })
     }
 
-    /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time.
-    #[pyo3(signature = (queues, which, timestamp_ms, to=None))]
+    /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time; with
+    /// `only_masters` no slave is asked.
+    #[pyo3(signature = (queues, which, timestamp_ms, only_masters=false, to=None))]
     fn offsets(
         &self,
         py: Python<'_>,
         queues: Vec<QueueRef>,
         which: String,
         timestamp_ms: i64,
+        only_masters: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
         self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let puller = self.puller.clone();
         completion::run(py, to, async move {
-            let offsets = puller.offsets_of(keys, &which, timestamp_ms).await;
+            let offsets = puller.offsets_of(keys, &which, timestamp_ms, only_masters).await;
             offsets.map(Value::Offsets)
         })
     }

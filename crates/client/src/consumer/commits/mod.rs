@@ -8,7 +8,7 @@ mod lost;
 
 use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::requests::offsets::WhichOffset;
+use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::shared::ConsumerShared;
 use crate::error::{ClientError, Uncommitted};
 use pyrmq_remoting::names::RETRY_PREFIX;
@@ -379,17 +379,23 @@ impl ConsumerShared {
         self.local_offsets().clone()
     }
 
-    /// Offsets of queues, asked at the same time, in the order of the queues.
+    /// See `Puller::offsets_of`.
     pub(crate) async fn offsets_of(
         self: &Arc<Self>,
         keys: Vec<QueueKey>,
         which: WhichOffset,
+        only_masters: bool,
     ) -> Result<Vec<i64>, ClientError> {
         let mut found = vec![-1; keys.len()];
+        let offsets = if only_masters {
+            self.offsets.of_masters()
+        } else {
+            self.offsets.clone()
+        };
         let mut asked = JoinSet::new();
         for (at, key) in keys.into_iter().enumerate() {
-            let shared = self.clone();
-            asked.spawn(async move { (at, shared.offset_of(&key, which).await) });
+            let (shared, offsets) = (self.clone(), offsets.clone());
+            asked.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
         }
         while let Some(outcome) = asked.join_next().await {
             if let Ok((at, offset)) = outcome
@@ -401,15 +407,20 @@ impl ConsumerShared {
         Ok(found)
     }
 
-    async fn offset_of(&self, key: &QueueKey, which: WhichOffset) -> Result<i64, ClientError> {
+    async fn offset_of(
+        &self,
+        offsets: &Offsets,
+        key: &QueueKey,
+        which: WhichOffset,
+    ) -> Result<i64, ClientError> {
         match which {
-            WhichOffset::First => self.offsets.first(key).await,
-            WhichOffset::Last => self.offsets.last(key).await,
-            WhichOffset::At(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+            WhichOffset::First => offsets.first(key).await,
+            WhichOffset::Last => offsets.last(key).await,
+            WhichOffset::At(timestamp_ms) => offsets.at_time(key, timestamp_ms).await,
             WhichOffset::Committed if self.options.is_broadcasting => {
                 Ok(self.local_offset(key).unwrap_or(-1))
             }
-            WhichOffset::Committed => Ok(self.offsets.committed(key).await?.unwrap_or(-1)),
+            WhichOffset::Committed => Ok(offsets.committed(key).await?.unwrap_or(-1)),
         }
     }
 }

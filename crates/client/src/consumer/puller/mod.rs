@@ -154,12 +154,14 @@ impl Puller {
     }
 
     /// Offsets of queues, asked at the same time, in the order of the queues: first, last, committed (-1 when there is
-    /// none), or by time.
+    /// none), or by time. With `only_masters` no slave is asked, which may have the newest messages alone: a position
+    /// that it names would pass over the others.
     pub async fn offsets_of(
         &self,
         keys: Vec<QueueKey>,
         which: &str,
         timestamp_ms: i64,
+        only_masters: bool,
     ) -> Result<Vec<i64>, ClientError> {
         let which = match which {
             "first" => WhichOffset::First,
@@ -167,7 +169,7 @@ impl Puller {
             "timestamp" => WhichOffset::At(timestamp_ms),
             _ => WhichOffset::Committed,
         };
-        self.shared.offsets_of(keys, which).await
+        self.shared.offsets_of(keys, which, only_masters).await
     }
 
     /// True once the consumer is closed.
