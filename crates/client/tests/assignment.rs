@@ -399,6 +399,44 @@ fn a_queue_may_be_another_members_after_several_changes_at_once() {
 }
 
 #[test]
+fn a_queue_may_be_another_members_when_the_queues_have_changed_with_the_members() {
+    /// Behind `FIRST`, in front of this member.
+    const SECOND: &str = "00";
+    let world = World::new(3);
+    // Two queues of the first member, one of the second, one of this one.
+    world.offer(&[1, 1, 2]);
+    world.consumed[1].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        let mut members = broker.members.lock().unwrap();
+        members.extend([FIRST.to_owned(), SECOND.to_owned()]);
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    let has_only = |broker: &str, queue_id| {
+        let positions = puller.positions();
+        positions.len() == 1
+            && positions
+                .iter()
+                .all(|(key, at)| (&*key.broker, key.queue_id) == (broker, queue_id) && *at >= 0)
+    };
+    until("the last queue is this member's", || has_only("b2", 1));
+    // The second member has gone with a broker. Of two queues the second one would have been its own.
+    world.hold(request::GET_CONSUMER_LIST_BY_GROUP);
+    world.regroup(&[FIRST]);
+    until("the group is asked for", || world.held() > 0);
+    world.offer(&[1, 1]);
+    let refreshed = puller.routes().refresh(&TOPIC.into());
+    world.runtime.block_on(refreshed).unwrap();
+    world.release();
+    until("the first member's queue is taken", || has_only("b1", 0));
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[1].committed.lock().unwrap().insert(place, 12);
+    assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 20]));

@@ -137,6 +137,11 @@ impl World {
         );
     }
 
+    /// From now on the first brokers are those of the route, each with so many queues.
+    pub fn offer(&self, queues: &[usize]) {
+        *self.route.lock().unwrap() = super::route_of(&self.addresses, queues);
+    }
+
     /// From now on no broker answers these requests.
     pub fn hold(&self, code: i32) {
         for broker in &self.consumed {

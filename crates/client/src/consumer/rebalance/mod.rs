@@ -12,7 +12,7 @@ use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::rebalance::request_mode::RequestMode;
-use crate::consumer::shared::ConsumerShared;
+use crate::consumer::shared::{ConsumerShared, Look};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -65,7 +65,7 @@ impl ConsumerShared {
     ) -> Result<bool, ClientError> {
         let was_retired = {
             let mut state = self.state();
-            state.members.remove(topic);
+            state.looks.remove(topic);
             state.retired.remove(topic)
         };
         if !self.heartbeat.membership.unsubscribe(topic) && !was_retired {
@@ -161,11 +161,15 @@ impl ConsumerShared {
         if let Some(pops) = &self.pops {
             pops.leave(topic);
         }
-        self.state().members.insert(topic.clone(), members);
         let exists = |key: &QueueKey| {
             let mut known = queues.iter();
             known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)
         };
+        let look = Look {
+            members,
+            queues: queues.clone(),
+        };
+        self.state().looks.insert(topic.clone(), look);
         self.exchange(wanted, |key| key.topic == *topic, self.departure(&exists))
             .await
     }
