@@ -227,6 +227,52 @@ fn queues_that_an_interrupted_call_gives_back_are_committed() {
     }
 }
 
+#[test]
+fn a_silent_broker_does_not_delay_the_last_commits_of_another_ones_queues() {
+    let world = World::new(2);
+    for broker in &world.consumed {
+        broker.store(tagged(&["a"; 3]));
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+        // Longer than this test waits for anything.
+        options.client.request_timeout = Duration::from_mins(1);
+        options.announces_rebalances = true;
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    until("the queues have come", || puller.has_rebalance_event());
+    while let Some(event) = puller.next_rebalance_event(true) {
+        end_event(&world, &puller, &event);
+    }
+    let mut seen = 0;
+    while seen < 6 {
+        seen += poll(&puller).len();
+    }
+    for code in [request::QUERY_CONSUMER_OFFSET, request::UPDATE_CONSUMER_OFFSET] {
+        world.consumed[1].held_back.lock().unwrap().push(code);
+    }
+    assert!(puller.retire(TOPIC));
+    let event = puller.next_rebalance_event(true).unwrap();
+    let keys = keys(&event);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let ended = puller.end_rebalance_event(event.kind, &keys, true);
+            world.runtime.block_on(ended)
+        });
+        until("the silent broker is asked", || world.held() > 0);
+        until("the other one has the commit", || {
+            world.consumed[0].position() == Some(3)
+        });
+        // The next member of its queue goes on.
+        let place = (TOPIC.to_owned(), "0".to_owned());
+        world.consumed[0].committed.lock().unwrap().insert(place, 9);
+        world.release();
+        ended.join().unwrap().unwrap();
+    });
+    assert_eq!(world.consumed[0].position(), Some(9));
+    assert_eq!(world.consumed[1].position(), Some(3));
+}
+
 fn has_left(world: &World) -> bool {
     let mut brokers = world.consumed.iter();
     brokers.all(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty())

@@ -48,6 +48,8 @@ pub(crate) struct Position {
     reason: Reason,
     /// See [`ProcessQueue::is_untouched`].
     is_untouched: bool,
+    /// The queue was about to go back: polls may come late, and its next member may have it by now.
+    was_going: bool,
 }
 
 impl Position {
@@ -58,6 +60,7 @@ impl Position {
             committing: queue.committing.clone(),
             reason,
             is_untouched: queue.is_untouched(),
+            was_going: queue.phase.is_going(),
         }
     }
 
@@ -269,7 +272,7 @@ impl ConsumerShared {
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
-                is_asked: position.is_untouched,
+                is_asked: position.was_going || position.is_untouched,
                 is_untouched: position.is_untouched,
             });
         };
@@ -348,6 +351,7 @@ impl ConsumerShared {
                 committing: committing.unwrap_or_default(),
                 reason: Reason::Named,
                 is_untouched: false,
+                was_going: false,
             });
         }
         self.commit_with(positions, || gone).await
