@@ -19,6 +19,7 @@ from tests.e2e.wire import await_true
 import pyrmq.aio
 from pyrmq import ConfigError, Producer, PullConsumer, RmqError, TopicNotFound
 from pyrmq.codes import RequestCode
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyrmq import QueueId, ReceivedMessage
     from pyrmq.message import MessageBatch
+    from pyrmq.testing import Cluster
 
 
 def polled(consumer: PullConsumer, wanted: int) -> list[ReceivedMessage]:
@@ -323,6 +325,24 @@ def test_an_event_loop_goes_on_while_queues_are_given_back(
         for name in ("T-1", "T-2"):
             make(running.name_server, name, [], queues=1)
         asyncio.run(main(running.name_server))
+
+
+def test_a_subscription_that_is_cancelled_does_not_join_later() -> None:
+    async def main(running: Cluster) -> None:
+        async with pyrmq.aio.PullConsumer(name_server=running.name_server, group="g") as consumer:
+            with running.name_servers[0].network.silence(), pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.subscribe("T-1"), 0.3)
+            # The name server answers now. It was asked for the other topic first.
+            await consumer.subscribe("T-2")
+            await consumer.poll(timeout=0.5)
+            assert {queue.topic for queue in consumer.assignment()} == {"T-2"}
+            await consumer.subscribe("T-1")
+            assert {queue.topic for queue in consumer.assignment()} == {"T-1", "T-2"}
+
+    with cluster(faults=True) as running:
+        for name in ("T-1", "T-2"):
+            make(running.name_server, name, [], queues=1)
+        asyncio.run(main(running))
 
 
 def test_a_call_for_several_topics_that_fails_late_changes_nothing(

@@ -224,7 +224,10 @@ fn class_of(cause: &ClientError) -> &'static str {
         // NotConfirmed and NotCommitted are never the cause of another error.
         ClientError::NotConfirmed { .. } => "SendTimeout",
         ClientError::NotCommitted { .. } | ClientError::QueueGone { .. } => "CommitError",
-        ClientError::Answer { .. } | ClientError::Net { .. } | ClientError::Aborted { .. } => "RmqError",
+        ClientError::Answer { .. }
+        | ClientError::Net { .. }
+        | ClientError::Unsubscribed { .. }
+        | ClientError::Aborted { .. } => "RmqError",
     }
 }
 
@@ -259,6 +262,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
         | ClientError::MixedTopics { topic, .. }
         | ClientError::BodyTooLarge { topic, .. }
         | ClientError::Property { topic, .. }
+        | ClientError::Unsubscribed { topic }
         | ClientError::Properties { topic, .. } => vec![("topic", Value::Text(topic))],
         ClientError::Answer {
             code,

@@ -63,6 +63,34 @@ fn queues_of_a_topic_that_is_left_during_a_rebalance_do_not_come_back() {
 }
 
 #[test]
+fn a_topic_that_is_left_while_it_is_subscribed_to_is_not_joined() {
+    let world = World::new(2);
+    let puller = polled(&world, |options| {
+        // Longer than this test waits for anything.
+        options.client.request_timeout = Duration::from_mins(1);
+    });
+    for is_left in [true, false] {
+        world.hold(request::CHECK_CLIENT_CONFIG);
+        std::thread::scope(|scope| {
+            let subscribed = scope.spawn(|| world.runtime.block_on(puller.subscribe(TOPIC, "a > 1", true)));
+            until("the condition is asked for", || world.held() > 0);
+            if is_left {
+                let was_there = puller.unsubscribe(TOPIC, false);
+                assert!(!world.runtime.block_on(was_there).unwrap());
+            } else {
+                puller.cancel_subscribe(TOPIC);
+            }
+            world.release();
+            let refused = subscribed.join().unwrap().unwrap_err();
+            assert!(matches!(refused, ClientError::Unsubscribed { .. }), "{refused}");
+        });
+        assert!(puller.positions().is_empty(), "{:?}", puller.positions());
+    }
+    subscribe(&world, &puller, TOPIC, "*");
+    assert_eq!(puller.positions().len(), 4);
+}
+
+#[test]
 fn a_topic_that_is_subscribed_to_again_is_read_with_its_new_tags() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a", "b"]));

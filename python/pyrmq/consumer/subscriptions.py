@@ -122,6 +122,8 @@ class Subscriptions:
         if self._is_elsewhere():
             return
         for topic, old in before.items():
+            # An event loop's call that was cancelled goes on without its caller.
+            self._control.cancel_subscribe(topic)
             try:
                 if old is None:
                     self.remove(topic)

@@ -132,6 +132,14 @@ impl PyControl {
         })
     }
 
+    /// Has calls of `subscribe` for a topic fail that have not joined the group yet. In a forked child nothing is done.
+    fn cancel_subscribe(&self, topic: &str) {
+        if self.puller.is_here() {
+            let topic = self.puller.options().client.wrap(topic);
+            self.puller.cancel_subscribe(&topic);
+        }
+    }
+
     /// Stops queues, or lets them go on.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
         self.puller.check_in(py)?;

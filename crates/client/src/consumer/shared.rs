@@ -89,6 +89,8 @@ pub(crate) struct ConsumerState {
     pub(crate) giving_back: BTreeMap<Arc<QueueKey>, Option<i64>>,
     /// Positions of queues that went back while the consumer was being closed, and could not be committed.
     pub(crate) unsaved: Vec<Uncommitted>,
+    /// Subscriptions that have begun, by number: their topics.
+    pub(crate) joining: BTreeMap<u64, Arc<str>>,
     /// What each topic's share was worked out from last.
     pub(crate) looks: BTreeMap<Arc<str>, Look>,
     /// What was received and done lately.

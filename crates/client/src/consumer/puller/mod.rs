@@ -53,10 +53,12 @@ impl Puller {
         &self.shared.offsets
     }
 
-    /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes.
+    /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes. Fails
+    /// if the topic is unsubscribed from before this member has joined.
     pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
         check_name(topic)?;
         let topic: Arc<str> = topic.into();
+        let joining = self.shared.begin_joining(&topic);
         self.shared.routes.find(&topic).await?;
         let subscription = Subscription {
             expression: expression.to_owned(),
@@ -69,7 +71,7 @@ impl Puller {
         );
         let (client, routes) = (&self.shared.client, &self.shared.routes);
         check_filter(client, routes, membership, &topic, &subscription).await?;
-        self.shared.subscribe(topic, subscription).await?;
+        self.shared.subscribe(topic, subscription, &joining).await?;
         if self.shared.options.is_listening && !self.shared.options.is_broadcasting {
             self.shared.subscribe_retry_topic();
             self.shared.read_max_tries().await;
@@ -114,6 +116,11 @@ impl Puller {
         self.shared
             .uninterrupted(async move { shared.unsubscribe(&topic, is_lost).await })
             .await
+    }
+
+    /// Has subscriptions of a topic fail that have not joined the group yet.
+    pub fn cancel_subscribe(&self, topic: &str) {
+        self.shared.end_joining(topic);
     }
 
     /// Hands nothing out of these queues, and fetches nothing for them, until they are resumed.

@@ -4,6 +4,7 @@
 mod allocation;
 pub(crate) mod assignment;
 pub mod events;
+pub(crate) mod joining;
 mod orderly;
 mod request_mode;
 mod settling;
@@ -11,6 +12,7 @@ mod settling;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
+use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
 use crate::consumer::shared::{ConsumerShared, Look};
 use crate::error::ClientError;
@@ -38,8 +40,9 @@ impl ConsumerShared {
         self: &Arc<Self>,
         topic: Arc<str>,
         subscription: Subscription,
+        joining: &Joining,
     ) -> Result<(), ClientError> {
-        self.heartbeat.membership.subscribe(topic.clone(), subscription);
+        joining.join(subscription)?;
         // The broker must know this member before it can count it.
         self.heartbeat.send().await?;
         let (shared, one) = (self.clone(), topic.clone());
@@ -63,6 +66,7 @@ impl ConsumerShared {
         topic: &str,
         is_lost: bool,
     ) -> Result<bool, ClientError> {
+        self.end_joining(topic);
         let was_retired = {
             let mut state = self.state();
             state.looks.remove(topic);
@@ -96,9 +100,9 @@ impl ConsumerShared {
             return;
         }
         let subscription = Subscription::tags_of("*", clock::now_ms());
-        let shared = self.clone();
+        let (shared, joining) = (self.clone(), self.begin_joining(&topic));
         self.tracker.spawn(async move {
-            if let Err(error) = shared.subscribe(topic.clone(), subscription).await {
+            if let Err(error) = shared.subscribe(topic.clone(), subscription, &joining).await {
                 tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
                 shared.rebalance.notify_one();
             }
