@@ -41,6 +41,7 @@ class PullConsumer(PolledConsumer):
     def _open(self) -> None:
         super()._open()
         self._outcomes = CompletionList()
+        self._is_interrupted = False
         self._rebalances = (
             RebalanceCallbacks(self._control, self._options, self._outcomes)
             if self._options.announces_rebalances()
@@ -269,10 +270,14 @@ class PullConsumer(PolledConsumer):
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
 
+        A call that is cancelled is finished in the background; a second one waits for that.
+
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            if self._is_interrupted:
+                await asyncio.to_thread(self._control.shut, all_done)
             return
         self._outcomes.check_loop(self._loop)
         self._closed = True
@@ -291,6 +296,9 @@ class PullConsumer(PolledConsumer):
             self._loop.remove_reader(self._core.fileno())
         try:
             await self._outcomes.call(self._control.shut, all_done)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             if self._callbacks is not None:
                 await asyncio.to_thread(self._callbacks.end)

@@ -127,6 +127,8 @@ class PushConsumer(ListeningConsumer):
         self._idle = asyncio.Event()
         self._done = self._timed_out = 0
         self._is_closed = asyncio.Event()
+        # Whether the wait of a close was cancelled, which goes on.
+        self._is_interrupted = False
 
     def subscribe(
         self,
@@ -262,7 +264,8 @@ class PushConsumer(ListeningConsumer):
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
         Calls that have not returned by then are cancelled, and their messages come again. A second
-        call waits for the first. A listener must not await it: it would wait for itself.
+        call waits for the first, also for one that was cancelled, which is finished in the
+        background. A listener must not await it: it would wait for itself.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -278,10 +281,12 @@ class PushConsumer(ListeningConsumer):
         if asyncio.current_task() in self._tasks:
             raise ConfigError("a listener cannot await `close`: start it as a task of its own")
         if self._is_closed.is_set():
+            await self._await_interrupted()
             return
         self._outcomes.check_loop(self._loop)
         if self._closed:
             await self._is_closed.wait()
+            await self._await_interrupted()
             return
         self._closed = True
         try:
@@ -440,6 +445,9 @@ class PushConsumer(ListeningConsumer):
             self._loop.remove_reader(self._core.fileno())
         try:
             await self._outcomes.call(self._control.shut, True)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             try:
                 # The thread does all of it, even if this task is cancelled meanwhile.
@@ -448,6 +456,11 @@ class PushConsumer(ListeningConsumer):
                 self._outcomes.close()
                 self._is_closed.set()
                 self._unlog()
+
+    async def _await_interrupted(self) -> None:
+        """Wait for the end of a close that was cancelled, which goes on in the background."""
+        if self._is_interrupted:
+            await asyncio.to_thread(self._control.shut, True)
 
     def _leave_with_loop(self) -> None:
         """Leave the group when the loop has ended without a close; called in another thread."""

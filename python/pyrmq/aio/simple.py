@@ -135,6 +135,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            # It may be under way: its caller may have been cancelled.
+            await asyncio.to_thread(self._core.close)
             return
         self._outcomes.check_loop(self._loop)
         self._closed = True
