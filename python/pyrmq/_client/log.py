@@ -75,6 +75,15 @@ class _Drain:
             written.wait(2 * _END_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            # The next client starts another.
+            with self._lock:
+                self._thread = None
+            raise
+
+    def _serve(self) -> None:
         until: float | None = None
         while True:
             records, dropped = _core.log_take(_BATCH, _WAIT_MS if until is None else 0)
@@ -97,11 +106,17 @@ class _Drain:
 
 def _write(records: list[tuple[int, str, str]], dropped: int) -> None:
     if dropped:
-        get("pyrmq.log").warning(
-            "%d events were dropped: they came faster than they are written", dropped
-        )
-    for level, logger, text in records:
+        text = f"{dropped} events were dropped: they came faster than they are written"
+        _write_one(_LEVELS["WARNING"], "pyrmq.log", text)
+    for record in records:
+        _write_one(*record)
+
+
+def _write_one(level: int, logger: str, text: str) -> None:
+    try:
         get(logger).log(level, "%s", text)
+    except BaseException:  # noqa: BLE001 - a handler of the application must not end the thread
+        _print_raised()
 
 
 _drain = _Drain()
