@@ -14,13 +14,13 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
-use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
+use pyrmq_remoting::net::{Client, NetError, Shutdown, Snapshot};
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -222,8 +222,9 @@ pub(crate) struct Heartbeat {
     routes: Routes,
     pub(crate) membership: Arc<Membership>,
     timeout: Duration,
-    // Shared by heartbeats on their way; a goodbye has it alone. Brokers work on requests of one connection at once: a
-    // heartbeat behind the goodbye would register the client again.
+    // Shared by heartbeats until they are answered, whatever has become of their callers; a goodbye has it alone.
+    // Brokers work on requests of one connection at once: a heartbeat behind the goodbye would register the client
+    // again.
     on_their_way: Arc<RwLock<()>>,
 }
 
@@ -252,35 +253,39 @@ impl Heartbeat {
     /// How many brokers answered, and a failure.
     async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
-        let _on_its_way = self.on_their_way.read().await;
+        let on_its_way = Arc::new(self.on_their_way.clone().read_owned().await);
         if self.membership.is_away() {
             return (0, None);
         }
         let body = Bytes::from(self.membership.data().encode());
-        let mut beats = JoinSet::new();
+        let mut beats = Vec::new();
         for (address, master) in self.routes.brokers() {
             if !master && self.membership.consumer.is_none() {
                 continue;
             }
-            let client = self.client.clone();
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
-            beats.spawn(async move {
-                let error = match client.request(&address, command, timeout).await {
-                    Ok(answer) if answer.code == response::SUCCESS => return None,
-                    Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
-                    Err(source) => ClientError::net(WHAT, address.clone(), source),
-                };
-                tracing::warn!(address, %error, "heartbeat failed");
-                Some(error)
-            });
+            let (told, outcome) = oneshot::channel();
+            let on_its_way = on_its_way.clone();
+            self.client
+                .request_with(&address, command, timeout, move |result| {
+                    drop(told.send(result));
+                    drop(on_its_way);
+                });
+            beats.push((address, outcome));
         }
+        drop(on_its_way);
         let (mut answered, mut failed) = (0, None);
-        while let Some(send) = beats.join_next().await {
-            match send {
-                Ok(Some(error)) => failed = Some(error),
-                Ok(None) => answered += 1,
-                Err(_) => {}
-            }
+        for (address, outcome) in beats {
+            let error = match outcome.await.unwrap_or(Err(NetError::Closed)) {
+                Ok(answer) if answer.code == response::SUCCESS => {
+                    answered += 1;
+                    continue;
+                }
+                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Err(source) => ClientError::net(WHAT, address.clone(), source),
+            };
+            tracing::warn!(address, %error, "heartbeat failed");
+            failed = Some(error);
         }
         (answered, failed)
     }
@@ -338,7 +343,8 @@ impl Heartbeat {
     /// any more.
     pub(crate) async fn unregister(&self) {
         let wait = GOODBYE.min(self.timeout);
-        // A broker that has not answered by then does not hear the goodbye either.
+        // One that has not answered by then hears of both later, maybe in the wrong order. Then the member that is
+        // gone keeps its share until the broker misses its heartbeats.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
         let group = self.membership.group.as_str();
         let header = UnregisterClientRequestHeader {
