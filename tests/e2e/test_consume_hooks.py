@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +16,10 @@ from tests.e2e.test_pull_verbs import polled
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
-from pyrmq import ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
+from pyrmq import Admin, ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
 from pyrmq.consumer import ConsumeHook, Consuming
 from pyrmq.otel import ConsumeTelemetry
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,6 +234,31 @@ def test_the_asynchronous_form_has_hooks_too(address: str, topic: str, seen: See
     asyncio.run(main())
     assert {span.get_span_context().span_id for span in seen.spans()} == current
     assert len(current) == 10
+
+
+def test_a_silent_broker_of_traces_does_not_hold_up_the_end() -> None:
+    with cluster(brokers=2, faults=True) as running:
+        address, (first, second) = running.name_server, running.brokers
+        with Admin(name_server=address) as admin:
+            admin.create_topic("T", brokers=[first.name])
+            admin.create_topic("traces", brokers=[second.name])
+        consumer = PushConsumer(name_server=address, group="g", trace=True, trace_topic="traces")
+        consumer.subscribe("T", lambda _: None)
+        with consumer, Producer(name_server=address) as producer:
+            assert consumer._trace is not None
+            second.network.silence()
+            producer.send_batch("T", ["x"] * 40)
+            await_true(lambda: consumer.stats()["done"] == 40, 20)
+            # From here on its own thread waits for the broker.
+            await_true(lambda: not consumer._trace._waiting, 20)  # type: ignore[union-attr]
+            producer.send_batch("T", ["x"] * 400)
+            await_true(lambda: consumer.stats()["done"] == 440, 20)
+            began = monotonic()
+            consumer.close()
+            # A message with traces has 3 s by itself, and there are at least 20.
+            assert monotonic() - began < 20
+            # Both contexts of each message.
+            assert consumer._trace.dropped == 880
 
 
 @pytest.mark.parametrize("form", ["threads", "asyncio"])

@@ -358,13 +358,16 @@ class PushConsumer(ListeningConsumer):
             self._is_interrupted = not isinstance(error, Exception)
             raise
         finally:
-            self._end_thread()
-            if self._pool is not None:
-                self._pool.join(1.0)
-            _running.discard(self)
-            self._is_closed.set()
-            self._closing_in = None
-            self._unlog()
+            try:
+                self._end_thread()
+                if self._pool is not None:
+                    self._pool.join(1.0)
+            finally:
+                # Ctrl-C may have come once more.
+                _running.discard(self)
+                self._is_closed.set()
+                self._closing_in = None
+                self._unlog()
 
     def _counts(self) -> tuple[int, int]:
         counts = self._pool.counts if self._pool else None
