@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.test_push import committed, make
+from tests.e2e.wire import await_true
 
+import pyrmq
 from pyrmq import ConfigError, ReceivedMessage, ReconsumeLater
 from pyrmq.aio import PullConsumer, PushConsumer
 from pyrmq.testing import cluster
@@ -55,6 +57,37 @@ def test_each_message_is_awaited_once_and_committed(address: str, topic: str, or
     assert set(seen.values()) == {1}
     assert 1 < most <= 8
     assert sum(offset or 0 for offset in committed(address, f"aio-{topic}", topic).values()) == 300
+
+
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
+def test_the_exception_of_a_block_goes_before_a_commit_that_fails(form: str) -> None:
+    options = {"group": "g", "commit_interval": 60.0}
+
+    def threads(running: Cluster) -> None:
+        consumer = pyrmq.PushConsumer(name_server=running.name_server, **options)  # type: ignore[arg-type]
+        consumer.subscribe("T", lambda _: None)
+        with consumer:
+            await_true(lambda: consumer.stats()["done"] == 1, 15)
+            running.brokers[0].network.refuse()
+            raise LookupError
+
+    async def main(running: Cluster) -> None:
+        consumer = PushConsumer(name_server=running.name_server, **options)  # type: ignore[arg-type]
+
+        @consumer.listener("T")
+        async def handle(_: bytes) -> None:
+            pass
+
+        async with consumer:
+            await until(lambda: consumer.stats()["done"] == 1)
+            running.brokers[0].network.refuse()
+            raise LookupError
+
+    with cluster(faults=True) as running:
+        make(running.name_server, "T", ["one"], queues=1)
+        run = threads if form == "threads" else lambda one: asyncio.run(main(one))
+        with pytest.raises(LookupError):
+            run(running)
 
 
 @pytest.mark.parametrize("kind", ["pull", "push"])

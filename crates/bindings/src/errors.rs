@@ -214,7 +214,6 @@ fn class_of(cause: &ClientError) -> &'static str {
         | ClientError::Properties { .. } => "MessageError",
         ClientError::NameServers { .. } => "NameServerUnreachable",
         ClientError::NoTopic { .. } => "TopicNotFound",
-        // NoMaster is only logged: no call fails with it.
         ClientError::NoQueue { .. } | ClientError::NoBroker { .. } | ClientError::NoMaster { .. } => {
             "RouteError"
         }

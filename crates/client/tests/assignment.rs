@@ -4,13 +4,14 @@
 mod common;
 
 use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, until};
-use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::QueueKey;
-use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
+use pyrmq_client::{ClientError, PullerOptions};
 use pyrmq_remoting::codes::request;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Comes after `TOPIC` when the shares of all topics are looked at.
 const LATER_TOPIC: &str = "zebras";
@@ -323,6 +324,22 @@ fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
 }
 
 #[test]
+fn a_close_whose_runtime_has_ended_does_not_say_that_all_is_committed() {
+    let world = World::new(2);
+    let own = Runtime::new().unwrap();
+    let mut options = PullerOptions::new(vec![world.name_server()], "group");
+    options.commit_interval = Some(Duration::from_mins(10));
+    let puller = Puller::new(own.handle(), options, Start::First).unwrap();
+    world.consumed[0].store(tagged(&["a"; 3]));
+    own.block_on(puller.subscribe(TOPIC, "*", false)).unwrap();
+    assert_eq!(poll(&puller), [0, 1, 2]);
+    drop(own);
+    let closed = world.runtime.block_on(puller.shut(true));
+    assert!(closed.is_err(), "{closed:?}");
+    assert_eq!(world.consumed[0].position(), None);
+}
+
+#[test]
 fn a_close_that_is_interrupted_goes_on_without_its_consumer() {
     let world = World::new(2);
     let puller = reading(&world, false);
@@ -532,6 +549,37 @@ fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
     // Longer than another member's commit is waited for.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(poll(&puller), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_commit_of_ones_own_that_fails_leaves_that_of_the_member_before_to_be_waited_for() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        broker.members.lock().unwrap().push(LAST.to_owned());
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    // Where the group is said at once, and not while the queue waits for the member before.
+    world.hold(request::QUERY_CONSUMER_OFFSET);
+    std::thread::scope(|scope| {
+        let subscribing = scope.spawn(|| subscribe(&world, &puller, TOPIC, "*"));
+        until("its queues are to begin", || world.held() == 2);
+        world.answer_held();
+        subscribing.join().unwrap();
+    });
+    world.consumed[0]
+        .refused
+        .lock()
+        .unwrap()
+        .push(request::UPDATE_CONSUMER_OFFSET);
+    let committed = puller.commit_offsets(vec![(queue(), 5)]);
+    assert!(world.runtime.block_on(committed).is_err());
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[0].committed.lock().unwrap().insert(place, 12);
+    world.release();
+    assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
 }
 
 #[test]

@@ -50,7 +50,7 @@ from pyrmq.consumer.outcome import (
     failure_of_result,
     hand_back_time,
 )
-from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.errors import ClosedError, CommitError, ConfigError
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -300,9 +300,16 @@ class PushConsumer(ListeningConsumer):
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Close the consumer."""
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer.
+
+        After an exception of the block a failed commit is only logged, so that it is raised.
+        """
+        try:
+            await self.close()
+        except CommitError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "not started" if self._loop is None else "running"

@@ -346,6 +346,10 @@ impl Heartbeat {
         // One that has not answered by then hears of both later, maybe in the wrong order. Then the member that is
         // gone keeps its share until the broker misses its heartbeats.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
+        if !self.membership.is_away() {
+            // It has subscribed again meanwhile.
+            return;
+        }
         let group = self.membership.group.as_str();
         let header = UnregisterClientRequestHeader {
             client_id: &self.membership.client_id,

@@ -112,6 +112,11 @@ impl World {
         }
     }
 
+    /// The address of the name server.
+    pub fn name_server(&self) -> String {
+        self.names.to_string()
+    }
+
     /// Changes the other members of the group, and tells the consumer.
     pub fn regroup(&self, others: &[&str]) {
         for broker in &self.consumed {
@@ -153,6 +158,16 @@ impl World {
     pub fn held(&self) -> usize {
         let brokers = self.consumed.iter();
         brokers.map(|broker| broker.waiting.lock().unwrap().len()).sum()
+    }
+
+    /// Answers what was held back until now.
+    pub fn answer_held(&self) {
+        for broker in &self.consumed {
+            let waiting = std::mem::take(&mut *broker.waiting.lock().unwrap());
+            for (request, reply) in waiting {
+                reply.send(broker.answer(&request));
+            }
+        }
     }
 
     /// Answers what was held back, and all that comes.

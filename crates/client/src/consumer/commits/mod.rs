@@ -328,33 +328,61 @@ impl ConsumerShared {
             })
         };
         let offsets: Vec<_> = offsets.into_iter().filter(|(key, _)| !is_gone(key)).collect();
-        let mut positions = Vec::with_capacity(offsets.len());
-        for (key, offset) in offsets {
-            let key = Arc::new(key);
+        for (key, _) in &offsets {
             self.routes.find(&key.topic).await?;
-            let mut state = self.state();
-            let mut was_settling = false;
-            let committing = state.queues.get_mut(&key).map(|queue| {
-                queue.done = offset;
-                // This commit must not be taken for the one of the member before, which would move the queue.
-                was_settling = queue.settling.take().is_some();
-                queue.committing.clone()
-            });
-            if was_settling {
-                state.make_ready(&key);
-                self.wake(&state);
-            }
-            drop(state);
-            positions.push(Position {
-                key,
-                offset,
-                committing: committing.unwrap_or_default(),
-                reason: Reason::Named,
-                is_untouched: false,
-                was_going: false,
-            });
         }
-        self.commit_with(positions, || gone).await
+        let positions: Vec<Position> = offsets
+            .into_iter()
+            .map(|(key, offset)| self.named_position(key, offset))
+            .collect();
+        let keys: Vec<_> = positions.iter().map(|position| position.key.clone()).collect();
+        let committed = self.commit_with(positions, || gone).await;
+        self.end_named_commits(&keys, &committed);
+        committed
+    }
+
+    /// What is to be committed of a queue for which the application names the offset.
+    fn named_position(&self, key: QueueKey, offset: i64) -> Position {
+        let key = Arc::new(key);
+        let mut state = self.state();
+        let committing = state.queues.get_mut(&key).map(|queue| {
+            queue.done = offset;
+            queue.own_commit = Some(offset);
+            queue.committing.clone()
+        });
+        Position {
+            key,
+            offset,
+            committing: committing.unwrap_or_default(),
+            reason: Reason::Named,
+            is_untouched: false,
+            was_going: false,
+        }
+    }
+
+    /// Hands out messages of queues whose named commits have succeeded: no commit of the member before counts now. For
+    /// those whose commits have failed it is waited for as without them.
+    fn end_named_commits(&self, keys: &[Arc<QueueKey>], committed: &Result<(), ClientError>) {
+        let failed: &[Uncommitted] = match committed {
+            Ok(()) => &[],
+            Err(ClientError::NotCommitted { failed, .. }) => failed,
+            Err(_) => return,
+        };
+        let mut state = self.state();
+        for key in keys {
+            let topic = self.options.client.unwrap_name(&key.topic);
+            let has_failed = failed
+                .iter()
+                .any(|one| (&one.topic, &one.broker, one.queue_id) == (&topic, &key.broker, key.queue_id));
+            let Some(queue) = state.queues.get_mut(key) else {
+                continue;
+            };
+            queue.own_commit = None;
+            if !has_failed && queue.settling.take().is_some() {
+                state.make_ready(key);
+            }
+        }
+        self.wake(&state);
     }
 
     fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {

@@ -4,6 +4,7 @@
 mod allocation;
 pub(crate) mod assignment;
 pub mod events;
+mod failed;
 pub(crate) mod joining;
 mod orderly;
 mod request_mode;
@@ -12,6 +13,7 @@ mod settling;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
+use crate::consumer::rebalance::failed::Failed;
 use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
 use crate::consumer::shared::{ConsumerShared, Look};
@@ -20,10 +22,10 @@ use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
-use pyrmq_remoting::names::{self, RETRY_PREFIX};
+use pyrmq_remoting::names::RETRY_PREFIX;
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pauses between the first looks at the route of a subscribed topic.
 const NEW_GROUP_INTERVALS: [Duration; 6] = [
@@ -246,34 +248,35 @@ impl ConsumerShared {
         }
     }
 
-    /// Looks at the share of every subscribed topic when the group changes, and each interval.
+    /// Looks at the share of every subscribed topic when the group changes, and each interval. Where that failed it
+    /// looks again sooner, at those topics alone.
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
-        let mut pause = self.options.rebalance_interval;
+        let interval = self.options.rebalance_interval;
+        let mut failed = Failed::default();
+        let mut due = Instant::now() + interval;
         loop {
-            let notified = async {
-                self.rebalance.notified().await;
-                false
+            let pause = failed.pause(due.saturating_duration_since(Instant::now()));
+            let is_notified = tokio::select! {
+                () = self.rebalance.notified() => true,
+                _ = self.shutdown.sleep_or_stop(pause) => false,
             };
-            let stopped = tokio::select! {
-                notified = notified => notified,
-                stopped = self.shutdown.sleep_or_stop(pause) => stopped,
-            };
-            if stopped || self.shutdown.is_stopped() {
+            if self.shutdown.is_stopped() {
                 return;
             }
-            pause = self.options.rebalance_interval;
-            for topic in self.heartbeat.membership.topics() {
+            let topics = if is_notified || Instant::now() >= due {
+                due = Instant::now() + interval;
+                self.heartbeat.membership.topics()
+            } else {
+                failed.topics()
+            };
+            failed.next_round();
+            for topic in topics {
                 if self.shutdown.is_stopped() {
                     return;
                 }
-                if let Err(error) = self.balance(&topic).await {
-                    if names::is_retry(&topic) && matches!(error, ClientError::NoTopic { .. }) {
-                        // Brokers make it when they hear of the group.
-                        tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
-                    } else {
-                        tracing::warn!(topic = &*topic, %error, "share of the queues not known");
-                    }
-                    pause = Duration::from_secs(1);
+                match self.balance(&topic).await {
+                    Ok(()) => failed.forget(&topic),
+                    Err(error) => failed.note(&topic, &error),
                 }
             }
             self.follow_pop_retries().await;
