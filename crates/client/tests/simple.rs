@@ -252,8 +252,9 @@ fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
         .unwrap()
         .push(request::CHANGE_MESSAGE_INVISIBLETIME);
     broker.answer_held("for nobody");
-    let close = tokio::time::timeout(Duration::from_millis(100), world.consumer.close());
-    drop(world.runtime.block_on(async { close.await }));
+    world.runtime.block_on(async {
+        drop(tokio::time::timeout(Duration::from_millis(100), world.consumer.close()).await);
+    });
     world.runtime.block_on(world.consumer.close()).unwrap();
     assert_eq!(broker.seen(request::UNREGISTER_CLIENT).len(), 1);
 }

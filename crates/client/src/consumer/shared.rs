@@ -99,7 +99,6 @@ pub(crate) struct ConsumerState {
 }
 
 /// What the share of a topic's queues was worked out from.
-#[derive(Default)]
 pub(crate) struct Look {
     /// The client ids of the group.
     pub(crate) members: Vec<String>,
