@@ -426,6 +426,32 @@ fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
 }
 
 #[test]
+fn a_broker_that_was_silent_hears_a_goodbye_after_its_heartbeats() {
+    let world = World::new(2);
+    let connections = Connections::new();
+    let with = |group: &str, name: &str| {
+        let puller = polled(&world, |options| {
+            options.client.group = group.into();
+            options.client.instance_name = name.into();
+            options.client.connections = connections.clone();
+            options.client.request_timeout = Duration::from_millis(700);
+        });
+        subscribe(&world, &puller, TOPIC, "*");
+        puller
+    };
+    let (puller, _other) = (with("group", "one"), with("other", "one"));
+    let goodbyes = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
+    world.hold(request::HEART_BEAT);
+    world.hold(request::UNREGISTER_CLIENT);
+    let refused = world.runtime.block_on(puller.subscribe(TOPIC, "other", false));
+    assert!(refused.is_err(), "its heartbeats are not answered in time");
+    world.runtime.block_on(puller.shut(true)).unwrap();
+    until("the goodbye is repeated", || goodbyes() == 2);
+    world.release();
+    until("it is repeated once the broker answers", || goodbyes() == 3);
+}
+
+#[test]
 fn a_member_that_has_read_nothing_does_not_take_the_group_back() {
     for is_given_back in [false, true] {
         let world = World::new(2);

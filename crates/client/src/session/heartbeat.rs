@@ -3,6 +3,7 @@
 
 use crate::error::ClientError;
 use crate::session::identity;
+use crate::session::late_goodbye::{self, Unanswered};
 use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use bytes::Bytes;
@@ -183,6 +184,23 @@ impl Membership {
         known.keys().cloned().collect()
     }
 
+    /// Whether brokers take the two for one.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        let role = |one: &Self| one.consumer.is_some();
+        self.client_id == other.client_id && self.group == other.group && role(self) == role(other)
+    }
+
+    /// The request by which the client leaves its group.
+    pub(super) fn goodbye(&self) -> Command {
+        let group = self.group.as_str();
+        let header = UnregisterClientRequestHeader {
+            client_id: &self.client_id,
+            producer_group: self.consumer.is_none().then_some(group),
+            consumer_group: self.consumer.is_some().then_some(group),
+        };
+        Command::request(request::UNREGISTER_CLIENT).with_header(&header)
+    }
+
     /// What a heartbeat says.
     fn data(&self) -> HeartbeatData {
         let mut data = HeartbeatData {
@@ -226,16 +244,20 @@ pub(crate) struct Heartbeat {
     // Brokers work on requests of one connection at once: a heartbeat behind the goodbye would register the client
     // again.
     on_their_way: Arc<RwLock<()>>,
+    unanswered: Unanswered,
 }
 
 impl Heartbeat {
     pub(crate) fn new(client: Client, routes: Routes, membership: Membership, timeout: Duration) -> Self {
+        let membership = Arc::new(membership);
+        late_goodbye::note_member(&membership);
         Self {
             client,
             routes,
-            membership: Arc::new(membership),
+            membership,
             timeout,
             on_their_way: Arc::default(),
+            unanswered: Unanswered::default(),
         }
     }
 
@@ -266,8 +288,10 @@ impl Heartbeat {
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
             let (told, outcome) = oneshot::channel();
             let on_its_way = on_its_way.clone();
+            let note = self.unanswered.begin(&address);
             self.client
                 .request_with(&address, command, timeout, move |result| {
+                    note(&result);
                     drop(told.send(result));
                     drop(on_its_way);
                 });
@@ -343,27 +367,19 @@ impl Heartbeat {
     /// any more.
     pub(crate) async fn unregister(&self) {
         let wait = GOODBYE.min(self.timeout);
-        // One that has not answered by then hears of both later, maybe in the wrong order. Then the member that is
-        // gone keeps its share until the broker misses its heartbeats.
+        // One that has not answered by then hears of both later, maybe in the wrong order.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
         if !self.membership.is_away() {
             // It has subscribed again meanwhile.
             return;
         }
-        let group = self.membership.group.as_str();
-        let header = UnregisterClientRequestHeader {
-            client_id: &self.membership.client_id,
-            producer_group: self.membership.consumer.is_none().then_some(group),
-            consumer_group: self.membership.consumer.is_some().then_some(group),
-        };
-        let connected = self.client.connected();
+        let mut connected = self.client.connected();
+        let brokers = self.routes.brokers();
+        connected.retain(|address| brokers.iter().any(|(broker, _)| broker == address));
+        let silent = self.unanswered.of(&connected);
         let mut requests = JoinSet::new();
-        for (address, _) in self.routes.brokers() {
-            if !connected.contains(&address) {
-                continue;
-            }
-            let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
-            let client = self.client.clone();
+        for address in connected {
+            let (client, command) = (self.client.clone(), self.membership.goodbye());
             requests.spawn(async move {
                 if let Err(error) = client.request(&address, command, wait).await {
                     tracing::debug!(address, %error, "cannot unregister from a broker");
@@ -371,5 +387,8 @@ impl Heartbeat {
             });
         }
         while requests.join_next().await.is_some() {}
+        if !silent.is_empty() {
+            late_goodbye::say_later(&self.client, &self.membership, silent);
+        }
     }
 }
