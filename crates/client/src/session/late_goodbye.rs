@@ -5,9 +5,9 @@
 //! nothing but another goodbye ends that.
 
 use crate::session::heartbeat::Membership;
+use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, NetError, ProcessorTable, Tracker};
 use pyrmq_remoting::sync::lock;
-use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -73,7 +73,6 @@ pub(super) fn say_later(client: &Client, membership: &Arc<Membership>, silent: V
         let Some(client) = connections.join(Arc::new(ProcessorTable::new())) else {
             return;
         };
-        let began = clock::now_ms();
         let mut goodbyes = JoinSet::new();
         for address in silent {
             let (client, membership) = (client.clone(), membership.clone());
@@ -90,8 +89,7 @@ pub(super) fn say_later(client: &Client, membership: &Arc<Membership>, silent: V
                     }
                     tokio::time::sleep(SETTLED).await;
                 }
-                let waited_ms = clock::now_ms() - began;
-                tracing::debug!(address, waited_ms, "said goodbye again");
+                tracing::debug!(address, "said goodbye again");
             });
         }
         while goodbyes.join_next().await.is_some() {}
