@@ -128,7 +128,7 @@ class SendHook:
     def after_send(self, sending: Sending, error: BaseException | None, result: Any) -> None:  # noqa: ANN401 - by kind
         """Called once with the outcome, in the thread of callbacks. Exceptions are logged.
 
-        A call of the application raises KeyboardInterrupt and SystemExit when all hooks were called.
+        A call of the application raises KeyboardInterrupt and SystemExit once all were called.
 
         Args:
             sending: The object that ``before_send`` got.
