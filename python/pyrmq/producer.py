@@ -486,13 +486,13 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             return
         except BaseException:
             # Ctrl-C: do not wait for what is on its way; it fails, and callbacks and futures know.
-            self._end()
+            self._end_all()
             self._unlog()
             raise
-        self._end()
+        self._end_all()
         self._unlog()
 
-    def _end(self) -> None:
+    def _end_all(self) -> None:
         try:
             end(self._core, self._batcher, self._request_reply, self._futures)
         except BaseException as error:

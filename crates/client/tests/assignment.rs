@@ -550,7 +550,8 @@ fn a_queue_may_be_another_members_when_the_queues_have_changed_with_the_members(
     world.regroup(&[FIRST]);
     until("the group is asked for", || world.held() > 0);
     world.offer(&[1, 1]);
-    let refreshed = puller.routes().refresh(&TOPIC.into());
+    let topic = TOPIC.into();
+    let refreshed = puller.routes().refresh(&topic);
     world.runtime.block_on(refreshed).unwrap();
     world.release();
     until("the first member's queue is taken", || has_only("b1", 0));
