@@ -144,6 +144,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
+        # Whether Ctrl-C has ended the wait of a close, which goes on.
+        self._is_interrupted = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._batcher, self._request_reply.native
@@ -451,6 +453,9 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     def close(self, timeout: float = 10.0) -> None:
         """Send what is on its way, then close every connection. A second call does nothing.
 
+        After Ctrl-C it does not wait for what is on its way. A call that is interrupted once more
+        is finished in the background; a second call waits for that.
+
         Args:
             timeout: Seconds to wait for messages on their way. Messages that are not confirmed by
                 then fail, and a warning says how many there were.
@@ -459,9 +464,12 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             >>> producer.close()  # doctest: +SKIP
         """
         with self._lock:
-            if self._closed:
-                return
+            is_first = not self._closed
             self._closed = True
+        if not is_first:
+            if self._is_interrupted:
+                self._core.shut()
+            return
         self._finalizer.detach()
         try:
             self._batcher.close()
@@ -478,11 +486,18 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             return
         except BaseException:
             # Ctrl-C: do not wait for what is on its way; it fails, and callbacks and futures know.
-            end(self._core, self._batcher, self._request_reply, self._futures)
+            self._end_all()
             self._unlog()
             raise
-        end(self._core, self._batcher, self._request_reply, self._futures)
+        self._end_all()
         self._unlog()
+
+    def _end_all(self) -> None:
+        try:
+            end(self._core, self._batcher, self._request_reply, self._futures)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
 
     def __enter__(self) -> Self:
         """Return the producer."""

@@ -194,7 +194,7 @@ class TransactionProducer(Producer):
         message = asked_about(self._request_reply.native, question)
         try:
             state = state_of(self._ask(message))
-        except Exception:  # noqa: BLE001 - a user's function; the broker asks again
+        except BaseException:  # noqa: BLE001 - a user's function; the broker asks again
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:

@@ -13,7 +13,7 @@ from tests.reference.frame import Frame, decode, encode
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyrmq.testing import Cluster
 
@@ -73,8 +73,10 @@ def frames(source: socket.socket) -> Iterator[bytes]:
 
 
 @contextmanager
-def relayed(change: Callable[[Frame], Frame | None]) -> Iterator[Cluster]:
-    """Run a cluster in which every answer to a send passes through `change`.
+def relayed(
+    change: Callable[[Frame], Frame | None], codes: Collection[int] = SENDS
+) -> Iterator[Cluster]:
+    """Run a cluster in which every answer to a send, or to `codes`, passes through `change`.
 
     If `change` returns None, the answer is lost and the client's connection is reset.
     """
@@ -109,7 +111,7 @@ def relayed(change: Callable[[Frame], Frame | None]) -> Iterator[Cluster]:
         with suppress(OSError):
             for whole in frames(client):
                 request = decode(whole)
-                if not request.is_response and request.code in SENDS:
+                if not request.is_response and request.code in codes:
                     sends.add(request.opaque)
                 server.sendall(whole)
         with suppress(OSError):

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.test_push import committed, make
+from tests.e2e.wire import await_true
 
+import pyrmq
 from pyrmq import ConfigError, ReceivedMessage, ReconsumeLater
 from pyrmq.aio import PullConsumer, PushConsumer
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyrmq.testing import Cluster
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -52,6 +57,74 @@ def test_each_message_is_awaited_once_and_committed(address: str, topic: str, or
     assert set(seen.values()) == {1}
     assert 1 < most <= 8
     assert sum(offset or 0 for offset in committed(address, f"aio-{topic}", topic).values()) == 300
+
+
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
+def test_the_exception_of_a_block_goes_before_a_commit_that_fails(form: str) -> None:
+    options = {"group": "g", "commit_interval": 60.0}
+
+    def threads(running: Cluster) -> None:
+        consumer = pyrmq.PushConsumer(name_server=running.name_server, **options)  # type: ignore[arg-type]
+        consumer.subscribe("T", lambda _: None)
+        with consumer:
+            await_true(lambda: consumer.stats()["done"] == 1, 15)
+            running.brokers[0].network.refuse()
+            raise LookupError
+
+    async def main(running: Cluster) -> None:
+        consumer = PushConsumer(name_server=running.name_server, **options)  # type: ignore[arg-type]
+
+        @consumer.listener("T")
+        async def handle(_: bytes) -> None:
+            pass
+
+        async with consumer:
+            await until(lambda: consumer.stats()["done"] == 1)
+            running.brokers[0].network.refuse()
+            raise LookupError
+
+    with cluster(faults=True) as running:
+        make(running.name_server, "T", ["one"], queues=1)
+        run = threads if form == "threads" else lambda one: asyncio.run(main(one))
+        with pytest.raises(LookupError):
+            run(running)
+
+
+@pytest.mark.parametrize("kind", ["pull", "push"])
+def test_a_close_that_is_cancelled_goes_on_and_a_second_one_waits_for_it(kind: str) -> None:
+    async def pull(address: str) -> PullConsumer:
+        consumer = PullConsumer(name_server=address, group="g", start="first")
+        await consumer.subscribe("T")
+        assert await consumer.poll(timeout=10)
+        return consumer
+
+    async def push(address: str) -> PushConsumer:
+        consumer = PushConsumer(name_server=address, group="g")
+        handled: list[str] = []
+
+        @consumer.listener("T")
+        async def handle(body: str) -> None:
+            handled.append(body)
+
+        await consumer.start()
+        await until(lambda: consumer.stats()["done"] == 1)
+        return consumer
+
+    async def main(running: Cluster) -> None:
+        make_one = pull if kind == "pull" else push
+        consumer = await make_one(running.name_server)
+        with running.brokers[0].network.silence():
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.close(), 0.2)
+            second = asyncio.ensure_future(consumer.close())
+            await asyncio.wait([second], timeout=0.1)
+            assert not second.done()
+        await second
+        assert list(committed(running.name_server, "g", "T").values()) == [1]
+
+    with cluster(faults=True) as running:
+        make(running.name_server, "T", ["one"], queues=1)
+        asyncio.run(main(running))
 
 
 def test_a_call_that_fails_or_takes_too_long_comes_again(address: str, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +16,10 @@ from tests.e2e.test_pull_verbs import polled
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
-from pyrmq import ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
+from pyrmq import Admin, ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
 from pyrmq.consumer import ConsumeHook, Consuming
 from pyrmq.otel import ConsumeTelemetry
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +88,75 @@ def test_hooks_see_each_call_and_their_faults_change_nothing(
     assert "a hook raised LookupError" in caplog.text
     with pytest.raises(ConfigError, match="ConsumeHook"):
         PushConsumer(name_server=address, group="g", hooks=[print])  # type: ignore[list-item]
+
+
+class Ends(ConsumeHook):
+    """Raises what is no `Exception`, at first."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.raised: list[str] = []
+
+    def _raise(self, where: str) -> None:
+        if where not in self.raised:
+            self.raised.append(where)
+            raise self.kind(f"a hook that ends {where}")
+
+    def after_receive(self, consuming: Consuming) -> None:
+        """End."""
+        self._raise("received")
+
+    def before_process(self, consuming: Consuming) -> None:
+        """End."""
+        self._raise("before")
+
+    def after_process(
+        self, consuming: Consuming, error: BaseException | None, outcome: ConsumeOutcome
+    ) -> None:
+        """End."""
+        self._raise("after")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_a_hook_that_ends_changes_nothing_for_the_messages_of_a_listener(
+    address: str, topic: str, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(address, topic, ["one", "two"], queues=1)
+    noting, ends = Noting(), Ends(kind)
+    handled: list[str] = []
+
+    def listener(body: str) -> None:
+        handled.append(body)
+
+    consumer = PushConsumer(
+        name_server=address, group=f"g-{topic}", hooks=[noting, ends], threads=1
+    )
+    consumer.subscribe(topic, listener)
+    with consumer:
+        await_true(lambda: consumer.stats()["done"] == 2, 10)
+        assert consumer.stats()["later"] == 0
+    assert sorted(handled) == ["one", "two"]
+    assert [what for what, *_ in noting.noted] == ["before", "after"] * 2
+    assert ends.raised == ["before", "after"]
+    assert "a hook that ends after" in caplog.text
+
+
+def test_a_poll_raises_what_ends_the_program_once_all_hooks_were_called(
+    address: str, topic: str
+) -> None:
+    make(address, topic, ["one"], queues=1)
+    received: list[int] = []
+
+    class Counts(ConsumeHook):
+        def after_receive(self, consuming: Consuming) -> None:
+            received.append(len(consuming.messages))
+
+    hooks = [Ends(SystemExit), Counts()]
+    with PullConsumer(name_server=address, group=f"g-{topic}", hooks=hooks) as consumer:
+        consumer.subscribe(topic)
+        with pytest.raises(SystemExit, match="received"):
+            polled(consumer, 1)
+    assert received == [1]
 
 
 def test_a_call_is_a_span_linked_to_the_send(address: str, topic: str, seen: Seen) -> None:
@@ -163,6 +234,31 @@ def test_the_asynchronous_form_has_hooks_too(address: str, topic: str, seen: See
     asyncio.run(main())
     assert {span.get_span_context().span_id for span in seen.spans()} == current
     assert len(current) == 10
+
+
+def test_a_silent_broker_of_traces_does_not_hold_up_the_end() -> None:
+    with cluster(brokers=2, faults=True) as running:
+        address, (first, second) = running.name_server, running.brokers
+        with Admin(name_server=address) as admin:
+            admin.create_topic("T", brokers=[first.name])
+            admin.create_topic("traces", brokers=[second.name])
+        consumer = PushConsumer(name_server=address, group="g", trace=True, trace_topic="traces")
+        consumer.subscribe("T", lambda _: None)
+        with consumer, Producer(name_server=address) as producer:
+            assert consumer._trace is not None
+            second.network.silence()
+            producer.send_batch("T", ["x"] * 40)
+            await_true(lambda: consumer.stats()["done"] == 40, 20)
+            # From here on its own thread waits for the broker.
+            await_true(lambda: not consumer._trace._waiting, 20)  # type: ignore[union-attr]
+            producer.send_batch("T", ["x"] * 400)
+            await_true(lambda: consumer.stats()["done"] == 440, 20)
+            began = monotonic()
+            consumer.close()
+            # A message with traces has 3 s by itself, and there are at least 20.
+            assert monotonic() - began < 20
+            # Both contexts of each message.
+            assert consumer._trace.dropped == 880
 
 
 @pytest.mark.parametrize("form", ["threads", "asyncio"])

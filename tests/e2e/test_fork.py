@@ -16,7 +16,7 @@ from pyrmq import Broker, PullConsumer
 from pyrmq.errors import ServerError
 
 PROGRAM = """
-    import os, sys
+    import os, re, sys
     from pathlib import Path
     from pyrmq import ForkError, Producer, PullConsumer
 
@@ -29,7 +29,13 @@ PROGRAM = """
         name_server=address, group="all", broadcasting=True, offset_dir=folder, auto_commit=60
     )
     member.subscribe(topic)
+    limited = PullConsumer(name_server=address, group="limited", max_poll_interval=60)
+    limited.subscribe(topic)
     sys.stdout.flush()
+    # As if another thread had them at the fork.
+    locks = limited._subscriptions._lock, limited._subscriptions._changing
+    for lock in locks:
+        lock.acquire()
     child = os.fork()
     if child == 0:
         try:
@@ -44,6 +50,10 @@ PROGRAM = """
                 lambda: consumer.paused(),
                 lambda: consumer.assignment(),
                 lambda: member.commit(),
+                lambda: limited.poll(timeout=0),
+                lambda: limited.subscribe(topic),
+                lambda: limited.subscribe(re.compile("x")),
+                lambda: limited.unsubscribe(topic),
             ):
                 try:
                     use()
@@ -54,6 +64,7 @@ PROGRAM = """
             producer.close()
             consumer.close()
             member.close()
+            limited.close()
             assert not [*Path(folder).rglob("offsets.json")], "the file is the parent's"
             with Producer(name_server=address) as own:
                 own.send(topic, b"child")
@@ -69,11 +80,14 @@ PROGRAM = """
 
             traceback.print_exc()
             os._exit(1)
+    for lock in locks:
+        lock.release()
     assert os.waitpid(child, 0)[1] == 0
     print("parent sent at", producer.send(topic, b"after").status.name)
     producer.close()
     consumer.close()
     member.close()
+    limited.close()
     assert [*Path(folder).rglob("offsets.json")]
 """
 

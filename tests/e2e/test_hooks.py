@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.wire import await_true
 
 from pyrmq import (
     ConfigError,
@@ -135,6 +137,29 @@ def test_hooks_see_every_way_of_sending_and_what_they_add_travels_along(
     assert {found["hooked"] for found in stored} == {"yes"}
     assert sum("own" in found for found in stored) == 2
     assert "a hook that fails" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_all_hooks_and_the_callback_hear_of_a_send_whatever_one_of_them_raises(
+    address: str, topic: str, kind: type[BaseException]
+) -> None:
+    class Ends(SendHook):
+        def after_send(self, *_: object) -> None:
+            raise kind("a hook that ends")
+
+    watch = Watch()
+    delivered: list[object] = []
+    with Producer(name_server=address, hooks=[watch, Ends()]) as producer:
+        # A call of the application's own thread ends the program, but only then.
+        with pytest.raises(SystemExit) if kind is SystemExit else nullcontext():
+            producer.send(topic, b"1")
+        assert watch.kinds() == {"send": 1}
+        producer.send_async(topic, b"2").result(10)
+        with suppress(SystemExit):
+            producer.produce(topic, b"3", on_delivery=lambda *outcome: delivered.append(outcome))
+            producer.flush()
+        await_true(lambda: watch.kinds() == {"send": 3}, 10)
+        assert len(delivered) == 1
 
 
 def test_a_hook_may_refuse_and_a_failure_is_reported_once(address: str, topic: str) -> None:

@@ -6,21 +6,29 @@ import asyncio
 import logging
 import re
 import sys
+import threading
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.relay import relayed
 from tests.e2e.test_push import committed, make
 from tests.e2e.wire import await_true
 
 import pyrmq.aio
 from pyrmq import ConfigError, Producer, PullConsumer, RmqError, TopicNotFound
+from pyrmq.codes import RequestCode
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.reference.frame import Frame
+
     from pyrmq import QueueId, ReceivedMessage
     from pyrmq.message import MessageBatch
+    from pyrmq.testing import Cluster
 
 
 def polled(consumer: PullConsumer, wanted: int) -> list[ReceivedMessage]:
@@ -241,6 +249,100 @@ def test_a_member_that_does_not_poll_gives_its_queues_back_until_it_does(
         await_true(is_back, 30)
     with pytest.raises(ConfigError, match="max_poll_interval"):
         member(max_poll_interval=0)
+
+
+class Heartbeats:
+    """Answers to heartbeats come late, or, while `held`, when it is no more."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.delay = delay
+        self.held = False
+        self._changed = threading.Condition()
+
+    def __call__(self, answer: Frame) -> Frame:
+        """Pass on an answer."""
+        with self._changed:
+            self._changed.wait(self.delay)
+            self._changed.wait_for(lambda: not self.held, 20)
+        return answer
+
+    def release(self) -> None:
+        """Let answers pass."""
+        with self._changed:
+            self.held = False
+            self._changed.notify_all()
+
+
+def test_a_poll_neither_waits_for_topics_that_are_joined_again_nor_keeps_a_strategy_from_it() -> (
+    None
+):
+    heartbeats = Heartbeats(delay=0.4)
+    with relayed(heartbeats, {RequestCode.HEART_BEAT}) as running:
+        for name in ("T-1", "T-2"):
+            make(running.name_server, name, [name], queues=1)
+        with PullConsumer(
+            name_server=running.name_server,
+            group="g",
+            start="first",
+            allocate=All(),
+            max_poll_interval=0.4,
+        ) as consumer:
+            consumer.subscribe(re.compile("T-.*"))
+            await_true(lambda: not consumer.assignment(), 20)
+            heartbeats.held = True
+            assert consumer.poll(timeout=0.2) == []
+            heartbeats.release()
+            assert {message.body for message in polled(consumer, 2)} == {b"T-1", b"T-2"}
+            heartbeats.delay = 0.0
+
+
+def test_an_event_loop_goes_on_while_queues_are_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heartbeats = Heartbeats()
+
+    async def main(address: str) -> None:
+        async with pyrmq.aio.PullConsumer(
+            name_server=address, group="g", max_poll_interval=1.0
+        ) as consumer:
+            await consumer.subscribe(["T-1", "T-2"])
+            heartbeats.held = True
+            await asyncio.to_thread(await_true, lambda: "not polled for" in caplog.text, 20)
+            began = monotonic()
+            leaving = asyncio.ensure_future(consumer.unsubscribe("T-2"))
+            await asyncio.sleep(0)
+            # The broker's time is 3 s.
+            assert monotonic() - began < 2
+            heartbeats.release()
+            # It may have been left already.
+            with suppress(ConfigError):
+                await leaving
+
+    with (
+        relayed(heartbeats, {RequestCode.HEART_BEAT}) as running,
+        caplog.at_level(logging.ERROR, "pyrmq.consumer"),
+    ):
+        for name in ("T-1", "T-2"):
+            make(running.name_server, name, [], queues=1)
+        asyncio.run(main(running.name_server))
+
+
+def test_a_subscription_that_is_cancelled_does_not_join_later() -> None:
+    async def main(running: Cluster) -> None:
+        async with pyrmq.aio.PullConsumer(name_server=running.name_server, group="g") as consumer:
+            with running.name_servers[0].network.silence(), pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.subscribe("T-1"), 0.3)
+            # The name server answers now. It was asked for the other topic first.
+            await consumer.subscribe("T-2")
+            await consumer.poll(timeout=0.5)
+            assert {queue.topic for queue in consumer.assignment()} == {"T-2"}
+            await consumer.subscribe("T-1")
+            assert {queue.topic for queue in consumer.assignment()} == {"T-1", "T-2"}
+
+    with cluster(faults=True) as running:
+        for name in ("T-1", "T-2"):
+            make(running.name_server, name, [], queues=1)
+        asyncio.run(main(running))
 
 
 def test_a_call_for_several_topics_that_fails_late_changes_nothing(

@@ -76,6 +76,17 @@ def app(files: Path) -> Credentials:
     return Credentials.from_file(files / "app.toml")
 
 
+def test_a_pattern_is_looked_up_as_the_consumers_user_and_through_its_tls(
+    secure: Pair, files: Path
+) -> None:
+    # A list of all topics is for administrators.
+    with PullConsumer(
+        group="patterns", name_server=secure.address, credentials=admin(files)
+    ) as consumer:
+        consumer.subscribe(re.compile("ord.*s"))
+        assert {queue.topic for queue in consumer.assignment()} == {"orders"}
+
+
 def test_every_client_works_through_tls_with_one_file(secure: Pair, files: Path) -> None:
     given: dict[str, Any] = {"name_server": secure.address, "credentials": app(files)}
     with Producer(**given) as producer, Producer(**given, vip_channel=True, group="vip") as vip:

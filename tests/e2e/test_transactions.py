@@ -35,6 +35,7 @@ from pyrmq import (
     aio,
 )
 from pyrmq.errors import RequestTimeout
+from pyrmq.producer import SendHook
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -176,6 +177,37 @@ def test_a_check_that_raises_or_says_nonsense_counts_as_unknown(
         assert bodies(running.name_server, "T", 0, still=0.5) == []
     assert "boom" in caplog.text
     assert "must be a TransactionState" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_no_check_and_no_hook_ends_the_thread_that_answers_brokers(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ends(SendHook):
+        def after_transaction(self, *_: object, asked: bool) -> None:
+            if asked:
+                raise kind("a hook that ends")
+
+    raised = threading.Event()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        if not raised.is_set():
+            raised.set()
+            raise kind("a check that ends")
+        return COMMIT
+
+    with (
+        cluster(**QUICK) as running,
+        TransactionProducer(
+            check=check, group="g", name_server=running.name_server, hooks=[Ends()]
+        ) as producer,
+    ):
+        producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
+        assert bodies(running.name_server, "T", 1) == [b"x"]
+        await_true(lambda: "a hook that ends" in caplog.text, 10)
+        producer.send_in_transaction("T", b"y", lambda _: UNKNOWN)
+        assert sorted(bodies(running.name_server, "T", 2)) == [b"x", b"y"]
+    assert "a check that ends" in caplog.text
 
 
 def test_what_local_returns_must_be_a_state(address: str, topic: str) -> None:
@@ -334,6 +366,37 @@ def test_requests_get_their_replies(address: str, topic: str) -> None:
         replies = [future.result(10) for future in futures]
     assert [reply.body for reply in replies] == [f"TEA {n}".encode() for n in range(20)]
     assert replies[0].keys == ["r"]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_no_callback_of_a_request_ends_the_thread_that_takes_replies(
+    address: str, topic: str, kind: type[BaseException]
+) -> None:
+    def ends(_: object) -> None:
+        raise kind("a callback that ends")
+
+    called: list[object] = []
+    with (
+        Producer(name_server=address, group=f"asker-{topic}") as producer,
+        Producer(name_server=address, group="repliers") as replier,
+        PullConsumer(name_server=address, group=f"answer-{topic}") as consumer,
+    ):
+        late = producer.request_async(topic, "silence", timeout=0.2)
+        late.add_done_callback(ends)
+        late.add_done_callback(called.append)
+        with pytest.raises(RequestTimeout):
+            late.result(10)
+        consumer.subscribe(topic)
+        for number in range(2):
+            future = producer.request_async(topic, f"tea {number}", timeout=10)
+            future.add_done_callback(ends)
+            future.add_done_callback(called.append)
+            while not future.done():
+                for message in consumer.poll(timeout=0.1):
+                    if message.body != b"silence":
+                        replier.reply(message, message.body.upper())
+            assert future.result().body == f"TEA {number}".encode()
+        await_true(lambda: len(called) == 3, 10)
 
 
 def test_a_request_without_a_reply_times_out(address: str, topic: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAD = """
 import logging, sys, threading
 from pyrmq import _core
@@ -40,6 +42,29 @@ log.release()
     assert output_of(program) == [
         "pyrmq.broker.register WARNING no answer address=127.0.0.1:1",
         "pyrmq.store DEBUG disk 90%s full",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "SystemExit"])
+def test_a_handler_that_raises_ends_nothing(kind: str) -> None:
+    program = f"""
+class Broken(logging.Handler):
+    def emit(self, record):
+        if "bad" in record.getMessage():
+            raise {kind}("a handler that fails")
+logging.raiseExceptions = False
+logging.getLogger("pyrmq").addHandler(Broken())
+log.acquire()
+for text in ("bad", "good"):
+    _core.log_put(30, "pyrmq.store", text)
+log.release()
+log.acquire()
+_core.log_put(30, "pyrmq.store", "of a second client")
+log.release()
+"""
+    assert output_of(program) == [
+        "pyrmq.store WARNING good",
+        "pyrmq.store WARNING of a second client",
     ]
 
 

@@ -214,7 +214,6 @@ fn class_of(cause: &ClientError) -> &'static str {
         | ClientError::Properties { .. } => "MessageError",
         ClientError::NameServers { .. } => "NameServerUnreachable",
         ClientError::NoTopic { .. } => "TopicNotFound",
-        // NoMaster is only logged: no call fails with it.
         ClientError::NoQueue { .. } | ClientError::NoBroker { .. } | ClientError::NoMaster { .. } => {
             "RouteError"
         }
@@ -224,7 +223,10 @@ fn class_of(cause: &ClientError) -> &'static str {
         // NotConfirmed and NotCommitted are never the cause of another error.
         ClientError::NotConfirmed { .. } => "SendTimeout",
         ClientError::NotCommitted { .. } | ClientError::QueueGone { .. } => "CommitError",
-        ClientError::Answer { .. } | ClientError::Net { .. } | ClientError::Aborted { .. } => "RmqError",
+        ClientError::Answer { .. }
+        | ClientError::Net { .. }
+        | ClientError::Unsubscribed { .. }
+        | ClientError::Aborted { .. } => "RmqError",
     }
 }
 
@@ -259,6 +261,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
         | ClientError::MixedTopics { topic, .. }
         | ClientError::BodyTooLarge { topic, .. }
         | ClientError::Property { topic, .. }
+        | ClientError::Unsubscribed { topic }
         | ClientError::Properties { topic, .. } => vec![("topic", Value::Text(topic))],
         ClientError::Answer {
             code,

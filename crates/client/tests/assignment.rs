@@ -4,13 +4,14 @@
 mod common;
 
 use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, until};
-use pyrmq_client::ClientError;
 use pyrmq_client::consumer::process_queue::QueueKey;
-use pyrmq_client::consumer::puller::Puller;
+use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
+use pyrmq_client::{ClientError, PullerOptions};
 use pyrmq_remoting::codes::request;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Comes after `TOPIC` when the shares of all topics are looked at.
 const LATER_TOPIC: &str = "zebras";
@@ -60,6 +61,34 @@ fn queues_of_a_topic_that_is_left_during_a_rebalance_do_not_come_back() {
     until("the later topic is looked at", || lists() > before);
     assert!(!has(TOPIC), "{:?}", puller.positions());
     assert!(has(LATER_TOPIC));
+}
+
+#[test]
+fn a_topic_that_is_left_while_it_is_subscribed_to_is_not_joined() {
+    let world = World::new(2);
+    let puller = polled(&world, |options| {
+        // Longer than this test waits for anything.
+        options.client.request_timeout = Duration::from_mins(1);
+    });
+    for is_left in [true, false] {
+        world.hold(request::CHECK_CLIENT_CONFIG);
+        std::thread::scope(|scope| {
+            let subscribed = scope.spawn(|| world.runtime.block_on(puller.subscribe(TOPIC, "a > 1", true)));
+            until("the condition is asked for", || world.held() > 0);
+            if is_left {
+                let was_there = puller.unsubscribe(TOPIC, false);
+                assert!(!world.runtime.block_on(was_there).unwrap());
+            } else {
+                puller.cancel_subscribe(TOPIC);
+            }
+            world.release();
+            let refused = subscribed.join().unwrap().unwrap_err();
+            assert!(matches!(refused, ClientError::Unsubscribed { .. }), "{refused}");
+        });
+        assert!(puller.positions().is_empty(), "{:?}", puller.positions());
+    }
+    subscribe(&world, &puller, TOPIC, "*");
+    assert_eq!(puller.positions().len(), 4);
 }
 
 #[test]
@@ -227,6 +256,52 @@ fn queues_that_an_interrupted_call_gives_back_are_committed() {
     }
 }
 
+#[test]
+fn a_silent_broker_does_not_delay_the_last_commits_of_another_ones_queues() {
+    let world = World::new(2);
+    for broker in &world.consumed {
+        broker.store(tagged(&["a"; 3]));
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+        // Longer than this test waits for anything.
+        options.client.request_timeout = Duration::from_mins(1);
+        options.announces_rebalances = true;
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    until("the queues have come", || puller.has_rebalance_event());
+    while let Some(event) = puller.next_rebalance_event(true) {
+        end_event(&world, &puller, &event);
+    }
+    let mut seen = 0;
+    while seen < 6 {
+        seen += poll(&puller).len();
+    }
+    for code in [request::QUERY_CONSUMER_OFFSET, request::UPDATE_CONSUMER_OFFSET] {
+        world.consumed[1].held_back.lock().unwrap().push(code);
+    }
+    assert!(puller.retire(TOPIC));
+    let event = puller.next_rebalance_event(true).unwrap();
+    let keys = keys(&event);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let ended = puller.end_rebalance_event(event.kind, &keys, true);
+            world.runtime.block_on(ended)
+        });
+        until("the silent broker is asked", || world.held() > 0);
+        until("the other one has the commit", || {
+            world.consumed[0].position() == Some(3)
+        });
+        // The next member of its queue goes on.
+        let place = (TOPIC.to_owned(), "0".to_owned());
+        world.consumed[0].committed.lock().unwrap().insert(place, 9);
+        world.release();
+        ended.join().unwrap().unwrap();
+    });
+    assert_eq!(world.consumed[0].position(), Some(9));
+    assert_eq!(world.consumed[1].position(), Some(3));
+}
+
 fn has_left(world: &World) -> bool {
     let mut brokers = world.consumed.iter();
     brokers.all(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty())
@@ -246,6 +321,22 @@ fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
         assert_eq!(closed.is_ok(), is_released, "{closed:?}");
         assert!(puller.is_closed() && has_left(&world));
     }
+}
+
+#[test]
+fn a_close_whose_runtime_has_ended_does_not_say_that_all_is_committed() {
+    let world = World::new(2);
+    let own = Runtime::new().unwrap();
+    let mut options = PullerOptions::new(vec![world.name_server()], "group");
+    options.commit_interval = Some(Duration::from_mins(10));
+    let puller = Puller::new(own.handle(), options, Start::First).unwrap();
+    world.consumed[0].store(tagged(&["a"; 3]));
+    own.block_on(puller.subscribe(TOPIC, "*", false)).unwrap();
+    assert_eq!(poll(&puller), [0, 1, 2]);
+    drop(own);
+    let closed = world.runtime.block_on(puller.shut(true));
+    assert!(closed.is_err(), "{closed:?}");
+    assert_eq!(world.consumed[0].position(), None);
 }
 
 #[test]
@@ -305,27 +396,59 @@ fn nothing_registers_a_member_again_after_its_goodbye() {
 
 #[test]
 fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
-    let world = World::new(2);
-    let (puller, _other) = sharing(&world);
-    world.hold(request::HEART_BEAT);
-    for broker in &world.consumed {
-        broker.members.lock().unwrap().clear();
+    for has_caller in [true, false] {
+        let world = World::new(2);
+        let (puller, _other) = sharing(&world);
+        world.hold(request::HEART_BEAT);
+        if has_caller {
+            for broker in &world.consumed {
+                broker.members.lock().unwrap().clear();
+            }
+            world.regroup(&[]);
+            until("the rebalance sends heartbeats", || world.held() > 0);
+        } else {
+            interrupt(&world, puller.subscribe(TOPIC, "other", false));
+        }
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
+            until("the consumer is closed", || puller.is_closed());
+            std::thread::sleep(Duration::from_millis(100));
+            let is_told = world
+                .consumed
+                .iter()
+                .any(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty());
+            assert!(!is_told, "brokers may hear the goodbye before the heartbeat");
+            world.release();
+            closing.join().unwrap().unwrap();
+        });
+        assert!(has_left(&world));
     }
-    world.regroup(&[]);
-    until("the rebalance sends heartbeats", || world.held() > 0);
-    std::thread::scope(|scope| {
-        let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
-        until("the consumer is closed", || puller.is_closed());
-        std::thread::sleep(Duration::from_millis(100));
-        let is_told = world
-            .consumed
-            .iter()
-            .any(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty());
-        assert!(!is_told, "brokers may hear the goodbye before the heartbeat");
-        world.release();
-        closing.join().unwrap().unwrap();
-    });
-    assert!(has_left(&world));
+}
+
+#[test]
+fn a_broker_that_was_silent_hears_a_goodbye_after_its_heartbeats() {
+    let world = World::new(2);
+    let connections = Connections::new();
+    let with = |group: &str, name: &str| {
+        let puller = polled(&world, |options| {
+            options.client.group = group.into();
+            options.client.instance_name = name.into();
+            options.client.connections = connections.clone();
+            options.client.request_timeout = Duration::from_millis(700);
+        });
+        subscribe(&world, &puller, TOPIC, "*");
+        puller
+    };
+    let (puller, _other) = (with("group", "one"), with("other", "one"));
+    let goodbyes = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
+    world.hold(request::HEART_BEAT);
+    world.hold(request::UNREGISTER_CLIENT);
+    let refused = world.runtime.block_on(puller.subscribe(TOPIC, "other", false));
+    assert!(refused.is_err(), "its heartbeats are not answered in time");
+    world.runtime.block_on(puller.shut(true)).unwrap();
+    until("the goodbye is repeated", || goodbyes() == 2);
+    world.release();
+    until("it is repeated once the broker answers", || goodbyes() == 3);
 }
 
 #[test]
@@ -399,6 +522,45 @@ fn a_queue_may_be_another_members_after_several_changes_at_once() {
 }
 
 #[test]
+fn a_queue_may_be_another_members_when_the_queues_have_changed_with_the_members() {
+    /// Behind `FIRST`, in front of this member.
+    const SECOND: &str = "00";
+    let world = World::new(3);
+    // Two queues of the first member, one of the second, one of this one.
+    world.offer(&[1, 1, 2]);
+    world.consumed[1].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        let mut members = broker.members.lock().unwrap();
+        members.extend([FIRST.to_owned(), SECOND.to_owned()]);
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(&world, &puller, TOPIC, "*");
+    let has_only = |broker: &str, queue_id| {
+        let positions = puller.positions();
+        positions.len() == 1
+            && positions
+                .iter()
+                .all(|(key, at)| (&*key.broker, key.queue_id) == (broker, queue_id) && *at >= 0)
+    };
+    until("the last queue is this member's", || has_only("b2", 1));
+    // The second member has gone with a broker. Of two queues the second one would have been its own.
+    world.hold(request::GET_CONSUMER_LIST_BY_GROUP);
+    world.regroup(&[FIRST]);
+    until("the group is asked for", || world.held() > 0);
+    world.offer(&[1, 1]);
+    let topic = TOPIC.into();
+    let refreshed = puller.routes().refresh(&topic);
+    world.runtime.block_on(refreshed).unwrap();
+    world.release();
+    until("the first member's queue is taken", || has_only("b1", 0));
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[1].committed.lock().unwrap().insert(place, 12);
+    assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 20]));
@@ -414,6 +576,37 @@ fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
     // Longer than another member's commit is waited for.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(poll(&puller), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_commit_of_ones_own_that_fails_leaves_that_of_the_member_before_to_be_waited_for() {
+    let world = World::new(2);
+    world.consumed[0].store(tagged(&["a"; 20]));
+    for broker in &world.consumed {
+        broker.members.lock().unwrap().push(LAST.to_owned());
+    }
+    let puller = polled(&world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    // Where the group is said at once, and not while the queue waits for the member before.
+    world.hold(request::QUERY_CONSUMER_OFFSET);
+    std::thread::scope(|scope| {
+        let subscribing = scope.spawn(|| subscribe(&world, &puller, TOPIC, "*"));
+        until("its queues are to begin", || world.held() == 2);
+        world.answer_held();
+        subscribing.join().unwrap();
+    });
+    world.consumed[0]
+        .refused
+        .lock()
+        .unwrap()
+        .push(request::UPDATE_CONSUMER_OFFSET);
+    let committed = puller.commit_offsets(vec![(queue(), 5)]);
+    assert!(world.runtime.block_on(committed).is_err());
+    let place = (TOPIC.to_owned(), "0".to_owned());
+    world.consumed[0].committed.lock().unwrap().insert(place, 12);
+    world.release();
+    assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
 }
 
 #[test]

@@ -241,6 +241,26 @@ fn shutting_down_fails_requests_in_flight() {
 }
 
 #[test]
+fn an_end_that_is_interrupted_goes_on_and_a_second_call_waits_for_it() {
+    let world = World::new(1);
+    world.script(0, &[Act::Silent]);
+    let producer = world.producer(|_| ());
+    let outcome = send(&producer, "x", bound(), Duration::from_mins(1));
+    let begin = Instant::now();
+    while world.brokers[0].held.lock().unwrap().is_empty() {
+        assert!(begin.elapsed() < WAIT);
+        std::thread::yield_now();
+    }
+    world.runtime.block_on(async {
+        drop(tokio::time::timeout(Duration::ZERO, producer.shut()).await);
+        producer.shut().await;
+    });
+    // Its connection has ended.
+    let error = outcome.recv_timeout(WAIT).unwrap().unwrap_err();
+    assert!(error.to_string().contains("the outcome is unknown"), "{error}");
+}
+
+#[test]
 fn back_pressure_counts_messages_and_bytes_and_lets_a_large_one_go_alone() {
     let back_pressure = BackPressure::new(2, 100);
     let large = back_pressure.try_acquire(1, 500).unwrap();

@@ -139,6 +139,55 @@ fn that_a_group_has_not_begun_is_believed_of_a_master_only() {
 }
 
 #[test]
+fn where_a_seek_goes_is_believed_of_a_master_only() {
+    let world = pair(20);
+    world.consumed[SLAVE].first.store(SLAVE_FIRST, Ordering::Relaxed);
+    world.replicate(&[(1, SLAVE)]);
+    let puller = polled(&world, |_| ());
+    let offset_of = |which, only_masters| {
+        let asked = puller.offsets_of(vec![queue()], which, 0, only_masters);
+        world.runtime.block_on(asked).map(|offsets| offsets[0])
+    };
+    for which in ["first", "last", "timestamp"] {
+        let refused = offset_of(which, true).unwrap_err();
+        assert!(matches!(refused, ClientError::NoMaster { .. }), "{refused}");
+    }
+    // For figures the slave is asked.
+    assert_eq!(offset_of("first", false).unwrap(), SLAVE_FIRST);
+    world.replicate(&BOTH);
+    assert_eq!(offset_of("first", true).unwrap(), 0);
+}
+
+#[test]
+fn topics_that_wait_for_a_master_are_looked_at_without_the_others() {
+    const WAITING: &str = "zebras";
+    let world = pair(20);
+    for queue in ["0", "1"] {
+        let place = (TOPIC.to_owned(), queue.to_owned());
+        world.consumed[SLAVE].committed.lock().unwrap().insert(place, 12);
+    }
+    world.replicate(&[(1, SLAVE)]);
+    let puller = polled(&world, |_| ());
+    for topic in [TOPIC, WAITING] {
+        let subscribed = puller.subscribe(topic, "*", false);
+        world.runtime.block_on(subscribed).unwrap();
+    }
+    let slave = &world.consumed[SLAVE];
+    // Each look at this topic asks for both of its queues.
+    let looks = || {
+        let asked = slave.asked(request::QUERY_CONSUMER_OFFSET);
+        let of_topic = asked
+            .iter()
+            .filter(|one| one.fields.get("topic") == Some(WAITING));
+        of_topic.count() / 2
+    };
+    until("the topic is looked at repeatedly", || looks() >= 4);
+    // One for each topic at first and one when the second has failed, then for that one alone.
+    let all = slave.asked(request::GET_CONSUMER_LIST_BY_GROUP).len();
+    assert!(all < 8, "{all} looks");
+}
+
+#[test]
 fn a_queue_begins_where_its_slave_says_that_the_group_was() {
     let world = pair(20);
     let place = (TOPIC.to_owned(), "0".to_owned());

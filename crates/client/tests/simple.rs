@@ -239,6 +239,27 @@ fn what_comes_for_a_call_that_has_ended_is_for_the_next_one_or_given_back() {
 }
 
 #[test]
+fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
+    let world = World::new(1, "*");
+    let broker = &world.brokers[0];
+    let receiving = world.consumer.receive(1, INVISIBLE, WAIT).unwrap();
+    until("no pop is held", || !broker.held.lock().unwrap().is_empty());
+    drop(receiving);
+    // What was fetched is given back first, which takes the time of a request here.
+    broker
+        .silent
+        .lock()
+        .unwrap()
+        .push(request::CHANGE_MESSAGE_INVISIBLETIME);
+    broker.answer_held("for nobody");
+    world.runtime.block_on(async {
+        drop(tokio::time::timeout(Duration::from_millis(100), world.consumer.close()).await);
+    });
+    world.runtime.block_on(world.consumer.close()).unwrap();
+    assert_eq!(broker.seen(request::UNREGISTER_CLIENT).len(), 1);
+}
+
+#[test]
 fn what_has_waited_with_another_time_is_renewed_before_it_is_handed_out() {
     let world = World::new(1, "*");
     let broker = &world.brokers[0];

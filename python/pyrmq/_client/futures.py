@@ -4,39 +4,45 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from pyrmq import _core
 from pyrmq._client.hooks.send import callback_raised
 from pyrmq.message import SendResult
 
-__all__ = ["SendFuture", "serve_futures"]
+__all__ = ["GuardedFuture", "SendFuture", "serve_futures"]
 
 _LOOK_AROUND_MS = 200
 _AFTER_MAIN_S = 2.0
 
+_Outcome = TypeVar("_Outcome")
 
-class SendFuture(Future[SendResult]):
+
+class GuardedFuture(Future[_Outcome]):
     """A future whose callbacks cannot end the thread that completes all futures of its producer.
 
     The standard library logs an ``Exception`` of a callback. It lets ``SystemExit`` and asyncio's
     ``CancelledError`` pass, and then drops the callbacks after it.
     """
 
-    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+    def add_done_callback(self, fn: Callable[[Future[_Outcome]], Any]) -> None:
         """Call a function when the future is done; its exceptions are logged."""
         if self.done():
             # It runs in this thread: Ctrl-C and sys.exit belong to the caller.
             super().add_done_callback(fn)
             return
 
-        def guarded(future: Future[SendResult]) -> None:
+        def guarded(future: Future[_Outcome]) -> None:
             try:
                 fn(future)
             except BaseException as error:  # noqa: BLE001 - a user's function
                 callback_raised(error)
 
         super().add_done_callback(guarded)
+
+
+class SendFuture(GuardedFuture[SendResult]):
+    """The future of a message that is sent."""
 
 
 def serve_futures(accumulator: _core.Accumulator, core: _core.Producer) -> None:

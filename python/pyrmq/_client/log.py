@@ -75,6 +75,15 @@ class _Drain:
             written.wait(2 * _END_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            # The next client starts another.
+            with self._lock:
+                self._thread = None
+            raise
+
+    def _serve(self) -> None:
         until: float | None = None
         while True:
             records, dropped = _core.log_take(_BATCH, _WAIT_MS if until is None else 0)
@@ -97,11 +106,17 @@ class _Drain:
 
 def _write(records: list[tuple[int, str, str]], dropped: int) -> None:
     if dropped:
-        get("pyrmq.log").warning(
-            "%d events were dropped: they came faster than they are written", dropped
-        )
-    for level, logger, text in records:
+        text = f"{dropped} events were dropped: they came faster than they are written"
+        _write_one(_LEVELS["WARNING"], "pyrmq.log", text)
+    for record in records:
+        _write_one(*record)
+
+
+def _write_one(level: int, logger: str, text: str) -> None:
+    try:
         get(logger).log(level, "%s", text)
+    except BaseException:  # noqa: BLE001 - a handler of the application must not end the thread
+        _print_raised()
 
 
 _drain = _Drain()
@@ -186,6 +201,27 @@ def get(name: str) -> logging.Logger:
 
     _configure()
     return logging.getLogger(name)
+
+
+def log_raised(logger: logging.Logger, error: BaseException, text: str, *arguments: object) -> None:
+    """Log an exception in a thread that must go on: a handler of the application may raise, too.
+
+    Example:
+        >>> log_raised(get("pyrmq.producer"), ValueError("no"), "not answered")  # doctest: +SKIP
+    """
+    try:
+        logger.error(text, *arguments, exc_info=error)
+    except BaseException:  # noqa: BLE001 - of a handler of the application
+        _print_raised()
+
+
+def _print_raised() -> None:
+    """Print the exception at hand where `logging` prints those of its handlers."""
+    import logging
+    import traceback
+
+    if logging.raiseExceptions:
+        traceback.print_exc()
 
 
 def _effective_level() -> int:

@@ -16,7 +16,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from pyrmq import _core
+from pyrmq._client.futures import GuardedFuture
 from pyrmq._client.hooks.send import Hooks, SendingKind
+from pyrmq._client.log import log_raised
 from pyrmq._client.values import queue_of
 from pyrmq._names import Property
 from pyrmq._request_reply.waiting import Waiting, left_of, reply_address
@@ -140,7 +142,7 @@ class RequestReply:
         from uuid import uuid4
 
         correlation = str(uuid4())
-        future: Future[ReceivedMessage] = Future()
+        future: Future[ReceivedMessage] = GuardedFuture()
         future.set_running_or_notify_cancel()
         self._waiting[correlation] = Waiting(timeout_ms, future)
         system = [
@@ -220,11 +222,14 @@ class RequestReply:
             for question in asked.take(64, self._pause()):
                 try:
                     self._answer(question)
-                except Exception:  # noqa: BLE001 - one question must not end the others
-                    _log.exception("a broker's question was not answered: %r", question)
+                except BaseException as error:  # noqa: BLE001 - one question must not end the others
+                    log_raised(_log, error, "a broker's question was not answered: %r", question)
                 self._take_ends(0)
             self._take_ends(0)
-            self._expire()
+            try:
+                self._expire()
+            except BaseException as error:  # noqa: BLE001 - of a future that the application has completed
+                log_raised(_log, error, "a request that timed out has told nobody")
         until = time.monotonic() + _LAST_ENDS_S
         while self._ends and time.monotonic() < until:
             self._take_ends(_LOOK_AROUND_MS)
@@ -236,8 +241,8 @@ class RequestReply:
         for token, _, error in self._outcomes.wait(timeout_ms) or ():
             try:
                 self._ends.pop(token)(error)
-            except Exception:  # noqa: BLE001 - one outcome must not end the others
-                _log.exception("the outcome of a transaction's end was not taken")
+            except BaseException as raised:  # noqa: BLE001 - one outcome must not end the others
+                log_raised(_log, raised, "the outcome of a transaction's end was not taken")
 
     def _answer(self, question: _core.Request) -> None:
         if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:

@@ -13,6 +13,7 @@ from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
+from pyrmq.consumer.subscriptions import await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -40,6 +41,7 @@ class PullConsumer(PolledConsumer):
     def _open(self) -> None:
         super()._open()
         self._outcomes = CompletionList()
+        self._is_interrupted = False
         self._rebalances = (
             RebalanceCallbacks(self._control, self._options, self._outcomes)
             if self._options.announces_rebalances()
@@ -161,9 +163,13 @@ class PullConsumer(PolledConsumer):
         whole("max_messages", max_messages, 1)
         if self._options.max_poll_interval is None:
             return await self._poll_native(take, max_messages, timeout)
-        # It may join the group again.
-        await asyncio.to_thread(self._subscriptions.poll_begins)
+        began = monotonic()
+        joining = self._subscriptions.poll_begins()
         try:
+            if joining is not None:
+                await asyncio.wait([asyncio.wrap_future(joining)], timeout=timeout)
+                await_joined(joining, 0)
+                timeout = None if timeout is None else max(0.0, timeout + began - monotonic())
             return await self._poll_native(take, max_messages, timeout)
         finally:
             self._subscriptions.poll_ends()
@@ -210,8 +216,8 @@ class PullConsumer(PolledConsumer):
             >>> await consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            where = start_of(offset)
-            found: list[int] = await self._outcomes.call(self._control.offsets, [queue], *where)
+            asked = ([queue], *start_of(offset), True)
+            found: list[int] = await self._outcomes.call(self._control.offsets, *asked)
             offset = found[0]
         self._core.seek(queue, offset)
 
@@ -264,12 +270,15 @@ class PullConsumer(PolledConsumer):
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
 
-        In a forked child it does nothing: the consumer is the parent's.
+        A call that is cancelled is finished in the background; a second one waits for that. In a
+        forked child it does nothing: the consumer is the parent's.
 
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            if self._is_interrupted:
+                await asyncio.to_thread(self._control.shut, all_done)
             return
         if self._outcomes.is_inherited():
             self._closed = True
@@ -292,6 +301,9 @@ class PullConsumer(PolledConsumer):
             self._loop.remove_reader(self._core.fileno())
         try:
             await self._outcomes.call(self._control.shut, all_done)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             if self._callbacks is not None:
                 await asyncio.to_thread(self._callbacks.end)

@@ -78,6 +78,8 @@ class Producer(ConfiguredProducer):
         self._emptied: asyncio.Future[bool] | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
+        # Whether the wait of a close was cancelled, which goes on.
+        self._is_interrupted = False
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
@@ -447,12 +449,16 @@ class Producer(ConfiguredProducer):
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
         """Send what is on its way, then close every connection. A second call does nothing.
 
-        In a forked child it does nothing: the producer is the parent's.
+        A call that is cancelled does not wait for what is on its way, and is finished in the
+        background; a second call waits for that. In a forked child it does nothing: the producer is
+        the parent's.
 
         Example:
             >>> await producer.close()  # doctest: +SKIP
         """
         if self._closed:
+            if self._is_interrupted:
+                await asyncio.to_thread(self._core.shut)
             return
         self._closed = True
         self._finalizer.detach()
@@ -461,18 +467,23 @@ class Producer(ConfiguredProducer):
             return
         try:
             self._batcher.close()
-            if not await self.flush(timeout):
-                _log.warning(
-                    "producer of group %s closed with %d messages unconfirmed after %s s",
-                    self._group,
-                    self._core.in_flight(),
-                    timeout,
-                )
-            self._request_reply.close(wait=False)
-            self._core.close()
-            await self._outcomes.call(self._core.shut)
+            try:
+                if not await self.flush(timeout):
+                    _log.warning(
+                        "producer of group %s closed with %d messages unconfirmed after %s s",
+                        self._group,
+                        self._core.in_flight(),
+                        timeout,
+                    )
+            finally:
+                self._request_reply.close(wait=False)
+                self._core.close()
+                await self._outcomes.call(self._core.shut)
             # Complete the futures of messages that failed because of the close.
             self._batcher.serve_futures(0)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             self._reader.leave()
             self._loop = self._callback_queue = None

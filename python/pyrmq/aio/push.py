@@ -50,7 +50,7 @@ from pyrmq.consumer.outcome import (
     failure_of_result,
     hand_back_time,
 )
-from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.errors import ClosedError, CommitError, ConfigError
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -127,6 +127,8 @@ class PushConsumer(ListeningConsumer):
         self._idle = asyncio.Event()
         self._done = self._timed_out = 0
         self._is_closed = asyncio.Event()
+        # Whether the wait of a close was cancelled, which goes on.
+        self._is_interrupted = False
 
     def subscribe(
         self,
@@ -265,8 +267,9 @@ class PushConsumer(ListeningConsumer):
         """Take nothing more, wait for the calls that run, commit, and leave the group.
 
         Calls that have not returned by then are cancelled, and their messages come again. A second
-        call waits for the first. A listener must not await it: it would wait for itself. In a
-        forked child it does nothing: the consumer is the parent's.
+        call waits for the first, also for one that was cancelled, which is finished in the
+        background. A listener must not await it: it would wait for itself. In a forked child it
+        does nothing: the consumer is the parent's.
 
         Args:
             timeout: Seconds that the calls that run have.
@@ -282,6 +285,7 @@ class PushConsumer(ListeningConsumer):
         if asyncio.current_task() in self._tasks:
             raise ConfigError("a listener cannot await `close`: start it as a task of its own")
         if self._is_closed.is_set():
+            await self._await_interrupted()
             return
         if self._outcomes.is_inherited():
             self._closed = True
@@ -291,6 +295,7 @@ class PushConsumer(ListeningConsumer):
         self._outcomes.check_loop(self._loop)
         if self._closed:
             await self._is_closed.wait()
+            await self._await_interrupted()
             return
         self._closed = True
         try:
@@ -304,9 +309,16 @@ class PushConsumer(ListeningConsumer):
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Close the consumer."""
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer.
+
+        After an exception of the block a failed commit is only logged, so that it is raised.
+        """
+        try:
+            await self.close()
+        except CommitError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "not started" if self._loop is None else "running"
@@ -399,7 +411,8 @@ class PushConsumer(ListeningConsumer):
         try:
             return self._calls[message.topic].argument(message)
         except UnfitBody as error:
-            self._hooks.process(message.topic, [message], raising(error), failure_of_error)
+            fail = raising(error)
+            self._hooks.process(message.topic, [message], fail, failure_of_error, in_loop=True)
             raise
 
     async def _call_topic(
@@ -450,6 +463,9 @@ class PushConsumer(ListeningConsumer):
                     self._loop.remove_reader(self._core.fileno())
             finally:
                 await self._outcomes.call(self._control.shut, True)
+        except BaseException as error:
+            self._is_interrupted = not isinstance(error, Exception)
+            raise
         finally:
             try:
                 # The thread does all of it, even if this task is cancelled meanwhile.
@@ -458,6 +474,11 @@ class PushConsumer(ListeningConsumer):
                 self._outcomes.close()
                 self._is_closed.set()
                 self._unlog()
+
+    async def _await_interrupted(self) -> None:
+        """Wait for the end of a close that was cancelled, which goes on in the background."""
+        if self._is_interrupted:
+            await asyncio.to_thread(self._control.shut, True)
 
     def _leave_with_loop(self) -> None:
         """Leave the group when the loop has ended without a close; called in another thread."""

@@ -137,6 +137,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            # It may be under way: its caller may have been cancelled.
+            await asyncio.to_thread(self._core.close)
             return
         if self._outcomes.is_inherited():
             self._closed = True

@@ -30,6 +30,7 @@ from pyrmq._client.values import (
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.consumer.rebalance import RebalanceCallbacks
+from pyrmq.consumer.subscriptions import await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -286,8 +287,12 @@ class PullConsumer(PolledConsumer):
         if not self._is_polled_closely():
             return take(max_messages, wait)
         began = monotonic()
-        self._subscriptions.poll_begins()
+        joining = self._subscriptions.poll_begins()
         try:
+            if joining is not None:
+                await_joined(joining, wait)
+                spent = round((monotonic() - began) * 1000)
+                wait = None if wait is None else max(0, wait - spent)
             taken = self._taken(take, max_messages, wait)
         finally:
             self._subscriptions.poll_ends()
@@ -332,13 +337,15 @@ class PullConsumer(PolledConsumer):
 
         Raises:
             ConfigError: The queue is not assigned to this consumer.
+            RouteError: Its master is away: a slave may not have all messages, so only an offset
+                that is a number can be sought.
             RmqError: The broker did not answer with the offset.
 
         Example:
             >>> consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            (offset,) = self._control.offsets([queue], *start_of(offset))
+            (offset,) = self._control.offsets([queue], *start_of(offset), True)
         self._core.seek(queue, offset)
 
     def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:

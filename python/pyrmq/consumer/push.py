@@ -31,7 +31,7 @@ from pyrmq._client.values import milliseconds
 from pyrmq.consumer.call import is_coroutine_function
 from pyrmq.consumer.listener import Pool
 from pyrmq.consumer.listening import ListeningConsumer
-from pyrmq.errors import ClosedError, ConfigError, RmqError
+from pyrmq.errors import ClosedError, CommitError, ConfigError, RmqError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -358,13 +358,16 @@ class PushConsumer(ListeningConsumer):
             self._is_interrupted = not isinstance(error, Exception)
             raise
         finally:
-            self._end_thread()
-            if self._pool is not None:
-                self._pool.join(1.0)
-            _running.discard(self)
-            self._is_closed.set()
-            self._closing_in = None
-            self._unlog()
+            try:
+                self._end_thread()
+                if self._pool is not None:
+                    self._pool.join(1.0)
+            finally:
+                # Ctrl-C may have come once more.
+                _running.discard(self)
+                self._is_closed.set()
+                self._closing_in = None
+                self._unlog()
 
     def _counts(self) -> tuple[int, int]:
         counts = self._pool.counts if self._pool else None
@@ -375,9 +378,16 @@ class PushConsumer(ListeningConsumer):
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the consumer."""
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer.
+
+        After an exception of the block a failed commit is only logged, so that it is raised.
+        """
+        try:
+            self.close()
+        except CommitError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "not started" if self._pool is None else "running"

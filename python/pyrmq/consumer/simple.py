@@ -196,6 +196,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
     def close(self) -> None:
         """Leave the group and close every connection. A second call does nothing.
 
+        A call that Ctrl-C interrupts is finished in the background; a second one waits for that.
         What was fetched and not returned is given back. What was returned and not acknowledged is
         delivered again when its time is over.
 
@@ -203,6 +204,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> consumer.close()  # doctest: +SKIP
         """
         if self._closed:
+            # It may be under way.
+            self._core.close()
             return
         self._closed = True
         self._finalizer.detach()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
+from concurrent.futures import Future
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,12 +21,12 @@ from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
 
-__all__ = ["Subscriptions"]
+__all__ = ["Subscriptions", "await_joined"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
@@ -47,8 +49,25 @@ def watched(
     return thread
 
 
+def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None:
+    """Wait until topics are joined again, `wait_ms` at the most; None: as long as it takes.
+
+    Raises:
+        RmqError: They could not be joined.
+    """
+    try:
+        failure = joining.result(None if wait_ms is None else wait_ms / 1000)
+    except TimeoutError:
+        return
+    if failure is not None:
+        raise failure
+
+
 class Subscriptions:
     """What a polled consumer is subscribed to.
+
+    A thread of its own looks for topics, leaves them and joins them again: the consumer's callback
+    thread must be free for the strategy that a new topic asks for.
 
     Args:
         control: The native consumer.
@@ -66,22 +85,32 @@ class Subscriptions:
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
         self._by_pattern: set[str] = set()
-        # Guards the topics: the thread of the consumer changes them, too.
+        # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
+        # Held over the network by who joins and leaves topics for patterns and polls. Taken before
+        # the other one.
+        self._changing = threading.Lock()
         self._polling = 0
         self._polled = monotonic()
+        # The queues go back as nobody polls.
         self._is_away = False
-        self._looking: threading.Thread | None = None
+        # Topics that were left for that, or are being left.
+        self._left: set[str] = set()
+        # Ends when all of them are joined again, with the error if that fails.
+        self._joining: Future[Exception | None] | None = None
+        self._apart: dict[str, threading.Thread] = {}
+        self._pid = os.getpid()
 
     def serve(self, thread: CallbackThread) -> None:
         """Let a thread look for new topics, and for polls that do not come."""
-        apart = self._options.allocator() is not None
-        thread.repeat(self._options.rebalance, self._look_apart if apart else self.look)
+        thread.repeat(self._options.rebalance, self._look_apart)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
 
     def filter_of(self, topic: str) -> _Filter | None:
         """Return the filter of a topic that is subscribed to; None for others."""
+        if self._is_elsewhere():
+            return None
         with self._lock:
             return self._topics.get(topic)
 
@@ -90,7 +119,11 @@ class Subscriptions:
 
         A call for several topics that fails must not leave the group joined for some of them.
         """
+        if self._is_elsewhere():
+            return
         for topic, old in before.items():
+            # An event loop's call that was cancelled goes on without its caller.
+            self._control.cancel_subscribe(topic)
             try:
                 if old is None:
                     self.remove(topic)
@@ -105,6 +138,8 @@ class Subscriptions:
 
     def add(self, topic: str, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
         """Note a topic that was subscribed to by name."""
+        if self._is_elsewhere():
+            return
         with self._lock:
             self._topics[topic] = (text, is_sql)
             self._by_pattern.discard(topic)
@@ -120,93 +155,193 @@ class Subscriptions:
             raise ConfigError(
                 "a pattern of topics needs `name_server`: an address server has no list of topics"
             )
+        if self._is_elsewhere():
+            # This raises ForkError.
+            self._control.paused()
         with self._lock:
             self._patterns[pattern] = (text, is_sql)
         self.look()
 
     def remove(self, topic: str) -> None:
         """Forget a topic."""
+        if self._is_elsewhere():
+            return
         with self._lock:
             self._topics.pop(topic, None)
+            self._left.discard(topic)
 
     def look(self) -> None:
         """Subscribe to topics that match a pattern and are new, and leave those that are gone."""
         if not self._patterns:
             return
         known = self._all_topics()
-        with self._lock:
-            if self._is_away:
-                return
-            for pattern, (text, is_sql) in self._patterns.items():
-                for topic in sorted(known):
-                    if topic not in self._topics and pattern.fullmatch(topic):
-                        self._control.subscribe(topic, text, is_sql)
-                        self._topics[topic] = (text, is_sql)
-                        self._by_pattern.add(topic)
-                        _log.info("group %s: topic %s matches", self._options.group, topic)
-            for topic in sorted(self._by_pattern - known):
-                self._by_pattern.discard(topic)
-                self._topics.pop(topic, None)
+        with self._changing:
+            new, gone = self._differences(known)
+            for topic, (text, is_sql) in new.items():
+                self._control.subscribe(topic, text, is_sql)
+                with self._lock:
+                    self._topics[topic] = (text, is_sql)
+                    self._by_pattern.add(topic)
+                _log.info("group %s: topic %s matches", self._options.group, topic)
+            for topic in gone:
+                with self._lock:
+                    self._by_pattern.discard(topic)
+                    self._topics.pop(topic, None)
                 self._control.unsubscribe(topic, True)
 
+    def _differences(self, known: set[str]) -> tuple[dict[str, _Filter], list[str]]:
+        """Return the topics to join by a pattern, and those of a pattern to leave."""
+        with self._lock:
+            if self._is_away:
+                return {}, []
+            new: dict[str, _Filter] = {}
+            for pattern, wish in self._patterns.items():
+                for topic in sorted(known):
+                    if topic not in self._topics and pattern.fullmatch(topic):
+                        new.setdefault(topic, wish)
+            return new, sorted(self._by_pattern - known)
+
     def _look_apart(self) -> None:
-        """Look in another thread: this one answers for the strategy that a new topic asks for."""
-        if self._patterns and (self._looking is None or not self._looking.is_alive()):
+        if self._patterns:
+            self._start_apart("topics of a pattern not looked at", self.look)
+
+    def _start_apart(self, failure: str, function: Callable[[], None]) -> None:
+        """Call a function in a thread of its own, unless the last such call has not ended."""
+
+        def call() -> None:
+            try:
+                function()
+            except (ClosedError, ForkError):
+                return
+            except Exception as error:  # noqa: BLE001 - the next call tries again
+                log_error("group %s: %s", self.group, failure, error=error)
+
+        last = self._apart.get(failure)
+        if last is None or not last.is_alive():
             name = f"pyrmq-topics-{self.group}"
-            self._looking = threading.Thread(target=self._look_logged, name=name, daemon=True)
-            self._looking.start()
+            self._apart[failure] = threading.Thread(target=call, name=name, daemon=True)
+            self._apart[failure].start()
 
-    def _look_logged(self) -> None:
-        try:
-            self.look()
-        except (ClosedError, ForkError):
-            return
-        except Exception as error:  # noqa: BLE001 - the next look tries again
-            log_error("group %s: topics of a pattern not looked at", self.group, error=error)
+    def poll_begins(self) -> Future[Exception | None] | None:
+        """Note a poll; join the group again if queues went back because nobody polled.
 
-    def poll_begins(self) -> None:
-        """Join the group again if queues were given back because nobody polled."""
+        Returns:
+            What ends when all topics are joined again, with why not; None: all are.
+        """
+        if self._is_elsewhere():
+            return None
         with self._lock:
             self._polling += 1
             self._polled = monotonic()
-            if self._is_away:
-                _log.info("group %s: polled again, joining", self._options.group)
-                for topic, (text, is_sql) in self._topics.items():
-                    self._control.subscribe(topic, text, is_sql)
-                self._is_away = False
+            self._is_away = False
+            if not self._left:
+                return None
+            if self._joining is None or self._joining.done():
+                joining: Future[Exception | None] = Future()
+                joining.set_running_or_notify_cancel()
+                name = f"pyrmq-topics-{self.group}"
+                arguments = (joining,)
+                threading.Thread(target=self._join, args=arguments, name=name, daemon=True).start()
+                self._joining = joining
+            return self._joining
 
     def poll_ends(self) -> None:
         """Begin to wait for the next poll."""
+        if self._is_elsewhere():
+            return
         with self._lock:
             self._polling -= 1
             self._polled = monotonic()
 
-    def check(self) -> None:
-        """Give the queues back if nobody has polled for too long."""
-        limit = self._options.max_poll_interval
+    def _join(self, joining: Future[Exception | None]) -> None:
+        """Join the topics that were left; a poll raises why not, and the next one tries again."""
+        failure: Exception | None = None
+        with self._changing:
+            while failure is None:
+                with self._lock:
+                    topic = min(self._left, default=None)
+                    if topic is None:
+                        # With the lock: what is left from now on is joined by the next one.
+                        joining.set_result(None)
+                        break
+                    wish = self._topics.get(topic)
+                failure = self._joined(topic, wish)
+        if failure is not None:
+            joining.set_result(failure)
+            return
+        _log.info("group %s: polled again, joined", self._options.group)
+
+    def _joined(self, topic: str, wish: _Filter | None) -> Exception | None:
+        """Join a topic that was left; return why that failed."""
+        failure: Exception | None = None
+        if wish is not None:
+            try:
+                self._control.subscribe(topic, *wish)
+            except Exception as error:  # noqa: BLE001 - a poll raises it
+                failure = error
         with self._lock:
-            silent = monotonic() - self._polled
-            if limit is None or self._polling or self._is_away or silent < limit:
-                return
-            if not self._topics:
-                return
-            self._is_away = True
-            _log.error(
+            if topic not in self._topics:
+                # It was unsubscribed meanwhile.
+                failure = None
+            if failure is None:
+                self._left.discard(topic)
+        return failure
+
+    def check(self) -> None:
+        """Give the queues back if nobody has polled for too long, in another thread."""
+        with self._lock:
+            is_silent = self._silence() is not None
+        if is_silent:
+            self._start_apart("queues not given back", self._give_back)
+
+    def _silence(self) -> float | None:
+        """Return the seconds without a poll; None: the queues stay."""
+        limit = self._options.max_poll_interval
+        silent = monotonic() - self._polled
+        if limit is None or self._polling or self._is_away or silent < limit or not self._topics:
+            return None
+        return silent
+
+    def _give_back(self) -> None:
+        with self._changing:
+            with self._lock:
+                silent = self._silence()
+                if silent is None:
+                    return
+                self._is_away = True
+                topics = [*self._topics]
+            log_error(
                 "group %s: not polled for %.1f s (`max_poll_interval` is %g s): its queues go to "
                 "the other members until it is polled again; the messages of the last poll come "
                 "again there",
                 self._options.group,
                 silent,
-                limit,
+                self._options.max_poll_interval,
             )
-            for topic in self._topics:
-                self._control.unsubscribe(topic, True)
+            for topic in topics:
+                with self._lock:
+                    if not self._is_away:
+                        # Polled again: the others stay.
+                        return
+                    self._left.add(topic)
+                try:
+                    self._control.unsubscribe(topic, True)
+                except RmqError as error:
+                    # It has gone all the same, and the others must go, too.
+                    if isinstance(error, ClosedError | ForkError):
+                        raise
+                    log_error("group %s: leaving %s", self._options.group, topic, error=error)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is a forked child: native calls raise there, and locks may be held."""
+        return os.getpid() != self._pid
 
     def _all_topics(self) -> set[str]:
         """Ask for all topics of the namespace."""
         failure: RmqError | None = None
-        with Client() as client:
-            for address in name_servers(self._options.name_server):
+        options = self._options
+        with Client(credentials=options.credentials, tls=options.tls) as client:
+            for address in name_servers(options.name_server):
                 try:
                     answer = client.ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
                 except RmqError as error:

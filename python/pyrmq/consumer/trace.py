@@ -10,8 +10,8 @@ Each message has both; `requestId` ties them. A body that does not fit the liste
 a `reason`: Apache's reader passes over fields that it does not know.
 
 They wait in a bounded list, and leave together: at most 20 calls or 128,000 bytes in a message to
-the trace topic. A trace is never in the way: what does not fit into the list is dropped and
-counted, and what cannot be sent is dropped.
+the trace topic. A trace is never in the way: what does not fit into the list, and what cannot be
+sent, is dropped and counted. Nobody waits longer than a second or two for brokers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import logging
 import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyrmq._client.hooks.consume import ConsumeHook
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyrmq._client.hooks.consume import ConsumeOutcome, Consuming
     from pyrmq._client.options.consumer import ListenerOptions
-    from pyrmq.message import ReceivedMessage
+    from pyrmq.message import ReceivedMessage, SendResult
 
 __all__ = ["Trace"]
 
@@ -46,6 +47,8 @@ _CONTEXTS = 20
 _BYTES = 128_000
 _KEY_BYTES = 16 * 1024
 _REASON = 1024
+_FLUSH_S, _LAST_FLUSH_S = 1.0, 2.0
+"""Time for brokers to take traces: in the thread that answers brokers, and at the end."""
 _SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
 """Apache's ``ConsumeReturnType``, by number."""
 
@@ -128,8 +131,8 @@ class Trace(ConsumeHook):
         ]
         self._keep(rows, traced)
 
-    def flush(self) -> None:
-        """Send what waits; return when it has arrived, or was given up."""
+    def flush(self, seconds: float = _FLUSH_S) -> None:
+        """Send what waits; return when it has arrived, or after `seconds`."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         texts: list[tuple[list[str], list[str]]] = []
@@ -142,17 +145,26 @@ class Trace(ConsumeHook):
             texts[-1][1].extend(keys)
             size += len(text)
         for parts, keys in texts:
+            told = partial(self._sent, len(parts))
+            body = "".join(parts)
             try:
-                self._producer.send(self._topic, "".join(parts), keys=_fitting(keys))
+                self._producer.produce(self._topic, body, told, wait=False, keys=_fitting(keys))
             except RmqError as error:
-                _log.debug("group %s: traces not sent: %s", self._group, error)
+                told(error, None)
+        self._producer.flush(seconds)
 
     def close(self) -> None:
-        """Send what waits, and end."""
+        """Send what waits, and end: within some seconds, also when brokers are silent."""
         try:
-            self.flush()
+            self.flush(_LAST_FLUSH_S)
         finally:
-            self._producer.close()
+            self._producer.close(timeout=0.0)
+
+    def _sent(self, calls: int, error: RmqError | None, _: SendResult | None) -> None:
+        if error is not None:
+            _log.debug("group %s: traces not sent: %s", self._group, error)
+            with self._lock:
+                self.dropped += calls
 
     def _keep(self, rows: Sequence[tuple[object, ...]], traced: list[ReceivedMessage]) -> None:
         text = "".join(_FIELD.join(map(str, row)) + _CONTEXT for row in rows)

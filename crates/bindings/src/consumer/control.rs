@@ -155,6 +155,14 @@ impl PyControl {
         })
     }
 
+    /// Has calls of `subscribe` for a topic fail that have not joined the group yet. In a forked child nothing is done.
+    fn cancel_subscribe(&self, topic: &str) {
+        if self.puller.is_here() {
+            let topic = self.puller.options().client.wrap(topic);
+            self.puller.cancel_subscribe(&topic);
+        }
+    }
+
     /// Stops queues, or lets them go on.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
         self.puller.check_in(py)?;
@@ -203,21 +211,23 @@ impl PyControl {
         completion::run(py, to, async move { puller.commit_offsets(offsets).await })
     }
 
-    /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time.
-    #[pyo3(signature = (queues, which, timestamp_ms, to=None))]
+    /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time; with
+    /// `only_masters` no slave is asked.
+    #[pyo3(signature = (queues, which, timestamp_ms, only_masters=false, to=None))]
     fn offsets(
         &self,
         py: Python<'_>,
         queues: Vec<QueueRef>,
         which: String,
         timestamp_ms: i64,
+        only_masters: bool,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
         self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
         let puller = self.puller.clone();
         completion::run(py, to, async move {
-            let offsets = puller.offsets_of(keys, &which, timestamp_ms).await;
+            let offsets = puller.offsets_of(keys, &which, timestamp_ms, only_masters).await;
             offsets.map(Value::Offsets)
         })
     }

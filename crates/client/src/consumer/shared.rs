@@ -15,6 +15,7 @@ use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
 use pyrmq_remoting::sync::lock;
+use pyrmq_routing::route::PublishedQueue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,9 +91,18 @@ pub(crate) struct ConsumerState {
     pub(crate) giving_back: BTreeMap<Arc<QueueKey>, Option<i64>>,
     /// Positions of queues that went back while the consumer was being closed, and could not be committed.
     pub(crate) unsaved: Vec<Uncommitted>,
-    /// The members of the group by topic, when its share was worked out last.
-    pub(crate) members: BTreeMap<Arc<str>, Vec<String>>,
+    /// Subscriptions that have begun, by number: their topics.
+    pub(crate) joining: BTreeMap<u64, Arc<str>>,
+    /// What each topic's share was worked out from last.
+    pub(crate) looks: BTreeMap<Arc<str>, Look>,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// What the share of a topic's queues was worked out from.
+pub(crate) struct Look {
+    /// The client ids of the group.
+    pub(crate) members: Vec<String>,
+    pub(crate) queues: Vec<PublishedQueue>,
 }
 
 impl fmt::Debug for ConsumerShared {

@@ -251,6 +251,14 @@ pub enum ClientError {
         /// Why not.
         reason: String,
     },
+    /// A topic that was left before its subscription had joined the group.
+    #[error(
+        "topic `{topic}` was unsubscribed from, or its `subscribe` was cancelled, before the group was joined"
+    )]
+    Unsubscribed {
+        /// Topic.
+        topic: String,
+    },
     /// Messages are asked for without a topic.
     #[error("this consumer is subscribed to no topic: call `subscribe` first")]
     NotSubscribed,

@@ -55,6 +55,9 @@ const LAST_TRACES: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) shared: Arc<ProducerShared>,
+    // Runs the end, which waits for the tasks of the producer's own tracker.
+    ending: Tracker,
+    is_ending: AtomicBool,
 }
 
 impl Producer {
@@ -108,7 +111,11 @@ impl Producer {
         };
         let shared = Arc::new(shared);
         spawn_tasks(&shared);
-        Ok(Self { shared })
+        Ok(Self {
+            shared,
+            ending: Tracker::new(handle.clone()),
+            is_ending: AtomicBool::new(false),
+        })
     }
 
     /// A topic by the name that brokers know.
@@ -339,24 +346,31 @@ impl Producer {
         self.shared.closed.store(true, Ordering::Release);
     }
 
-    /// Says goodbye to the brokers and ends every connection. What is on its way fails. Idempotent.
+    /// Says goodbye to the brokers and ends every connection. What is on its way fails. Once begun it goes on without
+    /// its caller; a later call waits for it.
     pub async fn shut(&self) {
         self.close();
-        if self.shared.shutdown.is_stopped() {
-            return;
+        if !self.is_ending.swap(true, Ordering::AcqRel) {
+            let shared = self.shared.clone();
+            self.ending.spawn(async move {
+                // A broker that is away must not hold up the end.
+                drop(tokio::time::timeout(LAST_TRACES, shared.send_traces()).await);
+                shared.shutdown.stop();
+                shared.routes.close();
+                shared.heartbeat.end().await;
+                shared.client.close().await;
+                shared.tracker.wait(Duration::from_secs(1)).await;
+            });
         }
-        // A broker that is away must not hold up the end.
-        drop(tokio::time::timeout(LAST_TRACES, self.shared.send_traces()).await);
-        self.shared.shutdown.stop();
-        self.shared.routes.close();
-        self.shared.heartbeat.end().await;
-        self.shared.client.close().await;
-        self.shared.tracker.wait(Duration::from_secs(1)).await;
+        self.ending.idle().await;
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
+        if self.is_ending.load(Ordering::Acquire) {
+            return;
+        }
         self.shared.closed.store(true, Ordering::Release);
         self.shared.shutdown.stop();
         self.shared.routes.close();

@@ -3,6 +3,7 @@
 
 use crate::error::ClientError;
 use crate::session::identity;
+use crate::session::late_goodbye::{self, Unanswered};
 use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
 use bytes::Bytes;
@@ -14,13 +15,13 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
-use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
+use pyrmq_remoting::net::{Client, NetError, Shutdown, Snapshot};
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -183,6 +184,23 @@ impl Membership {
         known.keys().cloned().collect()
     }
 
+    /// Whether brokers take the two for one.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        let role = |one: &Self| one.consumer.is_some();
+        self.client_id == other.client_id && self.group == other.group && role(self) == role(other)
+    }
+
+    /// The request by which the client leaves its group.
+    pub(super) fn goodbye(&self) -> Command {
+        let group = self.group.as_str();
+        let header = UnregisterClientRequestHeader {
+            client_id: &self.client_id,
+            producer_group: self.consumer.is_none().then_some(group),
+            consumer_group: self.consumer.is_some().then_some(group),
+        };
+        Command::request(request::UNREGISTER_CLIENT).with_header(&header)
+    }
+
     /// What a heartbeat says.
     fn data(&self) -> HeartbeatData {
         let mut data = HeartbeatData {
@@ -222,19 +240,24 @@ pub(crate) struct Heartbeat {
     routes: Routes,
     pub(crate) membership: Arc<Membership>,
     timeout: Duration,
-    // Shared by heartbeats on their way; a goodbye has it alone. Brokers work on requests of one connection at once: a
-    // heartbeat behind the goodbye would register the client again.
+    // Shared by heartbeats until they are answered, whatever has become of their callers; a goodbye has it alone.
+    // Brokers work on requests of one connection at once: a heartbeat behind the goodbye would register the client
+    // again.
     on_their_way: Arc<RwLock<()>>,
+    unanswered: Unanswered,
 }
 
 impl Heartbeat {
     pub(crate) fn new(client: Client, routes: Routes, membership: Membership, timeout: Duration) -> Self {
+        let membership = Arc::new(membership);
+        late_goodbye::note_member(&membership);
         Self {
             client,
             routes,
-            membership: Arc::new(membership),
+            membership,
             timeout,
             on_their_way: Arc::default(),
+            unanswered: Unanswered::default(),
         }
     }
 
@@ -252,35 +275,41 @@ impl Heartbeat {
     /// How many brokers answered, and a failure.
     async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
-        let _on_its_way = self.on_their_way.read().await;
+        let on_its_way = Arc::new(self.on_their_way.clone().read_owned().await);
         if self.membership.is_away() {
             return (0, None);
         }
         let body = Bytes::from(self.membership.data().encode());
-        let mut beats = JoinSet::new();
+        let mut beats = Vec::new();
         for (address, master) in self.routes.brokers() {
             if !master && self.membership.consumer.is_none() {
                 continue;
             }
-            let client = self.client.clone();
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
-            beats.spawn(async move {
-                let error = match client.request(&address, command, timeout).await {
-                    Ok(answer) if answer.code == response::SUCCESS => return None,
-                    Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
-                    Err(source) => ClientError::net(WHAT, address.clone(), source),
-                };
-                tracing::warn!(address, %error, "heartbeat failed");
-                Some(error)
-            });
+            let (told, outcome) = oneshot::channel();
+            let on_its_way = on_its_way.clone();
+            let note = self.unanswered.begin(&address);
+            self.client
+                .request_with(&address, command, timeout, move |result| {
+                    note(&result);
+                    drop(told.send(result));
+                    drop(on_its_way);
+                });
+            beats.push((address, outcome));
         }
+        drop(on_its_way);
         let (mut answered, mut failed) = (0, None);
-        while let Some(send) = beats.join_next().await {
-            match send {
-                Ok(Some(error)) => failed = Some(error),
-                Ok(None) => answered += 1,
-                Err(_) => {}
-            }
+        for (address, outcome) in beats {
+            let error = match outcome.await.unwrap_or(Err(NetError::Closed)) {
+                Ok(answer) if answer.code == response::SUCCESS => {
+                    answered += 1;
+                    continue;
+                }
+                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Err(source) => ClientError::net(WHAT, address.clone(), source),
+            };
+            tracing::warn!(address, %error, "heartbeat failed");
+            failed = Some(error);
         }
         (answered, failed)
     }
@@ -338,22 +367,19 @@ impl Heartbeat {
     /// any more.
     pub(crate) async fn unregister(&self) {
         let wait = GOODBYE.min(self.timeout);
-        // A broker that has not answered by then does not hear the goodbye either.
+        // One that has not answered by then hears of both later, maybe in the wrong order.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
-        let group = self.membership.group.as_str();
-        let header = UnregisterClientRequestHeader {
-            client_id: &self.membership.client_id,
-            producer_group: self.membership.consumer.is_none().then_some(group),
-            consumer_group: self.membership.consumer.is_some().then_some(group),
-        };
-        let connected = self.client.connected();
+        if !self.membership.is_away() {
+            // It has subscribed again meanwhile.
+            return;
+        }
+        let mut connected = self.client.connected();
+        let brokers = self.routes.brokers();
+        connected.retain(|address| brokers.iter().any(|(broker, _)| broker == address));
+        let silent = self.unanswered.of(&connected);
         let mut requests = JoinSet::new();
-        for (address, _) in self.routes.brokers() {
-            if !connected.contains(&address) {
-                continue;
-            }
-            let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
-            let client = self.client.clone();
+        for address in connected {
+            let (client, command) = (self.client.clone(), self.membership.goodbye());
             requests.spawn(async move {
                 if let Err(error) = client.request(&address, command, wait).await {
                     tracing::debug!(address, %error, "cannot unregister from a broker");
@@ -361,5 +387,8 @@ impl Heartbeat {
             });
         }
         while requests.join_next().await.is_some() {}
+        if !silent.is_empty() {
+            late_goodbye::say_later(&self.client, &self.membership, silent);
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod address_server;
 pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
+mod late_goodbye;
 pub mod name_servers;
 mod namespace;
 pub mod options;

@@ -114,6 +114,11 @@ impl World {
         }
     }
 
+    /// The address of the name server.
+    pub fn name_server(&self) -> String {
+        self.names.to_string()
+    }
+
     /// Changes the other members of the group, and tells the consumer.
     pub fn regroup(&self, others: &[&str]) {
         for broker in &self.consumed {
@@ -139,6 +144,11 @@ impl World {
         );
     }
 
+    /// From now on the first brokers are those of the route, each with so many queues.
+    pub fn offer(&self, queues: &[usize]) {
+        *self.route.lock().unwrap() = super::route_of(&self.addresses, queues);
+    }
+
     /// From now on no broker answers these requests.
     pub fn hold(&self, code: i32) {
         for broker in &self.consumed {
@@ -150,6 +160,16 @@ impl World {
     pub fn held(&self) -> usize {
         let brokers = self.consumed.iter();
         brokers.map(|broker| broker.waiting.lock().unwrap().len()).sum()
+    }
+
+    /// Answers what was held back until now.
+    pub fn answer_held(&self) {
+        for broker in &self.consumed {
+            let waiting = std::mem::take(&mut *broker.waiting.lock().unwrap());
+            for (request, reply) in waiting {
+                reply.send(broker.answer(&request));
+            }
+        }
     }
 
     /// Answers what was held back, and all that comes.

@@ -187,14 +187,24 @@ pub fn serve(runtime: &Runtime, shutdown: &Shutdown, table: ProcessorTable) -> S
 }
 
 pub fn route(addresses: &[SocketAddr]) -> String {
-    let brokers: Vec<String> = (0..)
+    route_of(addresses, &vec![2; addresses.len()])
+}
+
+/// The route of a topic with so many queues on each of the first brokers.
+pub fn route_of(addresses: &[SocketAddr], queues: &[usize]) -> String {
+    let brokers: Vec<String> = (0..queues.len())
         .zip(addresses)
         .map(|(at, address)| {
             format!("{{\"brokerAddrs\":{{0:\"{address}\"}},\"brokerName\":\"b{at}\",\"cluster\":\"c\"}}")
         })
         .collect();
-    let queues: Vec<String> = (0..addresses.len())
-        .map(|at| format!("{{\"brokerName\":\"b{at}\",\"perm\":6,\"readQueueNums\":2,\"writeQueueNums\":2}}"))
+    let queues: Vec<String> = (0..)
+        .zip(queues)
+        .map(|(at, count)| {
+            format!(
+                "{{\"brokerName\":\"b{at}\",\"perm\":6,\"readQueueNums\":{count},\"writeQueueNums\":{count}}}"
+            )
+        })
         .collect();
     format!(
         "{{\"brokerDatas\":[{}],\"queueDatas\":[{}]}}",

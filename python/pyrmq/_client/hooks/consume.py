@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyrmq._client.hooks.calling import call_each
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from pyrmq.message import ReceivedMessage
 
@@ -64,7 +67,9 @@ class Consuming:
 class ConsumeHook:
     """Sees what a consumer receives and processes. Override what you need.
 
-    Exceptions of hooks are logged; they change nothing for the messages.
+    Exceptions of hooks are logged; they change nothing for the messages. KeyboardInterrupt and
+    SystemExit go on once all hooks were called, where the caller is the application: out of a poll,
+    and out of the event loop.
 
     Example:
         >>> class Count(ConsumeHook):
@@ -119,15 +124,20 @@ class ConsumeHooks:
         self._hooks.append(hook)
 
     def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:
-        """Call the hooks for what a poll returned."""
+        """Call the hooks for what a poll returned.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: A hook raised it.
+        """
         topics: dict[str, list[ReceivedMessage]] = {}
         for message in messages:
             topics.setdefault(message.topic, []).append(message)
+        calls: list[Callable[[], None]] = []
         for topic, of_topic in topics.items():
             consuming = self._consuming(topic, of_topic)
             consuming.began = began
-            for hook in self._hooks:
-                self._call(hook.after_receive, consuming)
+            calls += [partial(hook.after_receive, consuming) for hook in self._hooks]
+        call_each(calls, _report)
 
     def process(
         self,
@@ -135,15 +145,22 @@ class ConsumeHooks:
         messages: Sequence[ReceivedMessage],
         call: Callable[[], _Failure | None],
         failure_of: Callable[[BaseException], _Failure],
+        *,
+        in_loop: bool = False,
     ) -> _Failure | None:
-        """Call a listener between the hooks; return, or raise, what it did."""
-        consuming = self._before(topic, messages)
+        """Call a listener between the hooks; return, or raise, what it did.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: With `in_loop` also those of hooks: they end the loop. A
+                thread of the consumer goes on.
+        """
+        consuming = self._before(topic, messages, in_loop=in_loop)
         try:
             failure = call()
         except BaseException as error:
-            self._after(consuming, error, failure_of(error))
+            self._after(consuming, error, failure_of(error), in_loop=in_loop)
             raise
-        self._after(consuming, None, failure)
+        self._after(consuming, None, failure, in_loop=in_loop)
         return failure
 
     async def process_async(
@@ -153,14 +170,18 @@ class ConsumeHooks:
         call: Callable[[], Awaitable[_Failure | None]],
         failure_of: Callable[[BaseException], _Failure],
     ) -> _Failure | None:
-        """Await a listener between the hooks; return, or raise, what it did."""
-        consuming = self._before(topic, messages)
+        """Await a listener between the hooks; return, or raise, what it did.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: Also those of hooks: they end the loop.
+        """
+        consuming = self._before(topic, messages, in_loop=True)
         try:
             failure = await call()
         except BaseException as error:
-            self._after(consuming, error, failure_of(error))
+            self._after(consuming, error, failure_of(error), in_loop=True)
             raise
-        self._after(consuming, None, failure)
+        self._after(consuming, None, failure, in_loop=True)
         return failure
 
     def _consuming(self, topic: str, messages: Sequence[ReceivedMessage]) -> Consuming:
@@ -172,21 +193,36 @@ class ConsumeHooks:
             client_id=self.client_id,
         )
 
-    def _before(self, topic: str, messages: Sequence[ReceivedMessage]) -> Consuming:
+    def _before(
+        self, topic: str, messages: Sequence[ReceivedMessage], *, in_loop: bool
+    ) -> Consuming:
         consuming = self._consuming(topic, messages)
-        for hook in self._hooks:
-            self._call(hook.before_process, consuming)
+        calls = [partial(hook.before_process, consuming) for hook in self._hooks]
+        _call_hooks(calls, in_loop=in_loop)
         return consuming
 
     def _after(
-        self, consuming: Consuming, error: BaseException | None, failure: _Failure | None
+        self,
+        consuming: Consuming,
+        error: BaseException | None,
+        failure: _Failure | None,
+        *,
+        in_loop: bool,
     ) -> None:
         outcome: Any = "success" if failure is None else failure[0]
-        for hook in reversed(self._hooks):
-            self._call(hook.after_process, consuming, error, outcome)
+        calls = [
+            partial(hook.after_process, consuming, error, outcome) for hook in reversed(self._hooks)
+        ]
+        _call_hooks(calls, in_loop=in_loop)
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
-            function(*arguments)
-        except Exception as raised:  # noqa: BLE001 - a user's function, not the message's fault
-            _log.error("a hook raised %r", raised, exc_info=raised)
+
+def _call_hooks(calls: Iterable[Callable[[], None]], *, in_loop: bool) -> None:
+    try:
+        call_each(calls, _report)
+    except (KeyboardInterrupt, SystemExit):
+        if in_loop:
+            raise
+
+
+def _report(raised: BaseException) -> None:
+    _log.error("a hook raised %r", raised, exc_info=raised)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyrmq._client.hooks.calling import call_each
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -159,15 +161,13 @@ class RequestHooks:
         Raises:
             KeyboardInterrupt, SystemExit: The last that a hook raised.
         """
-        ending: KeyboardInterrupt | SystemExit | None = None
-        for hook in reversed(called):
-            try:
-                hook.after_response(request, error, response)
-            except BaseException as raised:  # noqa: BLE001 - a user's function, not the request's fault
-                from pyrmq._client import log
+        calls = (
+            partial(hook.after_response, request, error, response) for hook in reversed(called)
+        )
+        call_each(calls, _report)
 
-                log.get("pyrmq.remoting").error("a request hook raised %r", raised, exc_info=raised)
-                if isinstance(raised, KeyboardInterrupt | SystemExit):
-                    ending = raised
-        if ending is not None:
-            raise ending
+
+def _report(raised: BaseException) -> None:
+    from pyrmq._client import log
+
+    log.get("pyrmq.remoting").error("a request hook raised %r", raised, exc_info=raised)

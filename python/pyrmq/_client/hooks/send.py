@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
+from pyrmq._client.hooks.calling import call_each
 from pyrmq._core import check_options
 from pyrmq.errors import RmqError
 from pyrmq.message import (
@@ -126,6 +128,8 @@ class SendHook:
     def after_send(self, sending: Sending, error: BaseException | None, result: Any) -> None:  # noqa: ANN401 - by kind
         """Called once with the outcome, in the thread of callbacks. Exceptions are logged.
 
+        A call of the application raises KeyboardInterrupt and SystemExit once all were called.
+
         Args:
             sending: The object that ``before_send`` got.
             error: The error, or None.
@@ -196,7 +200,11 @@ class Hooks:
         return sending
 
     def after(self, sending: Sending, error: BaseException | None, result: object) -> None:
-        """Call the hooks with an outcome."""
+        """Call the hooks with an outcome, each of them whatever the others raise.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: The last that a hook raised.
+        """
         self._call_after(self._hooks, sending, error, result)
 
     def attempt(
@@ -226,12 +234,16 @@ class Hooks:
         return result
 
     def ended(self, topic: str, message_id: str, state: TransactionState, *, asked: bool) -> None:
-        """Call the hooks with the end of a transaction."""
-        for hook in reversed(self._hooks):
-            try:
-                hook.after_transaction(topic, message_id, state, asked=asked)
-            except Exception as raised:  # noqa: BLE001 - a user's function
-                callback_raised(raised)
+        """Call the hooks with the end of a transaction, each of them whatever the others raise.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: The last that a hook raised.
+        """
+        calls = (
+            partial(hook.after_transaction, topic, message_id, state, asked=asked)
+            for hook in reversed(self._hooks)
+        )
+        call_each(calls, callback_raised)
 
     def callback(
         self, sending: Sending, then: Callable[[RmqError | None, SendResult | None], object] | None
@@ -239,9 +251,11 @@ class Hooks:
         """Make a delivery callback that calls the hooks first."""
 
         def on_delivery(error: RmqError | None, result: SendResult | None) -> None:
-            self.after(sending, error, result)
-            if then is not None:
-                then(error, result)
+            try:
+                self.after(sending, error, result)
+            finally:
+                if then is not None:
+                    then(error, result)
 
         return on_delivery
 
@@ -264,8 +278,5 @@ class Hooks:
         error: BaseException | None,
         result: object,
     ) -> None:
-        for hook in reversed(hooks):
-            try:
-                hook.after_send(sending, error, result)
-            except Exception as raised:  # noqa: BLE001 - a user's function, not the send's fault
-                callback_raised(raised)
+        calls = (partial(hook.after_send, sending, error, result) for hook in reversed(hooks))
+        call_each(calls, callback_raised)

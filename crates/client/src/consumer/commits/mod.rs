@@ -9,7 +9,7 @@ mod reset;
 
 use crate::consumer::options::Start;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::requests::offsets::WhichOffset;
+use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::shared::ConsumerShared;
 use crate::error::{ClientError, Uncommitted};
 use pyrmq_remoting::names::RETRY_PREFIX;
@@ -49,6 +49,8 @@ pub(crate) struct Position {
     reason: Reason,
     /// See [`ProcessQueue::is_untouched`].
     is_untouched: bool,
+    /// The queue was about to go back: polls may come late, and its next member may have it by now.
+    was_going: bool,
 }
 
 impl Position {
@@ -59,6 +61,7 @@ impl Position {
             committing: queue.committing.clone(),
             reason,
             is_untouched: queue.is_untouched(),
+            was_going: queue.phase.is_going(),
         }
     }
 
@@ -274,7 +277,7 @@ impl ConsumerShared {
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
-                is_asked: position.is_untouched,
+                is_asked: position.was_going || position.is_untouched,
                 is_untouched: position.is_untouched,
             });
         };
@@ -330,32 +333,61 @@ impl ConsumerShared {
             })
         };
         let offsets: Vec<_> = offsets.into_iter().filter(|(key, _)| !is_gone(key)).collect();
-        let mut positions = Vec::with_capacity(offsets.len());
-        for (key, offset) in offsets {
-            let key = Arc::new(key);
+        for (key, _) in &offsets {
             self.routes.find(&key.topic).await?;
-            let mut state = self.state();
-            let mut was_settling = false;
-            let committing = state.queues.get_mut(&key).map(|queue| {
-                queue.done = offset;
-                // This commit must not be taken for the one of the member before, which would move the queue.
-                was_settling = queue.settling.take().is_some();
-                queue.committing.clone()
-            });
-            if was_settling {
-                state.make_ready(&key);
-                self.wake(&state);
-            }
-            drop(state);
-            positions.push(Position {
-                key,
-                offset,
-                committing: committing.unwrap_or_default(),
-                reason: Reason::Named,
-                is_untouched: false,
-            });
         }
-        self.commit_with(positions, || gone).await
+        let positions: Vec<Position> = offsets
+            .into_iter()
+            .map(|(key, offset)| self.named_position(key, offset))
+            .collect();
+        let keys: Vec<_> = positions.iter().map(|position| position.key.clone()).collect();
+        let committed = self.commit_with(positions, || gone).await;
+        self.end_named_commits(&keys, &committed);
+        committed
+    }
+
+    /// What is to be committed of a queue for which the application names the offset.
+    fn named_position(&self, key: QueueKey, offset: i64) -> Position {
+        let key = Arc::new(key);
+        let mut state = self.state();
+        let committing = state.queues.get_mut(&key).map(|queue| {
+            queue.done = offset;
+            queue.own_commit = Some(offset);
+            queue.committing.clone()
+        });
+        Position {
+            key,
+            offset,
+            committing: committing.unwrap_or_default(),
+            reason: Reason::Named,
+            is_untouched: false,
+            was_going: false,
+        }
+    }
+
+    /// Hands out messages of queues whose named commits have succeeded: no commit of the member before counts now. For
+    /// those whose commits have failed it is waited for as without them.
+    fn end_named_commits(&self, keys: &[Arc<QueueKey>], committed: &Result<(), ClientError>) {
+        let failed: &[Uncommitted] = match committed {
+            Ok(()) => &[],
+            Err(ClientError::NotCommitted { failed, .. }) => failed,
+            Err(_) => return,
+        };
+        let mut state = self.state();
+        for key in keys {
+            let topic = self.options.client.unwrap_name(&key.topic);
+            let has_failed = failed
+                .iter()
+                .any(|one| (&one.topic, &one.broker, one.queue_id) == (&topic, &key.broker, key.queue_id));
+            let Some(queue) = state.queues.get_mut(key) else {
+                continue;
+            };
+            queue.own_commit = None;
+            if !has_failed && queue.settling.take().is_some() {
+                state.make_ready(key);
+            }
+        }
+        self.wake(&state);
     }
 
     fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {
@@ -384,17 +416,23 @@ impl ConsumerShared {
         self.local_offsets().clone()
     }
 
-    /// Offsets of queues, asked at the same time, in the order of the queues.
+    /// See `Puller::offsets_of`.
     pub(crate) async fn offsets_of(
         self: &Arc<Self>,
         keys: Vec<QueueKey>,
         which: WhichOffset,
+        only_masters: bool,
     ) -> Result<Vec<i64>, ClientError> {
         let mut found = vec![-1; keys.len()];
+        let offsets = if only_masters {
+            self.offsets.of_masters()
+        } else {
+            self.offsets.clone()
+        };
         let mut asked = JoinSet::new();
         for (at, key) in keys.into_iter().enumerate() {
-            let shared = self.clone();
-            asked.spawn(async move { (at, shared.offset_of(&key, which).await) });
+            let (shared, offsets) = (self.clone(), offsets.clone());
+            asked.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
         }
         while let Some(outcome) = asked.join_next().await {
             if let Ok((at, offset)) = outcome
@@ -406,15 +444,20 @@ impl ConsumerShared {
         Ok(found)
     }
 
-    async fn offset_of(&self, key: &QueueKey, which: WhichOffset) -> Result<i64, ClientError> {
+    async fn offset_of(
+        &self,
+        offsets: &Offsets,
+        key: &QueueKey,
+        which: WhichOffset,
+    ) -> Result<i64, ClientError> {
         match which {
-            WhichOffset::First => self.offsets.first(key).await,
-            WhichOffset::Last => self.offsets.last(key).await,
-            WhichOffset::At(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+            WhichOffset::First => offsets.first(key).await,
+            WhichOffset::Last => offsets.last(key).await,
+            WhichOffset::At(timestamp_ms) => offsets.at_time(key, timestamp_ms).await,
             WhichOffset::Committed if self.options.is_broadcasting => {
                 Ok(self.local_offset(key).unwrap_or(-1))
             }
-            WhichOffset::Committed => Ok(self.offsets.committed(key).await?.unwrap_or(-1)),
+            WhichOffset::Committed => Ok(offsets.committed(key).await?.unwrap_or(-1)),
         }
     }
 }

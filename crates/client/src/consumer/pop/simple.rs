@@ -87,6 +87,9 @@ pub struct SimpleConsumer {
     pub(super) shared: Arc<PopShared>,
     /// Messages that were acknowledged.
     pub(super) done: AtomicU64,
+    // Runs the end, which waits for the tasks of the consumer's own tracker.
+    ending: Tracker,
+    is_ending: AtomicBool,
 }
 
 impl SimpleConsumer {
@@ -132,8 +135,12 @@ impl SimpleConsumer {
             .tracker
             .spawn(shared.heartbeat.clone().keep_alive(beat, stop()));
         shared.tracker.spawn(shared.clone().keep_idle_given_back());
-        let done = AtomicU64::new(0);
-        Ok(Self { shared, done })
+        Ok(Self {
+            shared,
+            done: AtomicU64::new(0),
+            ending: Tracker::new(handle.clone()),
+            is_ending: AtomicBool::new(false),
+        })
     }
 
     /// The settings.
@@ -246,24 +253,30 @@ impl SimpleConsumer {
         self.shared.state().waker = Some(waker);
     }
 
-    /// Gives back what came and was not handed out, leaves the group and ends every connection. Idempotent.
+    /// Gives back what came and was not handed out, leaves the group and ends every connection. Once begun it goes on
+    /// without its caller; a later call waits for it.
     pub async fn close(&self) -> Result<(), ClientError> {
-        let shared = &self.shared;
-        if shared.shutdown.is_stopped() {
-            return Ok(());
+        if !self.is_ending.swap(true, Ordering::AcqRel) {
+            let shared = self.shared.clone();
+            self.ending.spawn(async move {
+                shared.shutdown.stop();
+                let left = shared.end();
+                shared.give_back(left).await;
+                shared.heartbeat.end().await;
+                shared.client.close().await;
+                shared.tracker.wait(Duration::from_secs(1)).await;
+            });
         }
-        shared.shutdown.stop();
-        let left = shared.end();
-        shared.give_back(left).await;
-        shared.heartbeat.end().await;
-        shared.client.close().await;
-        shared.tracker.wait(Duration::from_secs(1)).await;
+        self.ending.idle().await;
         Ok(())
     }
 }
 
 impl Drop for SimpleConsumer {
     fn drop(&mut self) {
+        if self.is_ending.load(Ordering::Acquire) {
+            return;
+        }
         self.shared.shutdown.stop();
         drop(self.shared.end());
         self.shared.client.shut();

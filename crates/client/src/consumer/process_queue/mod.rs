@@ -101,6 +101,8 @@ pub(crate) struct ProcessQueue {
     pub(crate) is_group_start: bool,
     /// Nothing is handed out yet: the member that had the queue may still commit. The number of the look at it.
     pub(crate) settling: Option<u64>,
+    /// The offset that the application commits meanwhile: not that of the member before.
+    pub(crate) own_commit: Option<i64>,
     /// Nothing is handed out or pulled until it is resumed.
     pub(crate) is_paused: bool,
     /// Whether the application has heard that it came, or goes.
@@ -144,6 +146,7 @@ impl ProcessQueue {
             suspect_until: -1,
             is_group_start: false,
             settling: None,
+            own_commit: None,
             is_paused: false,
             phase: Phase::Held,
             pulled_at: None,

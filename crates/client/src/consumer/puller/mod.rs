@@ -53,10 +53,12 @@ impl Puller {
         &self.shared.offsets
     }
 
-    /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes.
+    /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes. Fails
+    /// if the topic is unsubscribed from before this member has joined.
     pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
         check_name(topic)?;
         let topic: Arc<str> = topic.into();
+        let joining = self.shared.begin_joining(&topic);
         self.shared.routes.find(&topic).await?;
         let subscription = Subscription {
             expression: expression.to_owned(),
@@ -69,7 +71,7 @@ impl Puller {
         );
         let (client, routes) = (&self.shared.client, &self.shared.routes);
         check_filter(client, routes, membership, &topic, &subscription).await?;
-        self.shared.subscribe(topic, subscription).await?;
+        self.shared.subscribe(topic, subscription, &joining).await?;
         if self.shared.options.is_listening && !self.shared.options.is_broadcasting {
             self.shared.subscribe_retry_topic();
             self.shared.read_max_tries().await;
@@ -116,6 +118,11 @@ impl Puller {
             .await
     }
 
+    /// Has subscriptions of a topic fail that have not joined the group yet.
+    pub fn cancel_subscribe(&self, topic: &str) {
+        self.shared.end_joining(topic);
+    }
+
     /// Hands nothing out of these queues, and fetches nothing for them, until they are resumed.
     pub fn pause(&self, keys: &[QueueKey], is_paused: bool) -> Result<(), ClientError> {
         {
@@ -154,12 +161,14 @@ impl Puller {
     }
 
     /// Offsets of queues, asked at the same time, in the order of the queues: first, last, committed (-1 when there is
-    /// none), or by time.
+    /// none), or by time. With `only_masters` no slave is asked, which may have the newest messages alone: a position
+    /// that it names would pass over the others.
     pub async fn offsets_of(
         &self,
         keys: Vec<QueueKey>,
         which: &str,
         timestamp_ms: i64,
+        only_masters: bool,
     ) -> Result<Vec<i64>, ClientError> {
         let which = match which {
             "first" => WhichOffset::First,
@@ -167,7 +176,7 @@ impl Puller {
             "timestamp" => WhichOffset::At(timestamp_ms),
             _ => WhichOffset::Committed,
         };
-        self.shared.offsets_of(keys, which).await
+        self.shared.offsets_of(keys, which, only_masters).await
     }
 
     /// True once the consumer is closed.

@@ -69,7 +69,10 @@ impl Puller {
             client,
             tracker,
             ending,
-            outcome: Mutex::new(Ok(())),
+            // Until the end says how it went: it may be dropped with its runtime, or panic.
+            outcome: Mutex::new(Err(ClientError::Aborted {
+                what: "the end of a consumer",
+            })),
         });
         questions.are_for(&shared);
         shared.follow_pops();

@@ -83,7 +83,8 @@ impl ConsumerShared {
     }
 
     /// The places of queues that another member may have still: all but those of a member that has left the group since
-    /// the last look, which committed before it left. If more has changed, others may have had its queues in between.
+    /// the last look, which committed before it left. If more has changed, others may have had its queues in between;
+    /// if the queues have changed, too, nobody knows which ones were its own.
     pub(super) fn contended(
         &self,
         topic: &str,
@@ -95,7 +96,13 @@ impl ConsumerShared {
             return HashSet::new();
         }
         let mut contended: HashSet<usize> = (0..queues.len()).collect();
-        let before = self.state().members.get(topic).cloned().unwrap_or_default();
+        let place = |queue: &PublishedQueue| (queue.broker.clone(), queue.queue_id);
+        let before = {
+            let state = self.state();
+            let last = state.looks.get(topic);
+            let same = last.filter(|last| last.queues.iter().map(place).eq(queues.iter().map(place)));
+            same.map(|last| last.members.clone()).unwrap_or_default()
+        };
         let has_joined = members.iter().any(|member| !before.contains(member));
         let mut gone = before.iter().filter(|member| !members.contains(*member));
         if let (Some(gone), None, false) = (gone.next(), gone.next(), has_joined)

@@ -178,7 +178,7 @@ impl ConsumerShared {
         };
         for queue in &mut gone {
             tracing::info!(key = %queue.key, "queue given back");
-            if !has_returned || self.is_committed_elsewhere(queue).await {
+            if !has_returned {
                 queue.done = queue.committed;
             }
         }
@@ -186,17 +186,5 @@ impl ConsumerShared {
         // It may have become this member's again while the callback ran.
         self.rebalance.notify_one();
         ended
-    }
-
-    /// Polls may come late: the member that has the queue now must not be taken back to an older offset.
-    async fn is_committed_elsewhere(&self, queue: &ProcessQueue) -> bool {
-        if self.options.is_broadcasting || self.options.commit_interval.is_none() {
-            return false;
-        }
-        if queue.done <= queue.committed {
-            return false;
-        }
-        let committed = self.offsets.committed(&queue.key).await;
-        matches!(committed, Ok(Some(offset)) if offset >= queue.done)
     }
 }

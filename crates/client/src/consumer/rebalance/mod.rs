@@ -4,6 +4,8 @@
 mod allocation;
 pub(crate) mod assignment;
 pub mod events;
+mod failed;
+pub(crate) mod joining;
 mod orderly;
 mod request_mode;
 mod settling;
@@ -11,17 +13,19 @@ mod settling;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
+use crate::consumer::rebalance::failed::Failed;
+use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
-use crate::consumer::shared::ConsumerShared;
+use crate::consumer::shared::{ConsumerShared, Look};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
-use pyrmq_remoting::names::{self, RETRY_PREFIX};
+use pyrmq_remoting::names::RETRY_PREFIX;
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pauses between the first looks at the route of a subscribed topic.
 const NEW_GROUP_INTERVALS: [Duration; 6] = [
@@ -38,8 +42,9 @@ impl ConsumerShared {
         self: &Arc<Self>,
         topic: Arc<str>,
         subscription: Subscription,
+        joining: &Joining,
     ) -> Result<(), ClientError> {
-        self.heartbeat.membership.subscribe(topic.clone(), subscription);
+        joining.join(subscription)?;
         // The broker must know this member before it can count it.
         self.heartbeat.send().await?;
         let (shared, one) = (self.clone(), topic.clone());
@@ -63,9 +68,10 @@ impl ConsumerShared {
         topic: &str,
         is_lost: bool,
     ) -> Result<bool, ClientError> {
+        self.end_joining(topic);
         let was_retired = {
             let mut state = self.state();
-            state.members.remove(topic);
+            state.looks.remove(topic);
             state.retired.remove(topic)
         };
         if !self.heartbeat.membership.unsubscribe(topic) && !was_retired {
@@ -96,9 +102,9 @@ impl ConsumerShared {
             return;
         }
         let subscription = Subscription::tags_of("*", clock::now_ms());
-        let shared = self.clone();
+        let (shared, joining) = (self.clone(), self.begin_joining(&topic));
         self.tracker.spawn(async move {
-            if let Err(error) = shared.subscribe(topic.clone(), subscription).await {
+            if let Err(error) = shared.subscribe(topic.clone(), subscription, &joining).await {
                 tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
                 shared.rebalance.notify_one();
             }
@@ -161,11 +167,15 @@ impl ConsumerShared {
         if let Some(pops) = &self.pops {
             pops.leave(topic);
         }
-        self.state().members.insert(topic.clone(), members);
         let exists = |key: &QueueKey| {
             let mut known = queues.iter();
             known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)
         };
+        let look = Look {
+            members,
+            queues: queues.clone(),
+        };
+        self.state().looks.insert(topic.clone(), look);
         self.exchange(wanted, |key| key.topic == *topic, self.departure(&exists))
             .await
     }
@@ -238,34 +248,35 @@ impl ConsumerShared {
         }
     }
 
-    /// Looks at the share of every subscribed topic when the group changes, and each interval.
+    /// Looks at the share of every subscribed topic when the group changes, and each interval. Where that failed it
+    /// looks again sooner, at those topics alone.
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
-        let mut pause = self.options.rebalance_interval;
+        let interval = self.options.rebalance_interval;
+        let mut failed = Failed::default();
+        let mut due = Instant::now() + interval;
         loop {
-            let notified = async {
-                self.rebalance.notified().await;
-                false
+            let pause = failed.pause(due.saturating_duration_since(Instant::now()));
+            let is_notified = tokio::select! {
+                () = self.rebalance.notified() => true,
+                _ = self.shutdown.sleep_or_stop(pause) => false,
             };
-            let stopped = tokio::select! {
-                notified = notified => notified,
-                stopped = self.shutdown.sleep_or_stop(pause) => stopped,
-            };
-            if stopped || self.shutdown.is_stopped() {
+            if self.shutdown.is_stopped() {
                 return;
             }
-            pause = self.options.rebalance_interval;
-            for topic in self.heartbeat.membership.topics() {
+            let topics = if is_notified || Instant::now() >= due {
+                due = Instant::now() + interval;
+                self.heartbeat.membership.topics()
+            } else {
+                failed.topics()
+            };
+            failed.next_round();
+            for topic in topics {
                 if self.shutdown.is_stopped() {
                     return;
                 }
-                if let Err(error) = self.balance(&topic).await {
-                    if names::is_retry(&topic) && matches!(error, ClientError::NoTopic { .. }) {
-                        // Brokers make it when they hear of the group.
-                        tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
-                    } else {
-                        tracing::warn!(topic = &*topic, %error, "share of the queues not known");
-                    }
-                    pause = Duration::from_secs(1);
+                match self.balance(&topic).await {
+                    Ok(()) => failed.forget(&topic),
+                    Err(error) => failed.note(&topic, &error),
                 }
             }
             self.follow_pop_retries().await;

@@ -98,7 +98,8 @@ impl ConsumerShared {
                     continue;
                 }
                 let all = Subscription::tags_of("*", clock::now_ms());
-                if let Err(error) = self.subscribe(retry.clone(), all).await {
+                let joining = self.begin_joining(&retry);
+                if let Err(error) = self.subscribe(retry.clone(), all, &joining).await {
                     tracing::warn!(%retry, %error, "messages that were popped and not acknowledged are not read yet");
                 }
             }

@@ -32,6 +32,7 @@ impl ConsumerShared {
                 continue;
             };
             match found {
+                Some(found) if self.is_own_commit(key, found) => {}
                 Some(found) if found != at => at = found,
                 // The commit has come, and no other after it.
                 _ if at != begin => break,
@@ -57,6 +58,12 @@ impl ConsumerShared {
             }
         }
         self.pull(key);
+    }
+
+    fn is_own_commit(&self, key: &QueueKey, offset: i64) -> bool {
+        let state = self.state();
+        let queue = state.queues.get(key);
+        queue.is_some_and(|queue| queue.own_commit == Some(offset))
     }
 
     fn is_settling(&self, key: &QueueKey, number: u64) -> bool {

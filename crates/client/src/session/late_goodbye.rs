@@ -1,0 +1,97 @@
+//! A second goodbye for brokers that had not answered a heartbeat when they got the first one.
+//!
+//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so that the member may be
+//! registered last: nobody runs it, and its share of the queues rests. While other clients keep the connection open
+//! nothing but another goodbye ends that.
+
+use crate::session::heartbeat::Membership;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::{Client, NetError, ProcessorTable, Tracker};
+use pyrmq_remoting::sync::lock;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Until then a client that ends has left its connections: those that nobody else keeps have ended.
+const UNTIL_LEFT: Duration = Duration::from_secs(2);
+/// How long a broker that is silent is waited for.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time for a broker that answers again to work on heartbeats that came before.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The members of this process, of all groups.
+static MEMBERS: Mutex<Vec<Weak<Membership>>> = Mutex::new(Vec::new());
+
+/// Notes a member.
+pub(super) fn note_member(membership: &Arc<Membership>) {
+    let mut members = lock(&MEMBERS);
+    members.retain(|member| member.strong_count() > 0);
+    members.push(Arc::downgrade(membership));
+}
+
+/// Whether a member of this process is in the group under the same id: a goodbye would be taken for its own.
+fn is_back(membership: &Membership) -> bool {
+    let members = lock(&MEMBERS);
+    let mut living = members.iter().filter_map(Weak::upgrade);
+    living.any(|member| member.is_same_as(membership) && !member.is_away())
+}
+
+/// Brokers that have a heartbeat of this client which they have not answered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unanswered {
+    // Guards their addresses. Nothing else is locked under it.
+    addresses: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Unanswered {
+    /// A heartbeat leaves. The result takes its outcome.
+    pub(super) fn begin(&self, address: &str) -> impl FnOnce(&Result<Command, NetError>) + Send + use<> {
+        let (addresses, address) = (self.addresses.clone(), address.to_owned());
+        lock(&addresses).insert(address.clone());
+        move |outcome| {
+            // A connection that has ended has taken the heartbeat along.
+            if !matches!(outcome, Err(NetError::Timeout { sent: true, .. })) {
+                lock(&addresses).remove(&address);
+            }
+        }
+    }
+
+    /// Those of these brokers.
+    pub(super) fn of(&self, addresses: &[String]) -> Vec<String> {
+        let known = lock(&self.addresses);
+        let silent = addresses.iter().filter(|address| known.contains(*address));
+        silent.cloned().collect()
+    }
+}
+
+/// Says goodbye to these brokers again once they answer, unless the member is back by then.
+pub(super) fn say_later(client: &Client, membership: &Arc<Membership>, silent: Vec<String>) {
+    let (connections, membership) = (client.downgrade(), membership.clone());
+    Tracker::current().spawn(async move {
+        tokio::time::sleep(UNTIL_LEFT).await;
+        let Some(client) = connections.join(Arc::new(ProcessorTable::new())) else {
+            return;
+        };
+        let mut goodbyes = JoinSet::new();
+        for address in silent {
+            let (client, membership) = (client.clone(), membership.clone());
+            goodbyes.spawn(async move {
+                // The first answer says that the broker works on requests again.
+                for time in [SILENCE, SETTLED] {
+                    let is_connected = client.connected().contains(&address);
+                    if !is_connected || is_back(&membership) {
+                        return;
+                    }
+                    let told = client.request(&address, membership.goodbye(), time).await;
+                    if told.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(SETTLED).await;
+                }
+                tracing::debug!(address, "said goodbye again");
+            });
+        }
+        while goodbyes.join_next().await.is_some() {}
+    });
+}
