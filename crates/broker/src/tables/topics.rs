@@ -52,8 +52,10 @@ impl Deref for Topic {
 pub struct Topics {
     // Guards the table; sends and pulls read it.
     table: RwLock<Table>,
-    // Guards the version, and serializes changes.
+    // Guards the version; held while the table is replaced, so that readers get a table with its version.
     version: Mutex<DataVersion>,
+    // Serializes changes. Only they wait for the disk: no reader takes it.
+    changes: Mutex<()>,
     system: BTreeSet<String>,
     /// Members of the file that this version does not know.
     unknown_members: UnknownMembers,
@@ -86,6 +88,7 @@ impl Topics {
         Ok(Self {
             table: RwLock::new(table),
             version: Mutex::new(version),
+            changes: Mutex::new(()),
             system,
             unknown_members: read.unknown_members,
             file,
@@ -241,17 +244,18 @@ impl Topics {
 
     /// Changes a copy, writes and syncs it, then puts it in place.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
-        let mut version = lock(&self.version);
+        let _changing = lock(&self.changes);
         let mut table = read(&self.table).clone();
         if !edit(&mut table) {
             return Ok(false);
         }
-        let next = next(&version);
+        let next = next(&lock(&self.version));
         self.file.write(&TopicConfigSerializeWrapper {
             data_version: next,
             topic_config_table: rows(&table),
             unknown_members: self.unknown_members.clone(),
         })?;
+        let mut version = lock(&self.version);
         *version = next;
         *write(&self.table) = table;
         Ok(true)
