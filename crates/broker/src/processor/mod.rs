@@ -4,6 +4,7 @@
     reason = "the functions of the table share one signature"
 )]
 
+mod backlog;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod consumer_status;
@@ -21,6 +22,8 @@ mod rows;
 pub(crate) mod runtime;
 pub(crate) mod send;
 pub(crate) mod send_back;
+#[cfg(test)]
+mod site;
 pub(crate) mod stats;
 pub(crate) mod store_admin;
 pub(crate) mod topic;
