@@ -120,8 +120,22 @@ impl BrokerContext {
         Ok(topic)
     }
 
+    /// The topic that a send to an unknown topic waits for. `None`: it may not make it, which its row says.
+    pub(crate) fn awaited_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+    ) -> Option<NewTopic> {
+        let topic = self.new_topic(header, request, peer).ok()?;
+        if let Some((user, limit)) = &topic.maker {
+            self.makers.check((user, *limit), 1, &self.topics).ok()?;
+        }
+        Some(topic)
+    }
+
     /// The topic that a send to an unknown topic makes. An error says why it may not.
-    pub(crate) fn new_topic(
+    fn new_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
         request: &Command,
@@ -271,7 +285,7 @@ impl BrokerContext {
         if new.is_empty() {
             return Ok(());
         }
-        self.makers.make_all(new, exists, add)
+        self.makers.make_all(new, &self.topics, add)
     }
 
     /// Finds a group's retry topic, or creates it.

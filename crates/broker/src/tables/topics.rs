@@ -13,6 +13,7 @@ use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_
 use pyrmq_remoting::sync::{lock, read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 type Table = NameMap<String, Arc<Topic>>;
@@ -56,6 +57,8 @@ pub struct Topics {
     version: Mutex<DataVersion>,
     // Serializes changes. Only they wait for the disk: no reader takes it.
     changes: Mutex<()>,
+    /// How many topics were removed.
+    removals: AtomicU64,
     system: BTreeSet<String>,
     /// Members of the file that this version does not know.
     unknown_members: UnknownMembers,
@@ -89,6 +92,7 @@ impl Topics {
             table: RwLock::new(table),
             version: Mutex::new(version),
             changes: Mutex::new(()),
+            removals: AtomicU64::new(0),
             system,
             unknown_members: read.unknown_members,
             file,
@@ -239,7 +243,15 @@ impl Topics {
 
     /// Removes a topic. False: it did not exist.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        self.change(|table| table.remove(name).is_some())
+        let removed = self.change(|table| table.remove(name).is_some())?;
+        // Whoever sees the new number does not see the topic.
+        self.removals.fetch_add(u64::from(removed), Ordering::Release);
+        Ok(removed)
+    }
+
+    /// How many topics were removed since the start.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.

@@ -140,14 +140,14 @@ impl Send {
         let mut needs = Needs::default();
         let mut waits = first_uses.is_behind(peer, header.topic);
         let is_welcome = is_known
-            || match self.state.new_topic(header, request, peer) {
-                Ok(topic) => {
+            || match self.state.awaited_topic(header, request, peer) {
+                Some(topic) => {
                     needs.topics.push(topic);
                     waits = true;
                     true
                 }
                 // It is refused.
-                Err(_) => false,
+                None => false,
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
             let new = self.group_of_retry(header, request);
