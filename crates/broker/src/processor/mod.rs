@@ -20,6 +20,7 @@ mod refusals;
 pub(crate) mod reply;
 mod rows;
 pub(crate) mod runtime;
+mod search;
 pub(crate) mod send;
 pub(crate) mod send_back;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(crate) use first_use::FirstUses;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;
+pub(crate) use search::Searches;
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
@@ -43,8 +45,6 @@ use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
@@ -82,47 +82,6 @@ impl Processor for Handler {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let answer = (self.function)(&self.state, &request, peer);
         reply.send(answer.unwrap_or_else(Refusal::into_response));
-    }
-}
-
-/// Maximum number of searches that run on one port at a time.
-const SEARCHES: usize = 2;
-
-/// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
-/// for it.
-pub(crate) struct Search {
-    state: Arc<BrokerContext>,
-    tasks: Tracker,
-    function: Function,
-    permits: Arc<Semaphore>,
-}
-
-impl Search {
-    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
-        Arc::new(Self {
-            state: state.clone(),
-            tasks: tasks.clone(),
-            function,
-            permits: Arc::new(Semaphore::new(SEARCHES)),
-        })
-    }
-}
-
-impl Processor for Search {
-    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (state, function, peer) = (self.state.clone(), self.function, peer.clone());
-        let permits = self.permits.clone();
-        self.tasks.spawn(async move {
-            // The semaphore is never closed.
-            let _permit = permits.acquire_owned().await;
-            let search = move || {
-                let answer = function(&state, &request, &peer);
-                reply.send(answer.unwrap_or_else(Refusal::into_response));
-            };
-            if let Err(error) = spawn_blocking(search).await {
-                tracing::error!(%error, "a search panicked");
-            }
-        });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::processor::reply::SendReply;
 use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
-    Deferred, Function, Handler, Search, client, group, offset, query, runtime, stats, store_admin, topic,
+    Deferred, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin, topic,
     transaction,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
@@ -368,8 +368,9 @@ pub(crate) fn table(
     for (code, function, _) in PLAIN {
         native(&[*code], Handler::row(state, *function));
     }
+    let searches = Searches::new(state, tasks);
     for (code, function, _) in SEARCHES {
-        native(&[*code], Search::row(state, tasks, *function));
+        native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
         native(&[*code], Deferred::row(state, tasks, *function));
