@@ -87,6 +87,46 @@ fn first_uses() -> Vec<(&'static str, Command)> {
     ]
 }
 
+/// Every request that changes the file of topics, of groups or of request modes.
+fn changes() -> Vec<(&'static str, Command)> {
+    let group = r#"{"groupName":"tools"}"#;
+    let groups = r#"{"groupConfigList":[{"groupName":"listed"}]}"#;
+    let topics = r#"{"topicConfigList":[{"topicName":"listed","perm":6}]}"#;
+    let mode = r#"{"topic":"known","consumerGroup":"known","mode":"POP","popShareQueueNum":0}"#;
+    let forbid = Command::request(request::UPDATE_AND_GET_GROUP_FORBIDDEN)
+        .with_field("group", "known")
+        .with_field("topic", "known")
+        .with_field("readable", "false");
+    vec![
+        ("a topic", create("tools", 1)),
+        (
+            "topics",
+            Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(topics),
+        ),
+        (
+            "a topic that goes",
+            Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "tools"),
+        ),
+        (
+            "a group",
+            Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group),
+        ),
+        (
+            "groups",
+            Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST).with_body(groups),
+        ),
+        (
+            "a group that goes",
+            Command::request(request::DELETE_SUBSCRIPTIONGROUP).with_field("groupName", "tools"),
+        ),
+        ("a rule of a group", forbid),
+        (
+            "a mode",
+            Command::request(request::SET_MESSAGE_REQUEST_MODE).with_body(mode),
+        ),
+    ]
+}
+
 /// There is one thread: a request that waited for the disk on it would block all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
@@ -99,7 +139,7 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         site.ask_ok(heartbeat("me", group, "")).await;
     }
     let other = common::client();
-    for (what, first) in first_uses() {
+    for (what, first) in first_uses().into_iter().chain(changes()) {
         let began = Instant::now();
         let (_, writes, _) = disk.counts();
         hang(&disk);
@@ -108,6 +148,7 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         for table in [
             request::GET_ALL_TOPIC_CONFIG,
             request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            request::GET_ALL_MESSAGE_REQUEST_MODE,
         ] {
             let listed = other.request(&site.address, Command::request(table), LIMIT).await;
             assert_eq!(listed.unwrap().code, response::SUCCESS);

@@ -45,6 +45,7 @@ use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
@@ -94,35 +95,60 @@ impl fmt::Debug for Handler {
 /// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A row whose response waits until the name servers know the change: a client that creates a topic and then asks for
-/// its route must find it.
-pub(crate) struct Deferred {
+/// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
+/// disk.
+pub(crate) struct Change {
     state: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
+    is_announced: bool,
 }
 
-impl Deferred {
+impl Change {
     pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
             state: state.clone(),
             tasks: tasks.clone(),
             function,
+            is_announced: false,
+        })
+    }
+
+    /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
+    /// for its route must find it.
+    pub(crate) fn announced(
+        state: &Arc<BrokerContext>,
+        tasks: &Tracker,
+        function: Function,
+    ) -> Arc<dyn Processor> {
+        Arc::new(Self {
+            state: state.clone(),
+            tasks: tasks.clone(),
+            function,
+            is_announced: true,
         })
     }
 }
 
-impl Processor for Deferred {
+impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        match (self.function)(&self.state, &request, peer) {
-            Ok(answer) => {
-                let state = self.state.clone();
-                self.tasks.spawn(async move {
-                    state.announcements.settle(SETTLE_LIMIT).await;
+        let (state, function, is_announced) = (self.state.clone(), self.function, self.is_announced);
+        // Later requests of the connection find the change.
+        let (peer, pause) = (peer.clone(), peer.pause());
+        self.tasks.spawn(async move {
+            let changing = state.clone();
+            let changed = spawn_blocking(move || function(&changing, &request, &peer)).await;
+            drop(pause);
+            match changed {
+                Ok(Ok(answer)) => {
+                    if is_announced {
+                        state.announcements.settle(SETTLE_LIMIT).await;
+                    }
                     reply.send(answer);
-                });
+                }
+                Ok(Err(refusal)) => reply.send(refusal.into_response()),
+                Err(error) => tracing::error!(%error, "a change panicked"),
             }
-            Err(refusal) => reply.send(refusal.into_response()),
-        }
+        });
     }
 }
