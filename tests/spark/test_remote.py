@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from pyrmq import Admin
 from pyrmq._tables.brokers.remote import RemoteCluster
 from pyrmq._tables.offsets import Bounds, Queue
 from pyrmq._tables.options.topic_options import Options
-from pyrmq.codes import RequestCode
+from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConnectionLost, TopicNotFound
 from pyrmq.remoting import Command
 from tests.spark import checks
@@ -156,6 +157,34 @@ def test_a_broker_is_asked_once_for_many_topics(
     assert (seen.bounds, seen.gone, count) == (look.bounds, look.gone, 2 + 2 + 3)
     assert bounds(other)[1] == 3 + 3
     other.close()
+
+
+def test_a_broker_that_refuses_many_queues_is_asked_for_fewer_topics(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its limit is 65,536 queues; here it is two topics."""
+    names = [f"{site.name}{letter}" for letter in "ABC"]
+    with Admin(name_server=site.running.name_server) as admin:
+        for name in names:
+            admin.create_topic(name, queues=1)
+    site.await_look(lambda look: len(look.bounds) == 2)
+    asked: list[list[int]] = []
+    ask = site.remote._request
+
+    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        counts = [1 + len(json.loads(body)["topics"]) if body else 1 for body in bodies]
+        asked.append(sorted(counts))
+        remark = "the topics have 65537 queues, allowed are 65536: ask for fewer topics at once"
+        refused = BrokerError(remark, code=ResponseCode.INVALID_PARAMETER, remark=remark)
+        answers = ask(code, asks, fields, bodies)
+        return [refused if n > 2 else answer for n, answer in zip(counts, answers, strict=True)]
+
+    monkeypatch.setattr(site.remote, "_request", request)
+    assert len(site.remote.look(names).bounds) == 6
+    assert [counts for counts in asked if counts] == [[3, 3], [1, 1, 2, 2]]
+    asked.clear()
+    assert len(site.remote.look(names).bounds) == 6
+    assert [counts for counts in asked if counts] == [[1, 1, 2, 2]]
 
 
 def test_every_broker_is_asked_whether_a_topic_is_compacted(

@@ -87,6 +87,46 @@ fn first_uses() -> Vec<(&'static str, Command)> {
     ]
 }
 
+/// Every request that changes the file of topics, of groups or of request modes.
+fn changes() -> Vec<(&'static str, Command)> {
+    let group = r#"{"groupName":"tools"}"#;
+    let groups = r#"{"groupConfigList":[{"groupName":"listed"}]}"#;
+    let topics = r#"{"topicConfigList":[{"topicName":"listed","perm":6}]}"#;
+    let mode = r#"{"topic":"known","consumerGroup":"known","mode":"POP","popShareQueueNum":0}"#;
+    let forbid = Command::request(request::UPDATE_AND_GET_GROUP_FORBIDDEN)
+        .with_field("group", "known")
+        .with_field("topic", "known")
+        .with_field("readable", "false");
+    vec![
+        ("a topic", create("tools", 1)),
+        (
+            "topics",
+            Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(topics),
+        ),
+        (
+            "a topic that goes",
+            Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "tools"),
+        ),
+        (
+            "a group",
+            Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group),
+        ),
+        (
+            "groups",
+            Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST).with_body(groups),
+        ),
+        (
+            "a group that goes",
+            Command::request(request::DELETE_SUBSCRIPTIONGROUP).with_field("groupName", "tools"),
+        ),
+        ("a rule of a group", forbid),
+        (
+            "a mode",
+            Command::request(request::SET_MESSAGE_REQUEST_MODE).with_body(mode),
+        ),
+    ]
+}
+
 /// There is one thread: a request that waited for the disk on it would block all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
@@ -99,12 +139,20 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         site.ask_ok(heartbeat("me", group, "")).await;
     }
     let other = common::client();
-    for (what, first) in first_uses() {
+    for (what, first) in first_uses().into_iter().chain(changes()) {
         let began = Instant::now();
         let (_, writes, _) = disk.counts();
         hang(&disk);
         let waiting = site.asking(first);
         eventually("it waits for the disk", async || disk.counts().1 > writes).await;
+        for table in [
+            request::GET_ALL_TOPIC_CONFIG,
+            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            request::GET_ALL_MESSAGE_REQUEST_MODE,
+        ] {
+            let listed = other.request(&site.address, Command::request(table), LIMIT).await;
+            assert_eq!(listed.unwrap().code, response::SUCCESS);
+        }
         for _ in 0..3 {
             let sent = other
                 .request(&site.address, send("known", 0, b"x", ""), LIMIT)
@@ -112,7 +160,7 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
             assert_eq!(sent.unwrap().code, response::SUCCESS);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(began.elapsed() < SOON, "{what}: sends took {:?}", began.elapsed());
+        assert!(began.elapsed() < SOON, "{what}: they took {:?}", began.elapsed());
         disk.hang(false);
         let answer = waiting.await.unwrap().unwrap();
         let is_served = matches!(
@@ -280,10 +328,10 @@ async fn requests_that_wait_for_the_disk_take_a_limited_memory() {
     site.ask_ok(heartbeat("me", "known", "")).await;
     hang(&disk);
     let large = format!(r#","pad":"{}""#, "x".repeat(1 << 20));
-    let clients: Vec<_> = (0..8).map(|_| common::client()).collect();
+    let clients: Vec<_> = (0..16).map(|_| common::client()).collect();
     for at in 0..80 {
         let beat = heartbeat("large", &format!("G{at}"), &large);
-        clients[at % 8].oneway(&site.address, beat).unwrap();
+        clients[at % 16].oneway(&site.address, beat).unwrap();
     }
     let began = Instant::now();
     let mut refused = None;
@@ -315,6 +363,100 @@ async fn requests_that_wait_for_the_disk_take_a_limited_memory() {
     .await;
     for client in clients {
         client.close().await;
+    }
+    site.stop().await;
+}
+
+/// Far more than may wait.
+const BURST: usize = 12_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_sends_more_than_may_wait_is_slowed_down_and_others_have_room() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(options(&dir), &disk);
+    site.ask_ok(create("known", 1)).await;
+    let (_, writes, _) = disk.counts();
+    hang(&disk);
+    let first = site.asking(send("T0", 0, b"x", ""));
+    eventually("it waits for the disk", async || disk.counts().1 > writes).await;
+    let busy = common::client();
+    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for at in 0..BURST {
+        let (sender, limit) = (sender.clone(), LIMIT * 6);
+        let command = send(&format!("T{}", at % 2), 0, b"x", "");
+        busy.request_with(&site.address, command, limit, move |answer| {
+            drop(sender.send(answer))
+        });
+    }
+    drop(sender);
+    // Whatever does not fit is answered at once.
+    let refused = tokio::time::timeout(Duration::from_millis(500), answers.recv()).await;
+    assert!(refused.is_err(), "{refused:?}");
+    let mut other = site.asking(heartbeat("other", "G", ""));
+    // The connection's requests are served in their order: this one is behind it.
+    site.ask(Command::request(request::GET_BROKER_RUNTIME_INFO)).await;
+    assert!(other.try_recv().is_err(), "the disk hangs still");
+    disk.hang(false);
+    for answer in [first.await, other.await] {
+        assert_eq!(answer.unwrap().unwrap().code, response::SUCCESS);
+    }
+    for at in 0..BURST {
+        let answer = answers.recv().await.unwrap().unwrap();
+        assert_eq!(answer.code, response::SUCCESS, "{at}: {:?}", answer.remark);
+    }
+    busy.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_of_groups_that_are_used_at_once_are_written_together() {
+    const GROUPS: usize = 40;
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(options(&dir), &disk);
+    site.ask_ok(create("known", 1)).await;
+    site.send_ok("known", b"first", "").await;
+    // Its members have retries, and nothing has failed yet.
+    for at in 0..GROUPS {
+        site.ask_ok(heartbeat("me", &format!("R{at}"), "")).await;
+        let group = format!(r#"{{"groupName":"G{at}"}}"#);
+        site.ask_ok(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group))
+            .await;
+    }
+    let versions = || site.broker.state().topics.all().1.counter;
+    let (before, (_, writes, _)) = (versions(), disk.counts());
+    hang(&disk);
+    let first = site.asking(send("first", 0, b"x", ""));
+    eventually("it waits for the disk", async || disk.counts().1 > writes).await;
+    let mut waiting = vec![first];
+    for at in 0..GROUPS {
+        waiting.push(site.asking(back(&format!("G{at}"), 3)));
+        waiting.push(site.asking(back(&format!("new{at}"), -1)));
+        waiting.push(site.asking(retried(&format!("R{at}"), 17)));
+        waiting.push(site.asking(heartbeat("me", &format!("U{at}"), r#","unitMode":true"#)));
+    }
+    // The connection's requests are served in their order: this one is behind them.
+    site.ask(Command::request(request::GET_BROKER_RUNTIME_INFO)).await;
+    disk.hang(false);
+    for answer in waiting {
+        let answer = answer.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    }
+    assert_eq!(versions() - before, 2);
+    let state = site.broker.state();
+    for at in 0..GROUPS {
+        for topic in [
+            format!("%RETRY%G{at}"),
+            format!("%RETRY%new{at}"),
+            format!("%DLQ%new{at}"),
+            format!("%DLQ%R{at}"),
+        ] {
+            assert_eq!(state.topics.get(&topic).unwrap().topic_sys_flag, 0, "{topic}");
+        }
+        assert!(state.topics.get(&format!("%DLQ%G{at}")).is_none());
+        let unit = state.topics.get(&format!("%RETRY%U{at}"));
+        assert_eq!(unit.unwrap().topic_sys_flag, 2);
     }
     site.stop().await;
 }

@@ -555,3 +555,30 @@ async fn searches_that_wait_for_their_turn_end_with_the_rights_of_their_user() {
     }
     site.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_beyond_the_limit_of_its_user_does_not_wait_for_topics_of_others() {
+    let (dir, disk) = (TempDir::new(), FaultyDisk::default());
+    let rights = Arc::new(Rights::default());
+    rights.give("bob", &[]);
+    rights.give("ann", &[]);
+    let mut settings = options(&dir);
+    settings.max_topics_per_user = 1;
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let site = start_on(&fs, settings, &rights);
+    let (bob, ann) = (User::new(&site, "bob"), User::new(&site, "ann"));
+    bob.ask_ok(send("his", 0, b"x", "")).await;
+    let (_, writes, _) = disk.counts();
+    hang(&disk);
+    let (sender, mut waiting) = channel();
+    let answered = |answer| drop(sender.send(answer));
+    ann.client
+        .request_with(&ann.address, send("hers", 0, b"x", ""), LIMIT, answered);
+    eventually("it waits for the disk", async || disk.counts().1 > writes).await;
+    let refused = bob.ask(send("more", 0, b"x", "")).await;
+    assert_eq!(refused.code, response::NO_PERMISSION, "{:?}", refused.remark);
+    assert!(waiting.try_recv().is_err(), "the disk hangs still");
+    disk.hang(false);
+    assert_eq!(waiting.await.unwrap().unwrap().code, response::SUCCESS);
+    site.stop().await;
+}

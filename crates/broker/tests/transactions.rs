@@ -12,14 +12,16 @@ use common::{
 };
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::NewMessage;
+use pyrmq_store::{FlushDiskType, NewMessage};
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 
@@ -494,6 +496,137 @@ async fn a_producer_is_checked_and_its_answer_counts_once() {
     assert_eq!(stored(&site, "T").await.len(), 1);
     client.close().await;
     site.stop().await;
+}
+
+/// Settings with which every send waits for the disk.
+fn sync_flush(mut options: Options) -> Options {
+    options.store.flush = FlushDiskType::Sync;
+    options.store.flush_inline_below_us = 0;
+    options.store.busy_ms = 600_000;
+    options.store.sync_flush_timeout_ms = 600_000;
+    options
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_commit_whose_op_message_is_refused_while_the_disk_hangs_is_stored_once() {
+    let dir = TempDir::new();
+    let mut settings = sync_flush(short_intervals(&dir));
+    settings.transaction_time_out = 3_600_000;
+    let disk = FaultyDisk::default();
+    let site = start_on(&disk, settings.clone());
+    let (client, asked) = producer(&site).await;
+    site.send_ok("others", b"x", "").await;
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    disk.hang(true);
+    let _waiting = site.asking(send("others", 0, b"x", ""));
+    let busy = || site.broker.health().store.busy;
+    eventually("it waits for the disk", async || busy().waiting_for_disk == 1).await;
+    disk.hang_writes(true);
+    let ending = site.asking(end(&sent, "0A01", COMMIT));
+    eventually("its message is being written", async || busy().held_now_ms > 0).await;
+    // One sender waits already, and no more may: the op message is refused.
+    let mut narrow = settings.clone();
+    narrow.store.send_capacity = 1;
+    site.broker.reconfigure(&narrow).unwrap();
+    disk.hang_writes(false);
+    assert_ne!(ending.await.unwrap().unwrap().code, response::SUCCESS);
+    let written = || site.broker.state().store.stats().messages_put;
+    let before = written();
+    settings.transaction_time_out = 1;
+    site.broker.reconfigure(&settings).unwrap();
+    eventually("the check has come to it", async || written() > before).await;
+    disk.hang(false);
+    let question = || asked.questions.lock().unwrap().first().cloned();
+    eventually("it ends", async || {
+        question().is_some() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+    })
+    .await;
+    if let Some(question) = question() {
+        let place = number(&question, "tranStateTableOffset");
+        let offset = number(&question, "commitLogOffset");
+        site.ask(end_at("0A01", COMMIT, place, offset)).await;
+    }
+    // What was written before it is readable now, too.
+    site.send_ok("others", b"x", "").await;
+    assert_eq!(stored(&site, "T").await.len(), 1);
+    assert!(question().is_none(), "it was taken for open");
+    client.close().await;
+    site.stop().await;
+}
+
+/// An earlier version, and Apache's broker, may have written a half again behind its message.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_in_front_of_the_copy_of_its_half_is_stored_once() {
+    for end_by in [EndBy::Request, EndBy::Check] {
+        let dir = TempDir::new();
+        let site = Site::start(options(&dir));
+        let sent = site.ask_ok(half("T", "0A01", &[])).await;
+        commit_without_op(&site, &sent, "0A01", ("T", 0));
+        let text = properties(&[
+            ("TRAN_MSG", "true"),
+            ("PGROUP", "producers"),
+            ("UNIQ_KEY", "0A01"),
+            ("REAL_TOPIC", "T"),
+            ("REAL_QID", "0"),
+            ("TRANSACTION_CHECK_TIMES", "1"),
+        ]);
+        let again = NewMessage {
+            properties: text.as_str().into(),
+            ..message_of(HALF_TOPIC, 0, "0A01")
+        };
+        let again = site.broker.state().store.put(&again).unwrap();
+        site.stop().await;
+        let site = Site::start(match end_by {
+            EndBy::Request => options(&dir),
+            EndBy::Check => short_intervals(&dir),
+        });
+        let (client, asked) = producer(&site).await;
+        if end_by == EndBy::Request {
+            site.ask_ok(end_at("0A01", COMMIT, again.queue_offset, again.physical_offset))
+                .await;
+        }
+        let is_asked = || !asked.questions.lock().unwrap().is_empty();
+        eventually("it ends", async || {
+            is_asked() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+        })
+        .await;
+        assert!(!is_asked(), "it was taken for open");
+        assert_eq!(stored(&site, "T").await.len(), 1, "{end_by:?}");
+        client.close().await;
+        site.stop().await;
+    }
+}
+
+/// With SYNC_FLUSH only what is durable is found, and a copy of a running store is one that a kill has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_broker_left_is_durable_before_its_transactions_end() {
+    let (dir, left) = (TempDir::new(), TempDir::new());
+    let site = Site::start(sync_flush(options(&dir)));
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    commit_without_op(&site, &sent, "0A01", ("T", 0));
+    site.send_ok("others", b"x", "").await;
+    copy(&dir.path().join("store"), &left.path().join("store"));
+    site.stop().await;
+    let site = Site::start(sync_flush(options(&left)));
+    let store = &site.broker.state().store;
+    assert_eq!(store.durability(store.end_position()), Durability::Local);
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    site.send_ok("others", b"x", "").await;
+    assert_eq!(stored(&site, "T").await.len(), 1);
+    site.stop().await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

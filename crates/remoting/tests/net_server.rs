@@ -98,6 +98,29 @@ async fn deferred_replies_go_out_in_any_order_from_another_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_connection_writes_and_is_read_on_once_every_pause_has_ended() {
+    let server = Running::start(options());
+    let mut peer = RawPeer::connect(server.address).await.unwrap();
+    peer.ask(&frame::request(ECHO, 1, 0, 407, b"")).await.unwrap();
+    let here = server.seen.peer(0);
+    let pauses = [here.pause(), here.pause()];
+    for opaque in 0..3 {
+        peer.send(&frame::request(HOLD, opaque, 2, 407, b""))
+            .await
+            .unwrap();
+    }
+    for pause in pauses {
+        // Its task has run since the requests came.
+        here.send(Command::request(ECHO));
+        peer.receive().await.unwrap();
+        assert_eq!(server.seen.held(), 0);
+        drop(pause);
+    }
+    assert!(eventually(|| server.seen.held() == 3).await);
+    server.seen.take_held();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oneway_requests_are_never_answered_whatever_happens_to_them() {
     let server = Running::start(options());
     let mut peer = RawPeer::connect(server.address).await.unwrap();

@@ -11,9 +11,35 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::names::{self, PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::Peer;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// What a request makes of a group by using it; what exists already is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NewGroup {
+    pub(crate) name: String,
+    /// Its members get messages again: the flags of its retry topic.
+    pub(crate) retry_topic: Option<i32>,
+    /// A message of it has no tries left: its dead-letter topic.
+    pub(crate) dead_letters: bool,
+}
+
+impl NewGroup {
+    /// A group without topics of its own.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            retry_topic: None,
+            dead_letters: false,
+        }
+    }
+
+    /// Whether the request makes a topic.
+    pub(crate) fn has_topics(&self) -> bool {
+        self.retry_topic.is_some() || self.dead_letters
+    }
+}
 
 impl BrokerContext {
     /// Refuses an invalid send, and creates its topic where that is allowed (Apache `msgCheck`).
@@ -97,8 +123,22 @@ impl BrokerContext {
         Ok(topic)
     }
 
+    /// The topic that a send to an unknown topic waits for. `None`: it may not make it, which its row says.
+    pub(crate) fn awaited_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        request: &Command,
+        peer: &Peer,
+    ) -> Option<NewTopic> {
+        let topic = self.new_topic(header, request, peer).ok()?;
+        if let Some((user, limit)) = &topic.maker {
+            self.makers.check((user, *limit), 1, &self.topics).ok()?;
+        }
+        Some(topic)
+    }
+
     /// The topic that a send to an unknown topic makes. An error says why it may not.
-    pub(crate) fn new_topic(
+    fn new_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
         request: &Command,
@@ -185,12 +225,13 @@ impl BrokerContext {
         self.groups.get_or_make(name)
     }
 
-    /// Creates those of these groups that may be created, and the retry topics of those in `retried`, with one write
-    /// for all. Those that are over the limit are left out: whoever uses them is refused.
-    pub(crate) fn make_groups(&self, names: &[&str], retried: &[&str]) -> Result<(), Refusal> {
+    /// Creates those of these groups that may be created, with one write for all, and then their topics. Those that are
+    /// over the limit are left out: whoever uses them is refused.
+    pub(crate) fn make_groups(&self, groups: &BTreeSet<&NewGroup>) -> Result<(), Refusal> {
+        let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
-        let new = names.iter().copied().filter(|name| {
+        let new = names.into_iter().filter(|name| {
             let is_legal = admission::group_name(name).is_ok();
             is_legal && !self.groups.contains(name)
         });
@@ -199,15 +240,29 @@ impl BrokerContext {
             tracing::info!(count = new.len(), groups = ?new, "made consumer groups at their first use");
             self.groups.make_all(&new)?;
         }
-        let topics = retried.iter().filter_map(|name| {
-            let group = self.groups.get(name)?;
-            Some(both_ways(
-                &admission::retry_topic(name),
-                group.retry_queue_nums,
-                0,
-            ))
+        let mut topics = Vec::new();
+        for NewGroup {
+            name,
+            retry_topic,
+            dead_letters,
+        } in groups
+        {
+            let Some(group) = self.groups.get(name) else {
+                continue;
+            };
+            if let Some(flags) = *retry_topic {
+                let retries = admission::retry_topic(name);
+                topics.push(both_ways(&retries, group.retry_queue_nums, flags));
+            }
+            if *dead_letters {
+                topics.push(both_ways(&admission::dead_letter_topic(name), 1, 0));
+            }
+        }
+        topics.retain(|topic| {
+            let name = &topic.topic_name;
+            self.topics.get(name).is_none() && admission::topic_name(name).is_ok()
         });
-        if self.topics.add_all(topics.collect())? {
+        if !topics.is_empty() && self.topics.add_all(topics)? {
             self.announcements.changed();
         }
         Ok(())
@@ -236,7 +291,7 @@ impl BrokerContext {
         if new.is_empty() {
             return Ok(());
         }
-        self.makers.make_all(new, exists, add)
+        self.makers.make_all(new, &self.topics, add)
     }
 
     /// Finds a group's retry topic, or creates it.

@@ -4,6 +4,8 @@ mod admit;
 mod move_back;
 mod rights;
 
+pub(crate) use admit::NewGroup;
+
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;

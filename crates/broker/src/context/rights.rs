@@ -29,9 +29,8 @@ impl BrokerContext {
         let Some((user, limit)) = self.maker(request, peer) else {
             return make();
         };
-        let exists = |topic: &str| self.topics.get(topic).is_some();
         let mut is_allowed = false;
-        let made = self.makers.make((user, limit), topics, exists, || {
+        let made = self.makers.make((user, limit), topics, &self.topics, || {
             is_allowed = true;
             make()
         });

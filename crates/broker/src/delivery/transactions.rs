@@ -41,8 +41,28 @@ pub(crate) struct OpenTransaction {
     pub(crate) half_offset: i64,
     /// Whether its end is being written.
     pub(crate) ending: bool,
-    /// Whether it was found at start: its message may be in the log already.
+    /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,
+    /// Whether its message is in the log, and its op message is not. A search does not show that before it is durable.
+    pub(crate) committed: bool,
+}
+
+impl OpenTransaction {
+    /// A transaction whose message is not in the log.
+    pub(crate) fn new(half_offset: i64) -> Self {
+        Self {
+            half_offset,
+            ending: false,
+            found: false,
+            committed: false,
+        }
+    }
+
+    /// Records whether a search has found its message. What is written from now on is known without another one.
+    pub(crate) fn note_search(&mut self, is_committed: bool) {
+        self.found = false;
+        self.committed |= is_committed;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +73,19 @@ pub(crate) struct Tables {
     pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
+}
+
+impl Tables {
+    /// Records what became known about the message of an open transaction. `None`: it is no longer open.
+    pub(crate) fn note(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
+        let known = self.open.get_mut(id)?;
+        if known.half_offset != seen.half_offset {
+            return None;
+        }
+        known.found &= seen.found;
+        known.committed |= seen.committed;
+        Some(known)
+    }
 }
 
 /// The open transactions of a broker.
@@ -97,9 +130,8 @@ impl Transactions {
             let id = record.properties.get(names::UNIQ_KEY);
             if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
                 let open = OpenTransaction {
-                    half_offset: record.queue_offset,
-                    ending: false,
                     found: true,
+                    ..OpenTransaction::new(record.queue_offset)
                 };
                 tables.open.insert(id.into(), open);
             }
@@ -109,6 +141,10 @@ impl Transactions {
                 count = tables.open.len(),
                 "transactions are open since before the start"
             );
+            // With SYNC_FLUSH a search shows what is durable. A failed log accepts no message that would be a second one.
+            if let Err(error) = store.flush() {
+                tracing::warn!(%error, "cannot make durable what the last run has left");
+            }
         }
         Ok(Self {
             tables: Mutex::new(tables),
@@ -117,11 +153,7 @@ impl Transactions {
 
     /// Records that a half was stored.
     pub(crate) fn began(&self, id: &str, half_offset: i64) {
-        let open = OpenTransaction {
-            half_offset,
-            ending: false,
-            found: false,
-        };
+        let open = OpenTransaction::new(half_offset);
         self.tables().open.insert(id.into(), open);
     }
 
@@ -205,8 +237,18 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// Whether the half's message is in the log already, at or after a position: that of the half, as nothing is committed
-/// before it was stored. Times do not say that, since clocks go back.
+/// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that was
+/// written again may have been committed by way of an earlier copy, whose position it does not say; so may one that
+/// Apache's broker has written. Times do not bound the search, since clocks go back.
+pub(crate) fn search_from(half: &Record<'_>) -> i64 {
+    let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
+    if of_copies.iter().any(|name| half.properties.get(name).is_some()) {
+        return 0;
+    }
+    half.physical_offset
+}
+
+/// Whether the half's message is in the log already, at or after a position.
 pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Result<bool, StoreError> {
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);

@@ -19,8 +19,10 @@ pub(crate) const PULL: &str = "PULL";
 /// The modes of all topics and groups.
 #[derive(Debug)]
 pub(crate) struct RequestModes {
-    // Guards the table; held while the file is written.
+    // Guards the table. Nobody waits for the disk with it.
     table: Mutex<MessageRequestModeSerializeWrapper>,
+    // Serializes changes; held while the file is written.
+    changes: Mutex<()>,
     file: ConfigFile,
     default_mode: String,
     default_share: i32,
@@ -30,6 +32,7 @@ impl RequestModes {
     pub(crate) fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
         Ok(Self {
             table: Mutex::new(file.read("messageRequestModeMap")?.unwrap_or_default()),
+            changes: Mutex::new(()),
             file,
             default_mode: options.default_message_request_mode.clone(),
             default_share: options.default_pop_share_queue_num,
@@ -58,12 +61,12 @@ impl RequestModes {
 
     /// Sets a mode.
     pub(crate) fn set(&self, mode: SetMessageRequestModeRequestBody) -> Result<(), Refusal> {
-        let mut table = self.table();
-        let mut next = table.clone();
+        let _changing = lock(&self.changes);
+        let mut next = self.table().clone();
         let groups = next.message_request_mode_map.entry(mode.topic.clone());
         groups.or_default().insert(mode.consumer_group.clone(), mode);
         self.file.write(&next)?;
-        *table = next;
+        *self.table() = next;
         Ok(())
     }
 

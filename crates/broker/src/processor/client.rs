@@ -2,9 +2,9 @@
 //! `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`).
 
 use crate::admission;
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
-use crate::processor::first_use::{Needs, NewGroup};
+use crate::processor::first_use::Needs;
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
 use crate::tables::conflicts::Conflicts;
@@ -57,9 +57,8 @@ pub(super) fn needs_of_heartbeat(state: &BrokerContext, request: &Command, _peer
         };
         if makes && is_welcome(state, &consumer) {
             groups.push(NewGroup {
-                name: consumer.group_name,
-                // The retry topics of unit groups are made with a flag of their own, by the row.
-                needs_retry_topic: !consumer.unit_mode,
+                retry_topic: Some(retry_flags(consumer.unit_mode)),
+                ..NewGroup::new(&consumer.group_name)
             });
         }
     }
@@ -160,6 +159,11 @@ fn claim_id(state: &BrokerContext, client: &Client) -> Result<(), Refusal> {
     Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
+/// The flags of a group's retry topic (Apache `TopicSysFlag`).
+pub(super) fn retry_flags(unit_mode: bool) -> i32 {
+    if unit_mode { 2 } else { 0 }
+}
+
 fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
     !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
@@ -180,8 +184,8 @@ fn consumer_beat(
     let Ok(config) = state.group(group) else {
         return Ok(false);
     };
-    let unit = if consumer.unit_mode { 2 } else { 0 };
-    state.retry_topic(group, config.retry_queue_nums, unit)?;
+    let flags = retry_flags(consumer.unit_mode);
+    state.retry_topic(group, config.retry_queue_nums, flags)?;
     let subscriptions = consumer.subscription_data_set.iter().filter_map(subscription_of);
     let change = state.clients.beat_consumer(
         ConsumerBeat {

@@ -3,22 +3,30 @@
 //! new wait in a list. A blocking thread makes what all that are waiting need, with one write for each file, then hands
 //! the requests to their rows, which may still make there what was not foreseen.
 //!
+//! ```text
+//! take all that wait -> make what they need -> hand them to their rows
+//!                                           -> hand over those behind them that need nothing, until there is none
+//! ```
+//! In the second line the connections that add requests are not read. So a connection with always something in flight
+//! leaves the list soon after its topic is made, and waits for no other's.
+//!
 //! A user may lose its rights while its request waits, so that the rights are checked again: before anything is made, and
 //! behind what was made before the request is served.
 //!
 //! Invariant: a request does not overtake an earlier one of its connection that waits at the same place. The place is
 //! the topic of a send, the group of pulls and commits, and the client itself for heartbeats and their end.
 
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
+use crate::processor::backlog::{Backlog, Entry, Full, Load, detached};
 use crate::tables::topic_makers::NewTopic;
-use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::net::{BatchProcessor, Peer, Processor, Reply, RequestBatch, Tracker};
+use pyrmq_remoting::net::{BatchProcessor, Pause, Peer, Processor, Reply, RequestBatch, Tracker};
 use pyrmq_remoting::sync::lock;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,18 +39,10 @@ const BYTES: usize = 64 << 20;
 /// Where memory is short, this part of it, and at least the largest frame.
 const BYTES_SHARE: u64 = 16;
 const LEAST_BYTES: usize = 16 << 20;
-/// What a request uses besides its fields and its body.
-const REQUEST_BYTES: usize = 512;
+/// A connection with one of these parts of both is not read until none of its requests waits.
+const PARTS: usize = 10;
 
-/// A group that is not there yet, or has no retry topic yet.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NewGroup {
-    pub(super) name: String,
-    /// Its members get messages again: it needs its retry topic.
-    pub(super) needs_retry_topic: bool,
-}
-
-/// What a request waits for. With nothing to make, it waits for its turn, or makes something rare itself.
+/// What a request waits for. With nothing to make, it waits for its turn.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     pub(super) groups: Vec<NewGroup>,
@@ -57,14 +57,19 @@ impl Needs {
         if state.groups.contains(name) || !state.may_make_group(name) {
             return None;
         }
-        let group = NewGroup {
-            name: name.to_owned(),
-            needs_retry_topic: false,
-        };
-        Some(Self {
+        Some(Self::of(NewGroup::new(name)))
+    }
+
+    /// One group, or topics of it.
+    pub(super) fn of(group: NewGroup) -> Self {
+        Self {
             groups: vec![group],
             ..Self::default()
-        })
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.topics.is_empty()
     }
 }
 
@@ -82,23 +87,51 @@ struct Waiting {
     request: Command,
     reply: Reply,
     row: Row,
+    entry: Entry,
 }
 
-/// What a request adds to the list, until it was served.
-struct Share {
-    peer: u64,
-    place: Option<String>,
-    bytes: usize,
+impl Waiting {
+    /// Its connection and its place there.
+    fn place(&self) -> Option<Place> {
+        let place = self.needs.place.as_deref()?;
+        Some(place_of(self.reply.peer(), place))
+    }
+}
+
+/// A connection, and the hash of a place there. Requests of two places with one hash keep their order, too.
+type Place = (u64, u64);
+
+fn place_of(peer: &Peer, place: &str) -> Place {
+    let mut hasher = DefaultHasher::new();
+    place.hash(&mut hasher);
+    (peer.id(), hasher.finish())
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// The places of those that wait or are being served, by connection.
-    places: HashMap<u64, HashMap<String, usize>>,
-    /// Their bytes.
-    bytes: usize,
+    /// The places of those that wait or are being served, with their numbers.
+    places: HashMap<Place, usize>,
     is_worked_off: bool,
+    /// While requests are handed to their rows: the connections that have added some meanwhile.
+    paused: Option<HashMap<u64, Pause>>,
+}
+
+impl Queue {
+    /// Takes what needs nothing, and is behind nothing that does.
+    fn take_ready(&mut self) -> Vec<Waiting> {
+        let mut held = HashSet::new();
+        let (ready, left) = std::mem::take(&mut self.waiting).into_iter().partition(|one| {
+            let place = one.place();
+            let is_ready = one.needs.is_empty() && !place.is_some_and(|place| held.contains(&place));
+            if !is_ready {
+                held.extend(place);
+            }
+            is_ready
+        });
+        self.waiting = left;
+        ready
+    }
 }
 
 /// The requests that wait. The rows of all tables share one.
@@ -106,7 +139,7 @@ struct Queue {
 pub(crate) struct FirstUses {
     state: Arc<BrokerContext>,
     tasks: Tracker,
-    most_bytes: usize,
+    backlog: Arc<Backlog>,
     /// The number of requests that wait or are being served. Changed under the lock of the queue, and read without it:
     /// the requests that find it 0 are nearly all.
     unserved: Arc<AtomicUsize>,
@@ -123,10 +156,14 @@ impl fmt::Debug for FirstUses {
 impl FirstUses {
     pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         let share = (state.store.memory_limit()).and_then(|bytes| usize::try_from(bytes / BYTES_SHARE).ok());
+        let most = Load {
+            requests: REQUESTS,
+            bytes: share.map_or(BYTES, |share| BYTES.min(share.max(LEAST_BYTES))),
+        };
         Self {
             state: state.clone(),
             tasks: tasks.clone(),
-            most_bytes: share.map_or(BYTES, |share| BYTES.min(share.max(LEAST_BYTES))),
+            backlog: Backlog::new(most, PARTS),
             unserved: Arc::default(),
             queue: Arc::default(),
         }
@@ -143,45 +180,43 @@ impl FirstUses {
         if self.unserved.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let queue = lock(&self.queue);
-        let places = queue.places.get(&peer.id());
-        places.is_some_and(|places| places.contains_key(place))
+        lock(&self.queue).places.contains_key(&place_of(peer, place))
     }
 
-    /// Lets a request wait until everything that it needs is made. Too many of them are answered SYSTEM_BUSY.
-    pub(super) fn wait(&self, needs: Needs, mut request: Command, reply: Reply, row: Row) {
-        // The buffer of its frame has other requests, too.
-        let body = request.body.take();
-        request.body = body.map(|body| Bytes::copy_from_slice(&body));
+    /// Lets a request wait until everything that it needs is made. Those that do not fit are answered SYSTEM_BUSY, but
+    /// for those that need nothing: they are behind others of their connection, and a client that leaves (35) must not
+    /// stay a member.
+    pub(super) fn wait(&self, needs: Needs, request: Command, reply: Reply, row: Row) {
+        let load = Load::of(&request);
+        let entry = match self.backlog.enter(reply.peer(), load, !needs.is_empty()) {
+            Ok(entry) => entry,
+            Err(Full(used)) => {
+                let most = self.backlog.most();
+                let text = format!(
+                    "[OVERLOAD] {} requests with {} bytes wait for topics and groups that they use for the first \
+                     time, allowed are {} with {} bytes: create topics and groups before they are used, or look \
+                     whether the disk of the broker is slow",
+                    used.requests, used.bytes, most.requests, most.bytes
+                );
+                return self.refuse(reply, &row, Refusal::new(response::SYSTEM_BUSY, text));
+            }
+        };
+        let peer = reply.peer().clone();
         let waiting = Waiting {
             needs,
-            request,
+            request: detached(request),
             reply,
             row,
+            entry,
         };
-        let share = waiting.share();
         let mut queue = lock(&self.queue);
-        let count = self.unserved.load(Ordering::Relaxed);
-        if count >= REQUESTS || queue.bytes + share.bytes > self.most_bytes {
-            let text = format!(
-                "[OVERLOAD] {count} requests with {} bytes wait for topics and groups that they use for the first time, \
-                 allowed are {REQUESTS} with {} bytes: create topics and groups before they are used, or look whether \
-                 the disk of the broker is slow",
-                queue.bytes, self.most_bytes
-            );
-            drop(queue);
-            return self.refuse(waiting, Refusal::new(response::SYSTEM_BUSY, text));
+        if let Some(place) = waiting.place() {
+            *queue.places.entry(place).or_default() += 1;
         }
-        queue.bytes += share.bytes;
-        if let Some(place) = share.place {
-            *queue
-                .places
-                .entry(share.peer)
-                .or_default()
-                .entry(place)
-                .or_default() += 1;
+        if let Some(paused) = &mut queue.paused {
+            paused.entry(peer.id()).or_insert_with(|| peer.pause());
         }
-        self.unserved.store(count + 1, Ordering::Release);
+        self.unserved.fetch_add(1, Ordering::Release);
         queue.waiting.push(waiting);
         if std::mem::replace(&mut queue.is_worked_off, true) {
             return;
@@ -196,63 +231,70 @@ impl FirstUses {
     }
 
     fn work_off(&self) {
-        loop {
-            let waiting = {
-                let mut queue = lock(&self.queue);
-                if queue.waiting.is_empty() {
-                    queue.is_worked_off = false;
-                    return;
-                }
-                std::mem::take(&mut queue.waiting)
-            };
-            let shares: Vec<Share> = waiting.iter().map(Waiting::share).collect();
+        while let Some(waiting) = self.next_round() {
             self.serve(waiting);
-            self.served(shares);
+            while let Some(ready) = self.next_ready() {
+                self.serve(ready);
+            }
         }
     }
 
-    fn served(&self, shares: Vec<Share>) {
+    fn next_round(&self) -> Option<Vec<Waiting>> {
         let mut queue = lock(&self.queue);
-        let count = self.unserved.load(Ordering::Relaxed);
-        self.unserved
-            .store(count.saturating_sub(shares.len()), Ordering::Release);
-        for share in shares {
-            queue.bytes = queue.bytes.saturating_sub(share.bytes);
-            let (Some(place), Some(places)) = (share.place, queue.places.get_mut(&share.peer)) else {
-                continue;
-            };
-            let left = places.get(&place).map_or(0, |count| count.saturating_sub(1));
+        queue.is_worked_off = !queue.waiting.is_empty();
+        queue.is_worked_off.then(|| std::mem::take(&mut queue.waiting))
+    }
+
+    fn next_ready(&self) -> Option<Vec<Waiting>> {
+        let mut queue = lock(&self.queue);
+        let ready = queue.take_ready();
+        if ready.is_empty() {
+            queue.paused = None;
+            return None;
+        }
+        Some(ready)
+    }
+
+    /// Notes that requests of these places were served.
+    fn served(&self, places: Vec<Option<Place>>) {
+        let mut queue = lock(&self.queue);
+        self.unserved.fetch_sub(places.len(), Ordering::Release);
+        for place in places.into_iter().flatten() {
+            let left = queue
+                .places
+                .get(&place)
+                .map_or(0, |count| count.saturating_sub(1));
             if left > 0 {
-                places.insert(place, left);
+                queue.places.insert(place, left);
             } else {
-                places.remove(&place);
-            }
-            if places.is_empty() {
-                queue.places.remove(&share.peer);
+                queue.places.remove(&place);
             }
         }
     }
 
     /// A panic of one row must not take the other requests with it.
     fn serve(&self, waiting: Vec<Waiting>) {
+        let places = waiting.iter().map(Waiting::place).collect();
         let waiting = self.still_allowed(waiting);
+        // The connections are read on once all are served.
+        let mut entries = Vec::with_capacity(waiting.len());
         let groups = caught(|| self.make_groups(&waiting)).unwrap_or_else(panicked);
         let topics = caught(|| self.make_topics(&waiting)).unwrap_or_else(panicked);
         // The disk may have taken long.
         let waiting = self.still_allowed(waiting);
+        lock(&self.queue).paused.get_or_insert_default();
         let mut batch: Option<Box<dyn RequestBatch>> = None;
         for one in waiting {
+            entries.push(one.entry);
             let refusal = (groups.as_ref().err().filter(|_| !one.needs.groups.is_empty()))
                 .or(topics.as_ref().err().filter(|_| !one.needs.topics.is_empty()));
             if let Some(refusal) = refusal {
-                self.refuse(one, refusal.clone());
+                self.refuse(one.reply, &one.row, refusal.clone());
                 continue;
             }
-            let Waiting {
-                request, reply, row, ..
-            } = one;
+            let (request, reply) = (one.request, one.reply);
             let peer = reply.peer().clone();
-            caught(|| match row {
+            caught(|| match one.row {
                 Row::OfConnection(_) if reply.is_closed() => reply.silence(),
                 Row::OfConnection(row) | Row::Single(row) => row.process(request, &peer, reply),
                 Row::Batched(row) => {
@@ -264,6 +306,7 @@ impl FirstUses {
         if let Some(mut batch) = batch {
             caught(|| batch.end());
         }
+        self.served(places);
     }
 
     /// Refuses the requests whose users have lost their rights, and returns the others.
@@ -275,7 +318,7 @@ impl FirstUses {
         for one in waiting {
             match caught(|| self.state.check_again(&one.request, one.reply.peer())) {
                 Some(None) => allowed.push(one),
-                Some(Some(refusal)) => self.answer(one, refusal),
+                Some(Some(refusal)) => self.answer(one.reply, &one.row, refusal),
                 // The log has why; its reply is an error once it is dropped.
                 None => {}
             }
@@ -285,10 +328,7 @@ impl FirstUses {
 
     fn make_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
         let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.needs.groups).collect();
-        let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
-        let retried = groups.iter().filter(|group| group.needs_retry_topic);
-        let retried: Vec<&str> = retried.map(|group| group.name.as_str()).collect();
-        self.state.make_groups(&Vec::from_iter(names), &retried)
+        self.state.make_groups(&groups)
     }
 
     fn make_topics(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
@@ -296,28 +336,15 @@ impl FirstUses {
         self.state.make_topics(topics.collect())
     }
 
-    fn refuse(&self, one: Waiting, refusal: Refusal) {
-        self.answer(one, refusal.into_response());
+    fn refuse(&self, reply: Reply, row: &Row, refusal: Refusal) {
+        self.answer(reply, row, refusal.into_response());
     }
 
-    fn answer(&self, one: Waiting, refusal: Command) {
-        if matches!(one.row, Row::Batched(_)) {
+    fn answer(&self, reply: Reply, row: &Row, refusal: Command) {
+        if matches!(row, Row::Batched(_)) {
             self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         }
-        one.reply.send(refusal);
-    }
-}
-
-impl Waiting {
-    fn share(&self) -> Share {
-        let body = self.request.body.as_ref().map_or(0, Bytes::len);
-        let fields = self.request.fields.iter();
-        let fields: usize = fields.map(|(key, value)| key.len() + value.len()).sum();
-        Share {
-            peer: self.reply.peer().id(),
-            place: self.needs.place.clone(),
-            bytes: REQUEST_BYTES + fields + body,
-        }
+        reply.send(refusal);
     }
 }
 
@@ -378,43 +405,10 @@ impl fmt::Debug for FirstUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::long_polling::LongPolling;
-    use crate::options::Options;
-    use crate::pop::hold::HeldPops;
+    use crate::processor::site::{self, Line, soon};
     use pyrmq_remoting::codes::request;
-    use pyrmq_remoting::net::Outbox;
-    use pyrmq_store::{Fs, RealFs};
-    use pyrmq_testkit::{TempDir, eventually};
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use tokio::runtime::Handle;
-
-    /// Keeps what a peer is answered.
-    #[derive(Default)]
-    struct Answers(Mutex<Vec<Command>>);
-
-    impl Outbox for Answers {
-        fn push(&self, command: Command) {
-            lock(&self.0).push(command);
-        }
-
-        fn is_closed(&self) -> bool {
-            false
-        }
-
-        fn close(&self) {}
-    }
-
-    impl Answers {
-        fn codes(&self) -> Vec<(i32, i32)> {
-            let answers = lock(&self.0);
-            answers
-                .iter()
-                .map(|answer| (answer.opaque, answer.code))
-                .collect()
-        }
-    }
 
     /// Its first request waits for `go_on`, and panics.
     struct Panics {
@@ -432,50 +426,51 @@ mod tests {
         }
     }
 
-    async fn soon(what: &str, condition: impl FnMut() -> bool) {
-        assert!(eventually(condition).await, "not in time: {what}");
-    }
-
     struct Site {
-        _dir: TempDir,
+        site: site::Site,
         uses: FirstUses,
-        answers: Arc<Answers>,
+        peer: Peer,
+        line: Arc<Line>,
         row: Arc<dyn Processor>,
         go_on: Sender<()>,
     }
 
     impl Site {
         fn new() -> Self {
-            let dir = TempDir::new().unwrap();
-            let mut options = Options::default();
-            options.store.root = dir.path().to_owned();
-            options.store.segment_bytes = 1 << 20;
-            options.store.max_message_bytes = 1 << 16;
-            let fs: Arc<dyn Fs> = Arc::new(RealFs);
-            let held = (LongPolling::new(1).0, HeldPops::new(1, 1).0);
-            let state = Arc::new(BrokerContext::open(options, &fs, held, 0).unwrap());
+            let site = site::Site::new();
             let (go_on, waits) = channel();
             let row = Panics {
                 is_later: AtomicBool::new(false),
                 go_on: Mutex::new(waits),
             };
+            let (peer, line) = Line::peer(1);
             Self {
-                _dir: dir,
-                uses: FirstUses::new(&state, &Tracker::new(Handle::current())),
-                answers: Arc::default(),
+                uses: FirstUses::new(&site.state, &site.tasks),
+                site,
+                peer,
+                line,
                 row: Arc::new(row),
                 go_on,
             }
         }
 
         fn ask(&self, opaque: i32) {
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let peer = Peer::new(1, address, address, self.answers.clone());
+            self.ask_for(opaque, Needs::of(NewGroup::new("G")));
+        }
+
+        fn ask_for(&self, opaque: i32, needs: Needs) {
             let mut command = Command::request(request::HEART_BEAT);
             command.opaque = opaque;
-            let reply = Reply::new(peer, &command);
-            let row = Row::Single(self.row.clone());
-            self.uses.wait(Needs::default(), command, reply, row);
+            let reply = Reply::new(self.peer.clone(), &command);
+            self.uses
+                .wait(needs, command, reply, Row::Single(self.row.clone()));
+        }
+    }
+
+    fn at(place: &str) -> Needs {
+        Needs {
+            place: Some(place.to_owned()),
+            ..Needs::default()
         }
     }
 
@@ -490,20 +485,21 @@ mod tests {
         site.ask(2);
         site.ask(3);
         site.go_on.send(()).unwrap();
-        soon("all are answered", || site.answers.codes().len() == 3).await;
+        soon("all are answered", || site.line.codes().len() == 3).await;
         let expected = [
             (1, response::SYSTEM_ERROR),
             (2, response::SUCCESS),
             (3, response::SUCCESS),
         ];
-        assert_eq!(site.answers.codes(), expected);
+        assert_eq!(site.line.codes(), expected);
         soon("nothing is left", || {
             let queue = lock(&site.uses.queue);
-            (queue.bytes, queue.places.len(), queue.is_worked_off) == (0, 0, false)
+            let is_idle = queue.places.is_empty() && !queue.is_worked_off;
+            is_idle && site.uses.backlog.is_empty() && site.line.pauses() == 0
         })
         .await;
         site.ask(4);
-        soon("later ones find a thread", || site.answers.codes().len() == 4).await;
+        soon("later ones find a thread", || site.line.codes().len() == 4).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -513,15 +509,46 @@ mod tests {
         for opaque in 1..=most {
             site.ask(opaque);
         }
-        assert_eq!(site.answers.codes(), []);
+        assert_eq!(site.line.codes(), []);
         site.ask(most + 1);
-        assert_eq!(site.answers.codes(), [(most + 1, response::SYSTEM_BUSY)]);
+        assert_eq!(site.line.codes(), [(most + 1, response::SYSTEM_BUSY)]);
+        // It is behind others, like one that ends the membership of a client.
+        site.ask_for(most + 2, at("place"));
         site.go_on.send(()).unwrap();
-        soon("all are answered", || site.answers.codes().len() == REQUESTS + 1).await;
+        soon("all are answered", || site.line.codes().len() == REQUESTS + 2).await;
+        assert!(site.line.codes().contains(&(most + 2, response::SUCCESS)));
         site.ask(0);
         soon("there is room again", || {
-            site.answers.codes().contains(&(0, response::SUCCESS))
+            site.line.codes().contains(&(0, response::SUCCESS))
         })
         .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_needs_nothing_is_served_before_more_is_made() {
+        let site = Site::new();
+        site.ask(1);
+        soon("the first one is served", || {
+            lock(&site.uses.queue).paused.is_some()
+        })
+        .await;
+        site.site.disk.hang(true);
+        site.ask_for(2, at("place"));
+        let new = Needs {
+            place: Some("other".to_owned()),
+            ..Needs::of(NewGroup::new("H"))
+        };
+        site.ask_for(3, new);
+        site.ask_for(4, at("other"));
+        assert_eq!(site.line.pauses(), 1);
+        site.go_on.send(()).unwrap();
+        let mut expected = vec![(1, response::SYSTEM_ERROR), (2, response::SUCCESS)];
+        soon("the second one is served", || site.line.codes() == expected).await;
+        soon("its connection is read on", || site.line.pauses() == 0).await;
+        assert!(!site.uses.is_behind(&site.peer, "place") && site.uses.is_behind(&site.peer, "other"));
+        assert_eq!(site.line.codes(), expected);
+        site.site.disk.hang(false);
+        expected.extend([(3, response::SUCCESS), (4, response::SUCCESS)]);
+        soon("the others are served", || site.line.codes() == expected).await;
     }
 }

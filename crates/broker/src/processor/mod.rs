@@ -4,6 +4,7 @@
     reason = "the functions of the table share one signature"
 )]
 
+mod backlog;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod consumer_status;
@@ -19,8 +20,11 @@ mod refusals;
 pub(crate) mod reply;
 mod rows;
 pub(crate) mod runtime;
+mod search;
 pub(crate) mod send;
 pub(crate) mod send_back;
+#[cfg(test)]
+mod site;
 pub(crate) mod stats;
 pub(crate) mod store_admin;
 pub(crate) mod topic;
@@ -30,6 +34,7 @@ pub(crate) use first_use::FirstUses;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;
+pub(crate) use search::Searches;
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
@@ -40,7 +45,6 @@ use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
@@ -82,56 +86,6 @@ impl Processor for Handler {
     }
 }
 
-/// Maximum number of searches that run on one port at a time.
-const SEARCHES: usize = 2;
-
-/// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
-/// for it.
-pub(crate) struct Search {
-    state: Arc<BrokerContext>,
-    tasks: Tracker,
-    function: Function,
-    permits: Arc<Semaphore>,
-}
-
-impl Search {
-    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
-        Arc::new(Self {
-            state: state.clone(),
-            tasks: tasks.clone(),
-            function,
-            permits: Arc::new(Semaphore::new(SEARCHES)),
-        })
-    }
-}
-
-impl Processor for Search {
-    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (state, function, peer) = (self.state.clone(), self.function, peer.clone());
-        let permits = self.permits.clone();
-        self.tasks.spawn(async move {
-            let _permit = match permits.clone().try_acquire_owned() {
-                Ok(permit) => Some(permit),
-                Err(_) => {
-                    // The semaphore is never closed.
-                    let permit = permits.acquire_owned().await.ok();
-                    if let Some(refusal) = state.check_again(&request, &peer) {
-                        return reply.send(refusal);
-                    }
-                    permit
-                }
-            };
-            let search = move || {
-                let answer = function(&state, &request, &peer);
-                reply.send(answer.unwrap_or_else(Refusal::into_response));
-            };
-            if let Err(error) = spawn_blocking(search).await {
-                tracing::error!(%error, "a search panicked");
-            }
-        });
-    }
-}
-
 impl fmt::Debug for Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handler")
@@ -141,35 +95,60 @@ impl fmt::Debug for Handler {
 /// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A row whose response waits until the name servers know the change: a client that creates a topic and then asks for
-/// its route must find it.
-pub(crate) struct Deferred {
+/// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
+/// disk.
+pub(crate) struct Change {
     state: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
+    is_announced: bool,
 }
 
-impl Deferred {
+impl Change {
     pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
             state: state.clone(),
             tasks: tasks.clone(),
             function,
+            is_announced: false,
+        })
+    }
+
+    /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
+    /// for its route must find it.
+    pub(crate) fn announced(
+        state: &Arc<BrokerContext>,
+        tasks: &Tracker,
+        function: Function,
+    ) -> Arc<dyn Processor> {
+        Arc::new(Self {
+            state: state.clone(),
+            tasks: tasks.clone(),
+            function,
+            is_announced: true,
         })
     }
 }
 
-impl Processor for Deferred {
+impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        match (self.function)(&self.state, &request, peer) {
-            Ok(answer) => {
-                let state = self.state.clone();
-                self.tasks.spawn(async move {
-                    state.announcements.settle(SETTLE_LIMIT).await;
+        let (state, function, is_announced) = (self.state.clone(), self.function, self.is_announced);
+        // Later requests of the connection find the change.
+        let (peer, pause) = (peer.clone(), peer.pause());
+        self.tasks.spawn(async move {
+            let changing = state.clone();
+            let changed = spawn_blocking(move || function(&changing, &request, &peer)).await;
+            drop(pause);
+            match changed {
+                Ok(Ok(answer)) => {
+                    if is_announced {
+                        state.announcements.settle(SETTLE_LIMIT).await;
+                    }
                     reply.send(answer);
-                });
+                }
+                Ok(Err(refusal)) => reply.send(refusal.into_response()),
+                Err(error) => tracing::error!(%error, "a change panicked"),
             }
-            Err(refusal) => reply.send(refusal.into_response()),
-        }
+        });
     }
 }

@@ -40,7 +40,7 @@ impl SendReply {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields).ok()?;
         state.find_topic(&header, request).ok()?;
         Some(Needs {
-            topics: vec![state.new_topic(&header, request, peer).ok()?],
+            topics: vec![state.awaited_topic(&header, request, peer)?],
             ..Needs::default()
         })
     }

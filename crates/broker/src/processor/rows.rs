@@ -13,7 +13,7 @@ use crate::processor::reply::SendReply;
 use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
-    Deferred, Function, Handler, Search, client, group, offset, query, runtime, stats, store_admin, topic,
+    Change, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin, topic,
     transaction,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
@@ -104,16 +104,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "SQL92 needs enablePropertyFilter",
     ),
     (
-        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        group::put,
-        "written and synced before the answer",
-    ),
-    (
-        request::UPDATE_AND_GET_GROUP_FORBIDDEN,
-        group::forbid,
-        "as Apache, of pulls without a subscription of their own",
-    ),
-    (
         request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         group::all,
         "whole table, not split",
@@ -128,23 +118,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
         client::producer_connections,
         "",
     ),
-    (request::DELETE_SUBSCRIPTIONGROUP, group::delete, ""),
     (request::GET_CONSUME_STATS, stats::of_group, ""),
-    (
-        request::CLONE_GROUP_OFFSET,
-        offset::copy,
-        "one topic, or all that the group has offsets on",
-    ),
-    (
-        request::INVOKE_BROKER_TO_RESET_OFFSET,
-        offset::reset,
-        "without useServerSideResetOffset by its members (220)",
-    ),
-    (
-        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        group::put_list,
-        "",
-    ),
     (request::QUERY_TOPIC_CONSUME_BY_WHO, topic::consumed_by, ""),
     (request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topic::system, ""),
     (request::GET_ALL_PRODUCER_INFO, client::all_producers, ""),
@@ -156,11 +130,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
         transaction::end,
         "the op message is written at once; asks by 39",
     ),
-    (
-        request::RESUME_CHECK_HALF_MESSAGE,
-        transaction::resume,
-        "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
-    ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),
     (
         request::DELETE_EXPIRED_COMMITLOG,
@@ -170,11 +139,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
     (request::GET_TIMER_CHECK_POINT, recall::checkpoint, ""),
     (request::QUERY_CORRECTION_OFFSET, offset::correction, ""),
-    (
-        request::SET_MESSAGE_REQUEST_MODE,
-        pop::set_request_mode,
-        "written and synced before the answer",
-    ),
     (request::GET_ALL_MESSAGE_REQUEST_MODE, pop::all_request_modes, ""),
     (
         request::POP_ROLLBACK,
@@ -195,6 +159,46 @@ const PLAIN: &[(i32, Function, &str)] = &[
         request::RESET_MASTER_FLUSH_OFFSET,
         store_admin::reset_master_flush,
         "nothing to do: only slaves keep one",
+    ),
+];
+
+/// Requests that wait until a file or the log is synced, on both ports.
+const CHANGES: &[(i32, Function, &str)] = &[
+    (
+        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        group::put,
+        "written and synced before the answer",
+    ),
+    (
+        request::UPDATE_AND_GET_GROUP_FORBIDDEN,
+        group::forbid,
+        "as Apache, of pulls without a subscription of their own",
+    ),
+    (request::DELETE_SUBSCRIPTIONGROUP, group::delete, ""),
+    (
+        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        group::put_list,
+        "",
+    ),
+    (
+        request::SET_MESSAGE_REQUEST_MODE,
+        pop::set_request_mode,
+        "written and synced before the answer",
+    ),
+    (
+        request::CLONE_GROUP_OFFSET,
+        offset::copy,
+        "one topic, or all that the group has offsets on",
+    ),
+    (
+        request::INVOKE_BROKER_TO_RESET_OFFSET,
+        offset::reset,
+        "without useServerSideResetOffset by its members (220)",
+    ),
+    (
+        request::RESUME_CHECK_HALF_MESSAGE,
+        transaction::resume,
+        "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
     ),
 ];
 
@@ -313,6 +317,7 @@ pub fn rows() -> Vec<RowInfo> {
 fn row(code: i32) -> RowInfo {
     let functions = PLAIN
         .iter()
+        .chain(CHANGES)
         .chain(SEARCHES)
         .chain(ANNOUNCED)
         .chain(LOOKS)
@@ -368,11 +373,15 @@ pub(crate) fn table(
     for (code, function, _) in PLAIN {
         native(&[*code], Handler::row(state, *function));
     }
+    for (code, function, _) in CHANGES {
+        native(&[*code], Change::row(state, tasks, *function));
+    }
+    let searches = Searches::new(state, tasks);
     for (code, function, _) in SEARCHES {
-        native(&[*code], Search::row(state, tasks, *function));
+        native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
-        native(&[*code], Deferred::row(state, tasks, *function));
+        native(&[*code], Change::announced(state, tasks, *function));
     }
     native(&codes(REPLIES), Arc::new(SendReply::new(state.clone())));
     native(&codes(RECALLS), Arc::new(Recall::new(state.clone())));

@@ -8,11 +8,12 @@
 //! ORIGIN_MESSAGE_ID name its first origin.
 
 use crate::admission;
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::processor::Answer;
+use crate::processor::client::retry_flags;
 use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::send::VERSION_MAX_RECONSUME;
@@ -101,30 +102,31 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
     Ok(Command::response(response::SUCCESS))
 }
 
-/// What a request (36) makes: its group, or a topic that its row makes.
+/// What a request (36) makes: its group, the retry topic of that, or the one of its dead letters.
 pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
-    let topic = || makes_topic(state, request).then(Needs::default);
-    Needs::group(state, request.fields.get("group")?).or_else(topic)
-}
-
-/// Whether a request makes a topic: the retry topic of its group, or the one of its dead letters.
-fn makes_topic(state: &BrokerContext, request: &Command) -> bool {
-    let Ok(header) = ConsumerSendMsgBackRequestHeader::decode(&request.fields) else {
-        return false;
-    };
-    let Some(group) = state.groups.get(header.group) else {
-        return false;
-    };
+    let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields).ok()?;
+    let known = state.groups.get(header.group);
+    if known.is_none() && !state.may_make_group(header.group) {
+        return None;
+    }
     let exists = |topic: String| state.topics.get(&topic).is_some();
-    if !exists(admission::retry_topic(header.group)) {
-        return true;
+    let has_retries = exists(admission::retry_topic(header.group));
+    let has_dead_letters = exists(admission::dead_letter_topic(header.group));
+    if known.is_some() && has_retries && has_dead_letters {
+        return None;
     }
-    if exists(admission::dead_letter_topic(header.group)) {
-        return false;
-    }
+    let (is_known, group) = (known.is_some(), known.unwrap_or_default());
     let record = state.store.record_at(header.offset).ok().flatten();
+    // Without its message, or without retries in its group, it makes no topic.
     let tries = record.and_then(|record| Some(Record::decode(&record).ok()?.reconsume_times));
-    tries.is_some_and(|tries| is_last(request.version, &header, &group, tries))
+    let tries = tries.filter(|_| group.retry_queue_nums > 0);
+    let is_last = |tries| is_last(request.version, &header, &group, tries);
+    let new = NewGroup {
+        retry_topic: (tries.is_some() && !has_retries).then(|| retry_flags(header.unit_mode)),
+        dead_letters: !has_dead_letters && tries.is_some_and(is_last),
+        ..NewGroup::new(header.group)
+    };
+    (!is_known || new.has_topics()).then(|| Needs::of(new))
 }
 
 /// Whether a message has no tries left.
@@ -183,8 +185,8 @@ fn retry_target(
     group: &SubscriptionGroupConfig,
     tries: i32,
 ) -> Result<RetryTarget, Refusal> {
-    let unit = if header.unit_mode { 2 } else { 0 };
-    let retry = state.retry_topic(header.group, group.retry_queue_nums, unit)?;
+    let flags = retry_flags(header.unit_mode);
+    let retry = state.retry_topic(header.group, group.retry_queue_nums, flags)?;
     if !admission::is_writeable(retry.perm) {
         return Err(Refusal::new(
             response::NO_PERMISSION,

@@ -21,8 +21,10 @@ pub type Table = HashMap<String, Arc<SubscriptionGroupConfig>>;
 pub struct Groups {
     // Guards the table; pulls read it.
     table: RwLock<Table>,
-    // Guards the version, and serializes changes.
+    // Guards the version; held while the tables are replaced, so that readers get tables with their version.
     version: Mutex<DataVersion>,
+    // Serializes changes. Only they wait for the disk: no reader takes it.
+    changes: Mutex<()>,
     // Guards what groups may not do; pulls read it while it is not empty.
     forbidden: RwLock<Forbidden>,
     any_forbidden: AtomicBool,
@@ -54,6 +56,7 @@ impl Groups {
             any_forbidden: AtomicBool::new(!forbidden.is_empty()),
             forbidden: RwLock::new(forbidden),
             version: Mutex::new(read.data_version),
+            changes: Mutex::new(()),
             unknown_members: read.unknown_members,
             file,
         })
@@ -203,14 +206,16 @@ impl Groups {
     }
 
     fn change_with(&self, edit: impl FnOnce(&mut Table, &mut Forbidden) -> bool) -> Result<bool, Refusal> {
-        let mut version = lock(&self.version);
+        let _changing = lock(&self.changes);
         let mut table = read(&self.table).clone();
         let mut forbidden = read(&self.forbidden).clone();
         if !edit(&mut table, &mut forbidden) {
             return Ok(false);
         }
+        let version = *lock(&self.version);
         let next = version.next(clock::now_ms(), version.state_version);
         self.file.write(&self.body(&table, &forbidden, next))?;
+        let mut version = lock(&self.version);
         *version = next;
         self.any_forbidden.store(!forbidden.is_empty(), Ordering::Release);
         *write(&self.forbidden) = forbidden;

@@ -13,6 +13,7 @@ use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_
 use pyrmq_remoting::sync::{lock, read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 type Table = NameMap<String, Arc<Topic>>;
@@ -52,8 +53,12 @@ impl Deref for Topic {
 pub struct Topics {
     // Guards the table; sends and pulls read it.
     table: RwLock<Table>,
-    // Guards the version, and serializes changes.
+    // Guards the version; held while the table is replaced, so that readers get a table with its version.
     version: Mutex<DataVersion>,
+    // Serializes changes. Only they wait for the disk: no reader takes it.
+    changes: Mutex<()>,
+    /// How many topics were removed.
+    removals: AtomicU64,
     system: BTreeSet<String>,
     /// Members of the file that this version does not know.
     unknown_members: UnknownMembers,
@@ -86,6 +91,8 @@ impl Topics {
         Ok(Self {
             table: RwLock::new(table),
             version: Mutex::new(version),
+            changes: Mutex::new(()),
+            removals: AtomicU64::new(0),
             system,
             unknown_members: read.unknown_members,
             file,
@@ -236,22 +243,31 @@ impl Topics {
 
     /// Removes a topic. False: it did not exist.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        self.change(|table| table.remove(name).is_some())
+        let removed = self.change(|table| table.remove(name).is_some())?;
+        // Whoever sees the new number does not see the topic.
+        self.removals.fetch_add(u64::from(removed), Ordering::Release);
+        Ok(removed)
+    }
+
+    /// How many topics were removed since the start.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
-        let mut version = lock(&self.version);
+        let _changing = lock(&self.changes);
         let mut table = read(&self.table).clone();
         if !edit(&mut table) {
             return Ok(false);
         }
-        let next = next(&version);
+        let next = next(&lock(&self.version));
         self.file.write(&TopicConfigSerializeWrapper {
             data_version: next,
             topic_config_table: rows(&table),
             unknown_members: self.unknown_members.clone(),
         })?;
+        let mut version = lock(&self.version);
         *version = next;
         *write(&self.table) = table;
         Ok(true)

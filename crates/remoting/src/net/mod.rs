@@ -46,7 +46,7 @@ pub use faulty_link::{Direction, DirectionFaults, FaultyLink, Passage};
 pub use limits::descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use limits::partial_frames::UnfinishedFrames;
 pub use limits::{ClientLimits, Limits, RateLimits};
-pub use link::peer::{Events, Outbox, Peer, Reply};
+pub use link::peer::{Events, Outbox, Pause, Peer, Reply};
 pub use link::pending::{Callback, OutboundRequest};
 pub use options::{ClientOptions, ConnectionOptions, LargeFrames, ServerOptions};
 pub use server::{Drained, Server};

@@ -83,6 +83,13 @@ impl Indexing {
         self.index_with(index, lock(&self.spare))
     }
 
+    /// Whether the index has the keys of all messages, but for those that wait. While the last ones are read from the
+    /// log, which may fail, this waits for the outcome.
+    pub(crate) fn is_whole(&self) -> bool {
+        let _indexing = lock(&self.spare);
+        lock(&self.append).index_direct
+    }
+
     /// Helps to move waiting keys, unless another thread is doing it, which may be waiting for an fsync of a whole
     /// index file.
     pub(crate) fn help(&self) -> Result<(), StoreError> {

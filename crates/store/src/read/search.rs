@@ -4,7 +4,6 @@ use crate::error::StoreError;
 use crate::index::query::{KeyKind, KeyQuery};
 use crate::read::query::KeyMatches;
 use crate::read::reader::Reader;
-use crate::sync::lock;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
@@ -19,11 +18,11 @@ impl Reader {
         let Some(index) = &self.indexing.index else {
             return Ok(KeyMatches::default());
         };
-        let is_whole = lock(&self.indexing.append).index_direct;
         if !self.log.failure.is_set() {
             self.state
                 .note_failure("cannot fill the key index", self.indexing.round());
         }
+        let is_whole = self.indexing.is_whole();
         let most = query.max_count.clamp(1, self.live.max_query_count());
         // Other keys may have the same hash.
         let positions = index.find(query, from, most.saturating_mul(4).max(MIN_SCANNED))?;

@@ -98,6 +98,8 @@ class RemoteCluster:
     _policies: dict[str, str] = field(default_factory=dict, init=False)
     _one_by_one: set[str] = field(default_factory=set, init=False)
     """Addresses of brokers that answer for one topic only."""
+    _at_once: dict[str, int] = field(default_factory=dict, init=False)
+    """How many topics to ask of a broker at once, by address, if one with more was refused."""
     _unanswered: set[tuple[str, str]] = field(default_factory=set, init=False)
     """Topics, each with an address, for which a broker gave an error."""
 
@@ -278,13 +280,21 @@ class RemoteCluster:
         found: dict[_Ask, dict[int, Bounds] | Exception] = {}
         left_out: set[_Ask] = set()
         parts = self._parts(asks)
-        bodies = [json.dumps({"topics": [a.topic for a in part[1:]]}).encode() for part in parts]
-        for part, answer in zip(parts, self._ask_stats([p[0] for p in parts], bodies), strict=True):
-            if isinstance(answer, _PASSING):
-                found.update(dict.fromkeys(part, answer))
-            elif not isinstance(answer, Exception):
-                found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
-                left_out |= {ask for ask in part if ask.topic not in answer}
+        while parts:
+            firsts = [part[0] for part in parts]
+            bodies = [json.dumps({"topics": [a.topic for a in p[1:]]}).encode() for p in parts]
+            smaller: list[list[_Ask]] = []
+            for part, answer in zip(parts, self._ask_stats(firsts, bodies), strict=True):
+                if isinstance(answer, _PASSING):
+                    found.update(dict.fromkeys(part, answer))
+                elif len(part) > 1 and _has_too_many_queues(answer):
+                    half = (len(part) + 1) // 2
+                    self._at_once[part[0].address] = half
+                    smaller += [part[:half], part[half:]]
+                elif not isinstance(answer, Exception):
+                    found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
+                    left_out |= {ask for ask in part if ask.topic not in answer}
+            parts = smaller
         # A question for each finds the one of many that is unknown or forbidden.
         left = [ask for ask in asks if ask not in found]
         for ask, answer in zip(left, self._ask_stats(left, [b""] * len(left)), strict=True):
@@ -304,10 +314,11 @@ class RemoteCluster:
             if ask.address not in self._one_by_one:
                 groups.setdefault(ask.address, []).append(ask)
         parts: list[list[_Ask]] = []
-        for group in groups.values():
+        for address, group in groups.items():
             group.sort(key=lambda ask: (ask.topic, ask.address) in self._unanswered)
-            starts = range(0, len(group) if len(group) > 1 else 0, _TOPICS_A_QUESTION)
-            parts += [group[at : at + _TOPICS_A_QUESTION] for at in starts]
+            size = self._at_once.get(address, _TOPICS_A_QUESTION)
+            starts = range(0, len(group) if len(group) > 1 else 0, size)
+            parts += [group[at : at + size] for at in starts]
         return parts
 
     def _ask_stats(
@@ -491,3 +502,11 @@ class RemoteCluster:
                     raise
             attempt += 1
             time.sleep(pause)
+
+
+def _has_too_many_queues(answer: object) -> bool:
+    return (
+        isinstance(answer, BrokerError)
+        and answer.code == ResponseCode.INVALID_PARAMETER
+        and "ask for fewer topics" in answer.remark
+    )

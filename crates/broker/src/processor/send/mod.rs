@@ -15,7 +15,7 @@ mod reply;
 pub(crate) use checks::refuse_unsupported;
 
 use crate::admission;
-use crate::context::{BrokerContext, born_host};
+use crate::context::{BrokerContext, NewGroup, born_host};
 use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
@@ -140,35 +140,41 @@ impl Send {
         let mut needs = Needs::default();
         let mut waits = first_uses.is_behind(peer, header.topic);
         let is_welcome = is_known
-            || match self.state.new_topic(header, request, peer) {
-                Ok(topic) => {
+            || match self.state.awaited_topic(header, request, peer) {
+                Some(topic) => {
                     needs.topics.push(topic);
                     waits = true;
                     true
                 }
                 // It is refused.
-                Err(_) => false,
+                None => false,
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
-            let group = admission::group_of_retry(header.topic);
-            match self.state.groups.get(group) {
-                Some(config) => {
-                    let dead_letters = admission::dead_letter_topic(group);
-                    waits |= self.state.topics.get(&dead_letters).is_none()
-                        && self.is_last(request, header, (group, &config));
-                }
-                None => {
-                    if let Some(new) = Needs::group(&self.state, group) {
-                        needs.groups = new.groups;
-                        waits = true;
-                    }
-                }
-            }
+            let new = self.group_of_retry(header, request);
+            waits |= new.is_some();
+            needs.groups.extend(new);
         }
         waits.then(|| Needs {
             place: Some(header.topic.to_owned()),
             ..needs
         })
+    }
+
+    /// What a send to a retry topic makes of its group: the group, or the topic of its dead letters.
+    fn group_of_retry(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
+        let name = admission::group_of_retry(header.topic);
+        let known = self.state.groups.get(name);
+        if known.is_none() && !self.state.may_make_group(name) {
+            return None;
+        }
+        let (is_known, group) = (known.is_some(), known.unwrap_or_default());
+        let dead_letters = admission::dead_letter_topic(name);
+        let new = NewGroup {
+            dead_letters: self.is_last(request, header, (name, &group))
+                && self.state.topics.get(&dead_letters).is_none(),
+            ..NewGroup::new(name)
+        };
+        (!is_known || new.dead_letters).then_some(new)
     }
 
     /// Lets a send wait.

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read};
+use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read, search_from};
 use crate::message::pending::copy_of;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
@@ -97,7 +97,7 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
         }
         tables.open.get(id).copied()
     };
-    let open = match open {
+    let mut open = match open {
         Some(open) if open.ending => return Ok(Step::Stop),
         Some(open) if open.half_offset == half.queue_offset => open,
         // It has ended, or was sent or written again since.
@@ -111,7 +111,11 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
         return Ok(Step::Stop);
     }
     // Before it is given up: what was committed must not be asked about again.
-    if open.found && is_committed(&state.store, half, half.physical_offset)? {
+    if open.found {
+        open.note_search(is_committed(&state.store, half, search_from(half))?);
+        state.transactions.tables().note(id, &open);
+    }
+    if open.committed {
         state
             .transactions
             .write_op(&state.store, state.store_host(), half.queue_offset)?;
@@ -134,8 +138,9 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
     } else {
         with(text, names::TRANSACTION_CHECK_TIMES, i64::from(checks) + 1)
     };
-    let Some(stored) = write_again(state, half, id, open, &again)? else {
-        return Ok(Step::Pass);
+    let stored = match write_again(state, half, id, open, &again)? {
+        Ok(stored) => stored,
+        Err(step) => return Ok(step),
     };
     if !immune {
         ask(state, half, id, &again, &stored);
@@ -154,25 +159,28 @@ pub(super) fn with(text: &str, name: &str, value: i64) -> String {
     out
 }
 
-/// Writes a half again at the queue's end. `None`: it has ended meanwhile.
+/// Writes a half again at the queue's end, unless it has ended meanwhile or its end is being written; a step says what
+/// then happens.
 fn write_again(
     state: &BrokerContext,
     half: &Record<'_>,
     id: &str,
     open: OpenTransaction,
     text: &str,
-) -> Result<Option<Stored>, StoreError> {
+) -> Result<Result<Stored, Step>, StoreError> {
     // Under the lock: an end that arrives now must find the half at its new place.
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
-        Some(known) if !known.ending && known.half_offset == open.half_offset => {
+        Some(known) if known.half_offset != open.half_offset => Ok(Err(Step::Pass)),
+        Some(known) if known.ending || known.committed => Ok(Err(Step::Stop)),
+        Some(known) => {
             let stored = state
                 .store
                 .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
             known.half_offset = stored.queue_offset;
-            Ok(Some(stored))
+            Ok(Ok(stored))
         }
-        _ => Ok(None),
+        None => Ok(Err(Step::Pass)),
     }
 }
 

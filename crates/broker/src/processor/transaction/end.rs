@@ -1,7 +1,7 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
+use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed, search_from};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
@@ -46,18 +46,17 @@ pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answ
     let id = expect(&half, &header)?;
     check_owner(state, request, peer, &half)?;
     refuse_late(state, &half, &header)?;
-    let open = begin_end(state, id)?;
-    match finish(state, &half, open, commit) {
+    let mut open = begin_end(state, id)?;
+    match finish(state, &half, &mut open, commit) {
         Ok(()) => {
             state.transactions.tables().open.remove(id);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
             Ok(Command::response(response::SUCCESS))
         }
         Err(refusal) => {
-            if let Some(open) = state.transactions.tables().open.get_mut(id) {
-                open.ending = false;
-                // The next attempt must look for what was written before the failure.
-                open.found = true;
+            let mut tables = state.transactions.tables();
+            if let Some(known) = tables.note(id, &open) {
+                known.ending = false;
             }
             Err(refusal)
         }
@@ -133,13 +132,16 @@ fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal
 fn finish(
     state: &BrokerContext,
     half: &Record<'_>,
-    open: OpenTransaction,
+    open: &mut OpenTransaction,
     commit: bool,
 ) -> Result<(), Refusal> {
-    let written = open.found
-        && is_committed(&state.store, half, half.physical_offset).map_err(|error| internal(&error))?;
-    if commit && !written {
+    if open.found {
+        let searched = is_committed(&state.store, half, search_from(half));
+        open.note_search(searched.map_err(|error| internal(&error))?);
+    }
+    if commit && !open.committed {
         commit_half(state, half)?;
+        open.committed = true;
     }
     let (store, host) = (&state.store, state.store_host());
     let written = state.transactions.write_op(store, host, open.half_offset);

@@ -40,7 +40,8 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
     // An earlier request of this kind may have led to its commit. With SYNC_FLUSH a search shows what is durable.
     state.store.flush().map_err(|error| internal(&error))?;
     let end = state.store.end_position();
-    refuse_committed(state, &half, half.physical_offset)?;
+    // It may have been committed before it was given up.
+    refuse_committed(state, &half, 0)?;
     // Under the lock: only one of two concurrent requests writes. Little is searched: what came meanwhile.
     let mut tables = state.transactions.tables();
     refuse_open(&tables, id)?;
@@ -49,11 +50,7 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
         .store
         .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
         .map_err(|error| internal(&error))?;
-    let open = OpenTransaction {
-        half_offset: stored.queue_offset,
-        ending: false,
-        found: false,
-    };
+    let open = OpenTransaction::new(stored.queue_offset);
     tables.open.insert(id.into(), open);
     drop(tables);
     tracing::info!(id, "a transaction that was given up is asked about again");

@@ -286,9 +286,12 @@ impl Connection {
         false
     }
 
-    /// Returns true while this side should read: the bytes waiting for the peer are within its limit and within what
-    /// the others leave.
+    /// Returns true while this side should read: nobody has paused the connection, and the bytes waiting for the peer
+    /// are within its limit and within what the others leave.
     pub(super) fn takes_more(&mut self) -> bool {
+        if self.link.is_paused() {
+            return false;
+        }
         let queued = self.link.queued.load(Ordering::Relaxed);
         self.share.report(queued);
         queued < self.share.allowed(self.setting.options.outgoing_bytes)

@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) queue: SendQueue,
     pub(super) pending: Pending,
     pub(super) parked: Option<Waker>,
+    /// A pause has ended since the task last looked at `pauses`.
+    reads_on: bool,
     pub(super) connected: bool,
     pub(super) opened: Vec<Opened>,
     pub(super) reason: Option<CloseReason>,
@@ -86,6 +88,8 @@ pub(super) struct Link {
     pub(super) queued: AtomicUsize,
     /// Unanswered requests of the peer.
     in_flight: AtomicUsize,
+    /// While there are any, no more requests are read. Ends under the lock, and is read without it.
+    pauses: AtomicUsize,
     pub(super) opaque: Arc<AtomicI32>,
     pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
@@ -117,6 +121,7 @@ impl Link {
             phase: AtomicU8::new(0),
             queued: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
+            pauses: AtomicUsize::new(0),
             opaque,
             outgoing_bytes: options.outgoing_bytes,
             outgoing_close_bytes: options.outgoing_close_bytes,
@@ -176,20 +181,27 @@ impl Link {
         self.in_flight() == 0 && self.queued.load(Ordering::Relaxed) == 0 && self.lock().pending.len() == 0
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        self.pauses.load(Ordering::Acquire) > 0
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.lock().connected && self.phase() < Phase::Closing
     }
 
     /// Marks the task as awake: pushes need not wake it.
     pub(super) fn unpark(&self) {
-        self.lock().parked = None;
+        let mut state = self.lock();
+        state.parked = None;
+        state.reads_on = false;
     }
 
-    /// Asks whether the task may sleep. It may not if the phase has advanced beyond `seen`, or if a frame is queued and
-    /// the task is not `blocked` by a full socket.
+    /// Asks whether the task may sleep. It may not if the phase has advanced beyond `seen`, if a pause has ended, or if
+    /// a frame is queued and the task is not `blocked` by a full socket.
     pub(super) fn park(&self, waker: &Waker, seen: Phase, blocked: bool) -> Park {
         let mut state = self.lock();
-        if self.phase() != seen || (!blocked && !state.queue.is_empty()) {
+        let reads_on = std::mem::take(&mut state.reads_on);
+        if reads_on || self.phase() != seen || (!blocked && !state.queue.is_empty()) {
             return Park::Awake;
         }
         state.queue.shrink();
@@ -286,6 +298,23 @@ impl Outbox for Link {
         };
         if let Err(rejected) = Link::request(self, request, (Instant::now(), timeout), MemberId::SERVER) {
             rejected.request.refuse(rejected.error);
+        }
+    }
+
+    fn pause(&self) {
+        self.pauses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn read_on(&self) {
+        let mut state = self.lock();
+        if self.pauses.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        state.reads_on = true;
+        let waker = state.parked.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 

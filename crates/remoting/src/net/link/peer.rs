@@ -39,6 +39,10 @@ pub trait Outbox: Send + Sync + 'static {
         let _ = (command, timeout);
         callback.complete(Err(NetError::Closed));
     }
+    /// Stops the reading of requests, until [`Outbox::read_on`] was called as often.
+    fn pause(&self) {}
+    /// Ends one pause.
+    fn read_on(&self) {}
     /// Returns true once the connection is closed.
     fn is_closed(&self) -> bool;
     /// Closes the connection after all queued frames are written.
@@ -121,9 +125,27 @@ impl Peer {
         self.inner.outbox.is_closed()
     }
 
+    /// Reads no more requests of this connection while what is returned lives; its peer is slowed down once the
+    /// buffers between the two are full. A request that is being dispatched may still come.
+    pub fn pause(&self) -> Pause {
+        self.inner.outbox.pause();
+        Pause(self.clone())
+    }
+
     /// Closes the connection after all queued frames are written.
     pub fn close(&self) {
         self.inner.outbox.close();
+    }
+}
+
+/// A connection is not read while this lives.
+#[derive(Debug)]
+#[must_use = "the connection is read on when this is dropped"]
+pub struct Pause(Peer);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.inner.outbox.read_on();
     }
 }
 
