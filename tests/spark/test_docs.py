@@ -88,9 +88,10 @@ def test_the_stream_of_the_readme_has_the_columns_that_it_names(
 ) -> None:
     with Producer(name_server=site.name_server) as producer:
         producer.send("orders", b"two coffees")
-    program = BLOCKS["README.md: orders = ("].replace("127.0.0.1:9876", site.name_server)
-    names: dict[str, Any] = {"spark": spark}
-    exec(compile(program, "README.md", "exec"), names)
+    program = BLOCKS["README.md: import pyrmq.spark"]
+    names: dict[str, Any] = {}
+    exec(compile(program.replace("127.0.0.1:9876", site.name_server), "README.md", "exec"), names)
+    assert names["spark"] is spark
     assert names["orders"].isStreaming
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     columns = re.search(r"The columns are ([^;]*);", readme)
