@@ -66,9 +66,10 @@ def test_a_frame_becomes_messages(spark: SparkSession, topic: Topic, delivery: s
 def test_a_read_can_be_written_to_another_topic(
     spark: SparkSession, new_topic: Callable[..., Topic]
 ) -> None:
+    """The option says where to, although the rows have the topic that they came from."""
     source, target = new_topic(), new_topic()
     source.send(0, ["a", "b"])
-    write(source.read(spark).select("body", "keys", "tags"), target)
+    write(source.read(spark).select("topic", "body", "keys", "tags"), target)
     assert bodies(spark, target) == ["a", "b"]
 
 
