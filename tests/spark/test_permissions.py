@@ -1,4 +1,4 @@
-"""Reads and writes of a user whose policies allow some topics only. Without Spark."""
+"""Reads and writes where users are checked: by policies, and through TLS. Without Spark."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyrmq import Admin, Credentials
+from pyrmq import Admin, Credentials, RmqError
 from pyrmq.errors import PermissionDenied
+from pyrmq.server.security.directory import make_secure, secure_values
 from pyrmq.spark.writing.task import Task, Writer
 from pyrmq.testing import cluster
+from tests.e2e.pairs import Pair
 from tests.spark.test_choices import read
 
 if TYPE_CHECKING:
@@ -53,6 +55,14 @@ def people() -> dict[str, Any]:
     }
 
 
+def write(given: dict[str, str], **more: str) -> None:
+    """Send one row, as a task of a write does."""
+    writer = Writer({**given, **more}, BODY, overwrite=False)
+    begun = writer._begin(None)
+    rows = iter([pa.RecordBatch.from_pydict({"body": ["a"]})])
+    writer._send(rows, Task("q", 0, 0, 0), begun)
+
+
 def keys(user: tuple[str, str]) -> dict[str, str]:
     return {"accessKey": user[0], "secretKey": user[1]}
 
@@ -78,18 +88,31 @@ def test_a_topic_that_a_user_may_not_use_is_named(checked: Cluster, tmp_path: Pa
         "credentials": written(tmp_path / "bob.json", keys(BOB)),
     }
 
-    def write(**more: str) -> None:
-        writer = Writer({**given, **more}, BODY, overwrite=False)
-        begun = writer._begin(None)
-        rows = iter([pa.RecordBatch.from_pydict({"body": ["a"]})])
-        writer._send(rows, Task("q", 0, 0, 0), begun)
-
     for delivery in ("at-least-once", "exactly-once"):
-        write(topic="orders", delivery=delivery)
+        write(given, topic="orders", delivery=delivery)
         with pytest.raises(PermissionDenied, match="secret"):
-            write(topic="secret", delivery=delivery)
+            write(given, topic="secret", delivery=delivery)
     assert read({**given, "topic": "orders"}) == [(b"a",), (b"a",)]
     with pytest.raises(PermissionDenied, match="secret"):
         read({**given, "topic": "secret"})
     with pytest.raises(PermissionDenied):
         read({"nameServer": checked.name_server, "topic": "orders"})
+
+
+def test_rows_go_through_tls_with_one_file(tmp_path: Path) -> None:
+    files = tmp_path / "secure"
+    make_secure(files, ["broker.example"])
+    servers = Pair(tmp_path, **secure_values(files))
+    try:
+        root = Credentials.from_file(files / "admin.toml")
+        with Admin(name_server=servers.address, credentials=root) as admin:
+            admin.create_topic("orders", queues=1)
+        given = {"nameServer": servers.address, "topic": "orders", "timeoutMs": "2000"}
+        secured = {**given, "credentials": str(files / "app.toml")}
+        for delivery in ("at-least-once", "exactly-once"):
+            write(secured, delivery=delivery)
+        assert read(secured) == [(b"a",), (b"a",)]
+        with pytest.raises(RmqError):
+            read(given)
+    finally:
+        servers.stop()
