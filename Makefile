@@ -22,7 +22,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture sequences attacks long bench benchdeps profile micro chaos leaks \
+.PHONY: help demo test python jvm gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
@@ -100,7 +100,7 @@ lake: needs-java dev ## pipelines into Delta and Iceberg tables, killed and run 
 	$(BIN)/python tools/spark_versions.py --install-only 4.1
 	PYRMQ_LAKE=1 $(PYTEST) -rs tests/spark/test_lake.py
 
-spark-torture: needs-java dev ## kills drivers and brokers of a Spark pipeline for 20 rounds (PYRMQ_TORTURE_ROUNDS=n, PYRMQ_TORTURE_SEED=n)
+spark-torture: needs-java dev ## kills driver, workers, brokers and name server of a Spark pipeline for 20 rounds (PYRMQ_TORTURE_ROUNDS=n, PYRMQ_TORTURE_SEED=n)
 	$(PYTEST) -rs -s --nightly tests/spark/test_torture.py
 
 sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
@@ -109,9 +109,12 @@ sequences: needs-javac needs-maven dev ## random request sequences against our n
 attacks: dev ## hostile peers on a secured server for ten minutes: 10,000 half-open connections and ten kinds of attack (ATTACK_SECONDS=n)
 	$(PYTEST) -rs -s --nightly tests/e2e/test_hostile_tls.py -k long_attack --hostile-seconds=$(ATTACK_SECONDS)
 
+spark-long: needs-java dev ## the Spark tests that take too long for the gate: a cluster, Connect, brokers away, 5 GB; without the torture
+	$(PYTEST) -rs -s --nightly -m nightly tests/spark --ignore=tests/spark/test_torture.py
+
 # What other parts run is left out.
 long: needs-javac needs-maven dev ## tests that take too long for the gate and need at most one RocketMQ version
-	$(PYTEST) -rs --nightly -m nightly -k "not long_attack"
+	$(PYTEST) -rs --nightly -m nightly --ignore=tests/spark -k "not long_attack"
 	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip nothing_acknowledged_is_lost --skip nothing_is_lost_at_many_crashes
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off

@@ -1,5 +1,6 @@
 """Write alerts from one topic to another, exactly once, from one run to the next.
 
+    pyrmq topic create alerts
     python examples/spark_write.py 127.0.0.1:9876 orders alerts /data/alerts
 
 It runs until all current messages are looked at, and continues from there the next time.

@@ -52,7 +52,7 @@ def test_every_program_of_a_page_has_its_test() -> None:
     assert sorted(BLOCKS) == [
         "README.md: from pyrmq import Producer, PullConsumer",
         "README.md: from pyrmq.testing import cluster",
-        "README.md: orders = (",
+        "README.md: import pyrmq.spark",
         "consumer.md: from pyrmq import Producer, PullConsumer",
         "consumer.md: from pyrmq import Producer, PushConsumer",
         # tests/interop/test_simple_consumer.py runs it on a real broker, too.

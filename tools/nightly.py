@@ -25,6 +25,8 @@ PARTS = {
     "sparkreal": "the Spark source on brokers of the same three versions",
     "spark-versions": "the Spark tests on the oldest and the newest PySpark",
     "lake": "pipelines into Delta and Iceberg tables",
+    "spark-torture": "20 rounds of kills of all parts of a Spark pipeline, with a new seed",
+    "spark-long": "Spark tests that are too long for the gate",
     "sequences": "10,000 request sequences that our name server and the real one answer alike",
     "faults": "10,000 crash points of a simulated disk, with a new seed",
     "chaos": "a million messages while servers are killed, stopped and cut off",

@@ -140,6 +140,15 @@ PLANS = (
         less_is_more=True,
     ),
     Plan(
+        "spark-marks",
+        "comparing 64 queues on 2 brokers with a checkpoint",
+        "<= 2 ms",
+        "",
+        "marks",
+        unit="ms",
+        less_is_more=True,
+    ),
+    Plan(
         "spark-idle",
         "idle stream, 200 topics of 4 queues on 2 brokers",
         "<= 20 requests/s, <= 2 % of a core, a message is planned within 1 s",
@@ -366,6 +375,10 @@ class _Bench:
     def plan(self, row: Row) -> None:
         """Plan a query over many topics."""
         spark_planning.planning(row, self.rounds, self.scaled(1000))
+
+    def marks(self, row: Row) -> None:
+        """Compare queues with a checkpoint, as after each start."""
+        spark_planning.marks(row, self.rounds)
 
     def idle(self, row: Row) -> list[Row]:
         """Let a stream over many topics wait."""

@@ -77,6 +77,31 @@ def planning(row: Row, rounds: int, topics: int) -> None:
             stream.cluster.close()
 
 
+def marks(row: Row, rounds: int) -> None:
+    """Read the message before the position of 64 queues on two brokers: milliseconds a call."""
+    topics = 8
+    with _many_topics(topics) as (name_server, names):
+        with Producer(name_server=name_server) as producer:
+            for name in names:
+                # Without batches they go to the queues in turn.
+                for _ in range(40):
+                    producer.send(name, b"a message before a position")
+        stream = _Stream(name_server, names)
+        bounds = stream.cluster.look(names).bounds
+        positions = {queue: held.highest for queue, held in bounds.items()}
+        assert len(positions) == 64
+        assert min(positions.values()) > 0
+        for number in range(rounds + 1):
+            begun = time.perf_counter()
+            found = stream.cluster.marks(positions)
+            took = time.perf_counter() - begun
+            assert found.keys() == positions.keys()
+            # The first one opens the connections.
+            if number:
+                row.add("ours", 1000 * took)
+        stream.cluster.close()
+
+
 def idle(rows: dict[str, Row], rounds: int, topics: int, seconds: float) -> None:
     """Poll a stream in which nothing happens, then send one message.
 

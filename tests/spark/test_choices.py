@@ -121,6 +121,23 @@ def test_a_namespace_is_added_and_taken_off(rocketmq_session: Cluster) -> None:
     assert read(whole, "topic") == [("shop%Spaced",)]
 
 
+def test_properties_cost_time_in_proportion_to_their_length(topics: list[Topic]) -> None:
+    def seconds(queue_id: int, count: int) -> float:
+        properties = {f"{number:x}": "v" for number in range(count)}
+        topics[0].send(queue_id, [Sent(b"x", properties=properties)] * 100)
+        queues = {topics[0].name: {topics[0].broker_name(): [queue_id]}}
+        given = {"nameServer": topics[0].name_server, "queues": json.dumps(queues)}
+        begun = time.process_time()
+        rows = read(given, "queueOffset", "properties")
+        spent = time.process_time() - begun
+        assert sum(len(row[1] or ()) >= count for row in rows) == 100  # type: ignore[arg-type]
+        return spent
+
+    few, many = seconds(0, 400), seconds(1, 4000)
+    # Comparing each with each would take a hundred times as long.
+    assert many < 40 * few
+
+
 def test_sizes_are_those_of_the_stored_messages(topics: list[Topic]) -> None:
     topics[0].send(0, [Sent(b"x" * 5000)])
     options = Options.parse(given_of(topics[0]), batch=False)

@@ -65,6 +65,22 @@ def test_the_page_of_pipelines_has_the_settings_of_tables_that_are_tested() -> N
         assert f'"{name}" = "{value}"' in page
 
 
+def test_the_page_says_what_to_do_instead_of_what_spark_does_not_do() -> None:
+    table = PAGE.split("| | instead |\n|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    instead = dict(line.strip("| ").split(" | ", 1) for line in table.splitlines())
+    assert set(instead) >= {
+        "column pruning",
+        "metrics of the source in the progress",
+        "preferred locations of tasks",
+        "real-time and continuous mode",
+        "`CREATE TABLE ... USING rocketmq`",
+        "pushing a LIMIT down",
+        "a transaction across tasks, by half messages",
+    }
+    (decision,) = re.findall(r"\]\((decisions/[^)]+)\)", table)
+    assert (ROOT / "docs" / decision).exists()
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_the_stream_of_the_readme_has_the_columns_that_it_names(
@@ -72,9 +88,10 @@ def test_the_stream_of_the_readme_has_the_columns_that_it_names(
 ) -> None:
     with Producer(name_server=site.name_server) as producer:
         producer.send("orders", b"two coffees")
-    program = BLOCKS["README.md: orders = ("].replace("127.0.0.1:9876", site.name_server)
-    names: dict[str, Any] = {"spark": spark}
-    exec(compile(program, "README.md", "exec"), names)
+    program = BLOCKS["README.md: import pyrmq.spark"]
+    names: dict[str, Any] = {}
+    exec(compile(program.replace("127.0.0.1:9876", site.name_server), "README.md", "exec"), names)
+    assert names["spark"] is spark
     assert names["orders"].isStreaming
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     columns = re.search(r"The columns are ([^;]*);", readme)

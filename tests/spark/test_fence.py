@@ -14,9 +14,10 @@ from pyrmq.spark.writing.fence import Begun, Fence
 from pyrmq.spark.writing.stamps import Stamps, missing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-A = Queue("t", "b", 0)
+A, OTHER = Queue("t", "b", 0), Queue("t", "c", 0)
 
 
 def asks(end: int) -> Offsets:
@@ -33,11 +34,12 @@ def logged(folder: Path, *batches: int) -> None:
 def test_only_a_batch_that_was_begun_before_is_read_back(tmp_path: Path, scheme: str) -> None:
     fence = Fence(f"{scheme}{tmp_path}", "t")
     logged(tmp_path, 0)
-    assert fence.begin(lambda: asks(5)) == Begun(-1, {A: 5}, again=False)
+    assert fence.begin(lambda _: asks(5)) == Begun(-1, {A: 5}, again=False, brokers=("b",))
     # The driver died: the batch is planned again, and the topic has grown.
-    assert Fence(str(tmp_path), "t").begin(lambda: asks(9)) == Begun(-1, {A: 5}, again=True)
+    again = Fence(str(tmp_path), "t").begin(lambda _: asks(9))
+    assert again == Begun(-1, {A: 5}, again=True, brokers=("b",))
     fence.commit(0)
-    assert fence.begin(lambda: asks(9)) == Begun(0, {A: 9}, again=False)
+    assert fence.begin(lambda _: asks(9)) == Begun(0, {A: 9}, again=False, brokers=("b",))
     logged(tmp_path, 1)
     fence.commit(1)
     assert {path.name for path in (tmp_path / "pyrmq-sink").iterdir()} == {"1.fence"}
@@ -47,13 +49,13 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     logged(tmp_path, 0)
     Fence(str(tmp_path), "t").commit(0)
     with pytest.raises(FenceError, match="belongs to a sink of topic t, this one writes other"):
-        Fence(str(tmp_path), "other").begin(lambda: asks(0))
+        Fence(str(tmp_path), "other").begin(lambda _: asks(0))
     (tmp_path / "offsets" / "0").unlink()
     with pytest.raises(FenceError, match="batch 0 was sent, but the checkpoint has no such batch"):
-        Fence(str(tmp_path), "t").begin(lambda: asks(0))
+        Fence(str(tmp_path), "t").begin(lambda _: asks(0))
     (tmp_path / "pyrmq-sink" / "0.fence").write_text('{"topic"')
     with pytest.raises(FenceError, match=r"0\.fence cannot be read"):
-        Fence(str(tmp_path), "t").begin(lambda: asks(0))
+        Fence(str(tmp_path), "t").begin(lambda _: asks(0))
 
 
 def test_a_batch_that_is_another_one_is_not_left_out(tmp_path: Path) -> None:
@@ -62,19 +64,45 @@ def test_a_batch_that_is_another_one_is_not_left_out(tmp_path: Path) -> None:
     fence = Fence(str(tmp_path), "t")
     fence.commit(0)
     fence.commit(1)
-    assert fence.begin(lambda: asks(9)).done == 1
+    assert fence.begin(lambda _: asks(9)).done == 1
     (tmp_path / "offsets" / "1").write_text("v1 other")
     with pytest.raises(FenceError, match="batch 1 is another one: the checkpoint was restored"):
-        fence.begin(lambda: asks(9))
+        fence.begin(lambda _: asks(9))
     # A fence of an earlier release has no hash.
     (tmp_path / "pyrmq-sink" / "1.fence").write_text('{"topic": "t"}')
-    assert Fence(str(tmp_path), "t").begin(lambda: asks(9)).done == 1
+    assert Fence(str(tmp_path), "t").begin(lambda _: asks(9)).done == 1
 
 
 def test_a_fence_of_foreach_batch_says_which_rows_it_had(tmp_path: Path) -> None:
     fence = Fence(str(tmp_path), "t", of_query=False)
     fence.commit(3, "q", "r", (20, "ab"))
-    assert fence.begin(lambda: asks(1)) == Begun(3, {A: 1}, False, "q", "r", (20, "ab"))
+    found = fence.begin(lambda _: asks(1))
+    assert found == Begun(3, {A: 1}, False, "q", "r", (20, "ab"), ("b",))
+
+
+def test_brokers_that_a_name_server_does_not_know_yet_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that was started again learns of its brokers one by one."""
+    fence = Fence(str(tmp_path), "t", of_query=False)
+    asked: list[bool] = []
+
+    def ends(*queues: Queue) -> Callable[[bool], Offsets]:
+        def ask(is_known: bool) -> Offsets:  # noqa: FBT001 - as the fence calls it
+            asked.append(is_known)
+            return dict.fromkeys(queues, 5)
+
+        return ask
+
+    assert fence.begin(ends(A, OTHER)).brokers == ("b", "c")
+    fence.commit(0)
+    begun = fence.begin(ends(A))
+    assert (begun.ends, begun.brokers, asked) == ({A: 5}, ("b", "c"), [False, True])
+    # The batch runs again, in another process, and waits for both.
+    assert Fence(str(tmp_path), "t", of_query=False).begin(ends(A)).brokers == ("b", "c")
+    fence.commit(1)
+    monkeypatch.setattr("pyrmq.spark.writing.fence._FORGET_MS", -1)
+    assert fence.begin(ends(A)).brokers == ("b",)
 
 
 def test_the_digest_of_rows_depends_on_neither_order_nor_partition() -> None:
@@ -140,6 +168,21 @@ def test_the_name_of_a_row_does_not_depend_on_a_null_beside_it() -> None:
     assert [by_row.of(table.slice(row, 1))[0].as_py() for row in range(5)] == whole
     # NULL and 0 are different rows.
     assert len({name.rpartition(".")[0] for name in whole}) == 5
+
+
+def test_the_name_of_a_row_is_the_same_in_every_release() -> None:
+    """A batch that another release has begun is read back by its names."""
+    columns = {
+        "body": pa.array([b"tea", None, b"\x00\xff", b"tea"], pa.binary()),
+        "keys": ["k", "ü", None, "k"],
+        "queueId": pa.array([1, None, 3, 1], pa.int32()),
+    }
+    assert Stamps("q.1.0").of(pa.RecordBatch.from_pydict(columns)).to_pylist() == [
+        "q.1.0.39f8d0a1b2e5cf42.0",
+        "q.1.0.f7cb21437bc553f2.0",
+        "q.1.0.cdd6683d7e0198d7.0",
+        "q.1.0.39f8d0a1b2e5cf42.1",
+    ]
 
 
 def test_rows_that_are_there_are_left_out() -> None:

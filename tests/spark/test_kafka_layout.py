@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from pyrmq._tables import kafka
+from pyrmq._tables.errors import OptionError
+from pyrmq._tables.options.sink_options import SinkOptions
+from pyrmq._tables.options.topic_options import Options
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:
@@ -16,6 +20,63 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAIRS = pa.map_(pa.string(), pa.string())
+
+
+QUEUES = '{"orders":{"broker-a":{"0":1}}}'
+TAKEN = {
+    "assign": '{"orders":{"broker-a":[0]}}',
+    "subscribe": "orders",
+    "subscribePattern": "orders.*",
+    "startingTimestamp": "1",
+    "startingOffsetsByTimestamp": QUEUES,
+    "startingOffsetsByTimestampStrategy": "error",
+    "startingOffsets": QUEUES,
+    "endingTimestamp": "1",
+    "endingOffsetsByTimestamp": QUEUES,
+    "endingOffsets": QUEUES,
+    "failOnDataLoss": "false",
+    "maxOffsetsPerTrigger": "1",
+    "minOffsetsPerTrigger": "1",
+    "maxTriggerDelay": "1m",
+    "minPartitions": "1",
+    "maxRecordsPerPartition": "1",
+    "includeHeaders": "true",
+}
+"""Options of Spark's Kafka source that have the same name here."""
+HINTED = {
+    "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
+    "kafka.group.id": "it is group",
+    "groupIdPrefix": "it is group",
+    "kafkaConsumer.pollTimeoutMs": "timeoutMs says how long is tried",
+    "fetchOffset.numRetries": "timeoutMs says how long is tried",
+    "fetchOffset.retryIntervalMs": "timeoutMs says how long is tried",
+    "kafka.max.poll.records": "clients of RocketMQ have no such setting",
+}
+"""The others, each with what the error says."""
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_option_of_the_kafka_source_is_taken(name: str) -> None:
+    given = {"nameServer": "h:1", "layout": "kafka", name: TAKEN[name]}
+    if name not in {"assign", "subscribe", "subscribePattern"}:
+        given["topic"] = "orders"
+    Options.parse(given, batch=name.startswith("ending"))
+
+
+@pytest.mark.parametrize("name", HINTED)
+def test_an_option_of_kafkas_own_is_refused_with_a_hint(name: str) -> None:
+    text = f"option {re.escape(name)}: is an option of Kafka's: {HINTED[name]}"
+    with pytest.raises(OptionError, match=text):
+        Options.parse({"nameServer": "h:1", "topic": "orders", name: "1"}, batch=True)
+    with pytest.raises(OptionError, match=text):
+        SinkOptions.parse({"nameServer": "h:1", name: "1"}, has_topic_column=True)
+
+
+def test_the_sink_takes_the_options_of_the_kafka_sink() -> None:
+    given = {"nameServer": "h:1", "topic": "orders", "includeHeaders": "true"}
+    assert SinkOptions.parse({**given, "layout": "kafka"}, has_topic_column=False).kafka_layout
+    with pytest.raises(OptionError, match="includeHeaders: is for layout=kafka"):
+        SinkOptions.parse(given, has_topic_column=False)
 
 
 def headers(rows: list[list[tuple[str, str]] | None]) -> pa.Array:
@@ -78,6 +139,7 @@ def test_a_program_for_kafka_keeps_its_columns(
         "timestampType",
     ]
     options = {"nameServer": target.name_server, "layout": "kafka", "topic": target.name}
+    options["includeHeaders"] = "true"
     with_headers = source.read(spark, layout="kafka", includeHeaders="true")
     sent = with_headers.select("key", "value", "headers")
     sent.write.format("rocketmq").mode("append").options(**options).save()

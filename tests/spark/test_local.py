@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from pyrmq.errors import ConfigError
 from pyrmq.spark import local
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytest.importorskip("pyspark")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def java_of(folder: Path, version: str) -> Path:
@@ -51,6 +52,27 @@ def test_no_java_and_packages_that_do_not_fit(
     assert lacks is not None
     assert lacks.startswith("pandas 2.")
     assert "does not fit" in lacks
+
+
+def test_the_fixture_with_spark_is_skipped_where_java_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text("def test_orders(rocketmq_spark):\n    pass\n")
+    env = {name: text for name, text in os.environ.items() if name != "JAVA_HOME"}
+    env |= {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "python")}
+    # A checkout has no entry point that could load the plugin.
+    plugins = ["-p", "pyrmq.testing.plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", *plugins],
+        cwd=tmp_path,
+        env={**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if "Java is missing" in line]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(lines) == 1
+    assert "no local Spark: Java is missing: install Java 17 or newer" in lines[0]
 
 
 def test_a_pyspark_of_a_spark_distribution_has_no_metadata(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import BinaryType, StructField, StructType
+
 from pyrmq import Producer
+from pyrmq._tables.options.log_options import LogOptions
 from pyrmq.cli.main import main
 from pyrmq.pipeline import load, run
 from pyrmq.pipeline.templates import TEMPLATES
+from pyrmq.spark.reading.log_files import LogStreamReader
 from pyrmq.testing import cluster
 from tests.spark.test_read_log import SEGMENT, fill, unpacked
 
@@ -83,6 +89,44 @@ def test_a_wrong_directory_fails_at_planning(spark: SparkSession, tmp_path: Path
         loaded(spark, tmp_path).collect()
     with pytest.raises(Exception, match="did you mean onCorrupt"):
         loaded(spark, tmp_path, onCorupt="skip").collect()
+
+
+def test_a_spark_that_does_not_tell_where_a_stream_stands_reads_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    """Spark 4.1 asks for an end without a start, after a restart, too."""
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "1", "columns": "body"}
+    schema = StructType([StructField("body", BinaryType())])
+
+    def process() -> LogStreamReader:
+        options = LogOptions.parse({**given, "path": str(ours.store)}, batch=False)
+        return LogStreamReader(options, schema)
+
+    def texts(reader: LogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
+        tables = [table for part in reader.partitions(start, end) for table in reader.read(part)]
+        return [body for table in tables for body in table.column("body").to_pylist()]
+
+    with (
+        cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as ours,
+        Producer(name_server=ours.name_server) as producer,
+    ):
+        for body in (b"a", b"b", b"c"):
+            producer.send("Untold", body)
+        first = process()
+        begin = first.initialOffset()
+        end = first.latestOffset()
+        assert texts(first, begin, end) == [b"a", b"b", b"c"]
+        # The driver died before the first batch was done, and later behind it.
+        replayed = process()
+        assert texts(replayed, replayed.initialOffset(), end) == [b"a", b"b", b"c"]
+        producer.send("Untold", b"d")
+        again = process()
+        assert texts(again, end, again.latestOffset()) == [b"d"]
+        producer.send("Untold", b"e")
+        producer.send("Untold", b"f")
+        assert again._planned is not None
+        stands = again._planned
+        assert texts(again, stands, again.latestOffset()) == [b"e"]
 
 
 def test_a_stream_over_a_growing_directory_gives_each_message_once(

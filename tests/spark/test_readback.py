@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyrmq._tables.batch import planned
 from pyrmq._tables.errors import BrokerAway, DataLossError, OptionError
 from pyrmq._tables.offsets import Bounds
 from pyrmq._tables.options.topic_options import Options
-from pyrmq.errors import SendTimeout
+from pyrmq.errors import SendTimeout, TopicNotFound
 from pyrmq.spark.writing import readback
 from pyrmq.spark.writing.task import Task, Writer
 from pyrmq.testing import cluster
@@ -149,6 +150,43 @@ def test_a_broker_that_is_away_at_the_readback_is_waited_for(running: Cluster) -
     found = sink.bodies()
     assert len(found) == 2000
     assert set(found.values()) == {1}
+
+
+def test_a_broker_that_was_in_no_route_when_the_batch_began_is_waited_for(
+    running: Cluster,
+) -> None:
+    sink = Sink(running, 3000)
+    assert sink.begun is not None
+    first, second = running.brokers
+    known = {queue: at for queue, at in sink.begun.ends.items() if queue.broker == first.name}
+    sink.begun = replace(sink.begun, ends=known)
+    with pytest.raises(RuntimeError, match="cannot be computed"):
+        sink.attempt(0, failing(100, tables=2))
+    second.stop()
+    with pytest.raises(BrokerAway, match=second.name):
+        sink.attempt(1, rows(100, tables=2))
+    second.start()
+    sink.timeout_ms = 60_000
+    assert sink.attempt(2, rows(100, tables=2)).there == 200
+    assert set(sink.bodies().values()) == {1}
+
+
+def test_a_topic_that_was_written_to_is_looked_for_until_its_brokers_register(
+    running: Cluster,
+) -> None:
+    sink = Sink(running, 5000)
+    options, topic = sink.writer().options, f"{sink.topic}Later"
+    with pytest.raises(TopicNotFound, match=f"{topic}: does not exist on .* before it sends"):
+        readback.topic_ends(options, topic)
+
+    def create() -> None:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic(topic, queues=1)
+
+    later = threading.Timer(1, create)
+    later.start()
+    assert set(readback.topic_ends(options, topic, is_known=True).values()) == {0}
+    later.join()
 
 
 def test_what_a_hanging_broker_stores_late_is_read_back(running: Cluster) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import Admin
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +66,10 @@ def test_a_frame_becomes_messages(spark: SparkSession, topic: Topic, delivery: s
 def test_a_read_can_be_written_to_another_topic(
     spark: SparkSession, new_topic: Callable[..., Topic]
 ) -> None:
+    """The option says where to, although the rows have the topic that they came from."""
     source, target = new_topic(), new_topic()
     source.send(0, ["a", "b"])
-    write(source.read(spark).select("body", "keys", "tags"), target)
+    write(source.read(spark).select("topic", "body", "keys", "tags"), target)
     assert bodies(spark, target) == ["a", "b"]
 
 
@@ -96,6 +98,16 @@ def test_a_topic_that_takes_no_messages_fails_the_write(spark: SparkSession, top
     with pytest.raises(Exception, match=rf"topic `?{topic.name}"):
         write(spark.range(1).selectExpr("'x' as body"), topic)
     assert bodies(spark, topic) == []
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_topic_that_does_not_exist_fails_the_write(spark: SparkSession, delivery: str) -> None:
+    with cluster(auto_create_topic_enable=False) as running:
+        sink = spark.range(1).selectExpr("'x' as body").write.format("rocketmq").mode("append")
+        sink.options(nameServer=running.name_server, topic="Nowhere", timeoutMs="3000")
+        text = r"topic `?Nowhere`?:? does not exist.*`pyrmq topic create Nowhere`"
+        with pytest.raises(Exception, match=text):
+            sink.option("delivery", delivery).save()
 
 
 def test_a_topic_cannot_be_overwritten(spark: SparkSession, topic: Topic) -> None:

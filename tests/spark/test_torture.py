@@ -89,7 +89,7 @@ def one_round(running: Cluster, folder: Path, delivery: str, chance: random.Rand
         assert process.stdout.readline() == "started\n"
         time.sleep(chance.uniform(0, 4))
         if chance.random() < 0.3:
-            broker = running.brokers[1]
+            broker = chance.choice(running.brokers)
             broker.kill()
             time.sleep(chance.uniform(0, 2))
             broker.start()

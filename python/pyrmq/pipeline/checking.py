@@ -50,8 +50,8 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in frames.rows.schema.fields)
     found = [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
     return found + [
-        f"topic {topic} does not exist: create it (`pyrmq topic create {topic}`); a topic that the"
-        " first message creates is not written exactly once"
+        f"topic {topic} does not exist: create it (`pyrmq topic create {topic}`); rejected rows of"
+        " a stream, and delivery=exactly-once, are refused without it"
         for topic in missing_topics(pipeline)
     ]
 

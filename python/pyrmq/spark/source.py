@@ -81,10 +81,18 @@ def register(spark: SparkSession) -> None:
     The format needs it only where automatic registration cannot work: Spark looks for installed
     modules named ``pyspark_*`` once, and one broken module among them hides all.
 
+    Raises:
+        ConfigError: Spark's workers are another Python than the driver, which cannot use this
+            package.
+
     Example:
         >>> register(spark)  # doctest: +SKIP
     """
     from pyrmq.spark.table_function import register_function
+    from pyrmq.spark.unavailable import check_worker
 
+    # Spark Connect has no SparkContext; its server has the workers.
+    if hasattr(spark, "_jsc"):
+        check_worker(spark.sparkContext.pythonExec)
     spark.dataSource.register(RocketMQDataSource)
     register_function(spark)

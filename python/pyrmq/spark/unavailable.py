@@ -1,16 +1,58 @@
-"""Stands in for the source where it cannot be imported, and says why on first use.
+"""Says why the source cannot be used, where Spark would say DATA_SOURCE_NOT_FOUND only.
 
-Spark drops a source whose module raises, and then says DATA_SOURCE_NOT_FOUND, which names nothing.
+Spark drops a source whose module raises: one that raises on first use stands in for it. Where the
+workers are a Python without this package there is no such module, and `register` finds out.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-__all__ = ["unavailable"]
+__all__ = ["check_worker", "unavailable"]
+
+_WANTED = "import pyarrow, pandas, pyrmq._core"
+_IMPORT_S = 60
+
+
+def check_worker(python: str) -> None:
+    """Refuse a Python for Spark's workers that cannot use this package.
+
+    Args:
+        python: the program, as Spark looks for it; nothing is started if it is the driver's.
+
+    Raises:
+        ConfigError: it cannot import what workers need.
+
+    Example:
+        >>> check_worker(sys.executable)
+    """
+    found = shutil.which(python)
+    if found is None or _identity(found) == _identity(sys.executable):
+        return
+    done = subprocess.run(  # noqa: S603 - Spark starts it, too
+        [found, "-c", _WANTED], capture_output=True, text=True, timeout=_IMPORT_S, check=False
+    )
+    if done.returncode != 0:
+        # Not above: this module has to be there where the native one is not.
+        from pyrmq.errors import ConfigError
+
+        cause = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        raise ConfigError(
+            f"Spark's workers are {found}, which cannot use this package: {cause}. The driver is"
+            f" {sys.executable}: set PYSPARK_PYTHON to it before the session starts, or install"
+            f" pyrmq-rocketmq[spark] for {found}"
+        )
+
+
+def _identity(python: str) -> tuple[Path, Path]:
+    """Return what tells one Python from another: two environments may share one program."""
+    return Path(python).absolute().parent, Path(python).resolve()
 
 
 def unavailable(cause: BaseException) -> type[DataSource]:

@@ -57,6 +57,7 @@ _PROBE_MS = 500
 _REQUEST_MS = 5000
 _NAMES_S = 2.0
 _TOPICS_A_QUESTION = 500
+_MASTERLESS = "only slaves of it are registered; readFrom=any reads from them"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
 _PASSING = (
     ConnectionLost,
@@ -356,7 +357,9 @@ class RemoteCluster:
                     for broker, count in counts.items()
                     if broker not in route.unreadable
                 }
-            if not counts:
+                for broker in route.masterless - counts.keys():
+                    away[broker] = AbsentBroker("", _MASTERLESS)
+            if not counts and (route is None or not route.masterless):
                 self._skip(topic, is_known=route is not None, lenient=lenient)
             for broker, count in sorted(counts.items()):
                 address = self._address(broker, topic)

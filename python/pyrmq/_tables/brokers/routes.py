@@ -37,12 +37,14 @@ class Route:
         addresses: ``host:port`` to read from, by broker.
         queues: number of readable queues, by broker.
         unreadable: brokers whose permission lacks read.
+        masterless: brokers of which only slaves are registered, where a read asks masters only.
     """
 
     asked_at: float
     addresses: dict[str, str]
     queues: dict[str, int]
     unreadable: set[str]
+    masterless: set[str]
 
 
 @dataclass
@@ -101,6 +103,7 @@ class Routes:
             if known is None:
                 return None
             known.queues.clear()
+            known.masterless.clear()
         else:
             known = self._known[topic] = self._read(answer, now)
         known.asked_at = now
@@ -133,7 +136,8 @@ class Routes:
             if queue.perm & PERM_READ and queue.broker in addresses
         }
         unreadable = {queue.broker for queue in answer.queues if not queue.perm & PERM_READ}
-        return Route(now, addresses, queues, unreadable)
+        masterless = {queue.broker for queue in answer.queues} - addresses.keys() - unreadable
+        return Route(now, addresses, queues, unreadable, masterless)
 
     def _learn(self, broker: BrokerAddresses) -> None:
         address = self._chosen(broker)

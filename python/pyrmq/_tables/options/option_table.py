@@ -159,6 +159,10 @@ SINK: dict[str, tuple[str, str]] = {
     "topic": ("column `topic`", "topic of all rows; beats the column"),
     "namespace": ("", "namespace of topics and group"),
     "layout": ("rocketmq", "rocketmq, or kafka: the columns of Spark's Kafka sink"),
+    "includeHeaders": (
+        "false",
+        "layout=kafka only, for programs that give it: a column headers is sent in any case",
+    ),
     "delivery": ("at-least-once", "at-least-once or exactly-once"),
     "onBadRow": ("fail", "fail, or a topic that gets the rows that cannot be messages"),
     "group": ("pyrmq-spark", "producer group"),

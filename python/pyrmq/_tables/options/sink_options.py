@@ -56,6 +56,10 @@ class SinkOptions:
         """
         parser = OptionValues(known_only(given, SINK, {}, {}), SINK)
         topic, namespace = parser.text("topic"), parser.text("namespace")
+        if parser.flag("includeHeaders") and not cls.is_kafka(given):
+            raise OptionError(
+                "includeHeaders", "is for layout=kafka: here the column properties has them"
+            )
         exactly_once = parser.choice("delivery", "at-least-once", "exactly-once") == "exactly-once"
         if not topic and not has_topic_column:
             raise OptionError("topic", "is missing: name the topic, or give the rows such a column")

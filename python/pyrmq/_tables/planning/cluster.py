@@ -231,11 +231,15 @@ def _check_away(options: Options, look: Look, missing: list[str], *, all_of_rout
     if look.away and (all_of_route or missing or not look.bounds):
         broker, away = sorted(look.away.items())[0]
         raise BrokerAway(
-            f"broker {broker} ({away.address}) does not answer: {away.cause}; {waited}"
+            f"broker {broker} ({away.address or 'no address'}) does not answer: {away.cause};"
+            f" {waited}"
         )
     for broker, away in sorted(look.away.items()):
         _log.warning(
-            "the query begins without broker %s (%s): %s", broker, away.address, away.cause
+            "the query begins without broker %s (%s): %s",
+            broker,
+            away.address or "no address",
+            away.cause,
         )
 
 

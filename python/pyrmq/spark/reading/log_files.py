@@ -102,10 +102,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: object = None
     ) -> dict[str, Any]:
-        """Return the end of the next batch; `start` itself when there is nothing new."""
+        """Return the end of the next batch; `start` itself when there is nothing new.
+
+        Spark 4.1 tells no start. It stands at the end that was planned last; before the first one
+        it may stand anywhere, so that it gets everything: no end lies before its place.
+        """
         at = start or self._planned or self.initialOffset()
         rows = getattr(limit, "max_rows", None)
-        if rows is None:
+        if start is None and self._planned is None:
+            rows = 0
+        elif rows is None:
             is_unlimited = isinstance(limit, ReadAllAvailable)
             rows = 0 if is_unlimited else self.options.max_offsets_per_trigger
         position = _position(at)
@@ -129,7 +135,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut a batch into tasks."""
-        begin = end.get("@start", _position(start))
+        begin = _position(start)
+        if begin == self._initial:
+            # Where a query without a finished batch begins was asked anew.
+            begin = end.get("@start", begin)
         pieces, _ = plan(self.options, start=begin, end=_position(end))
         return _partitions(self.options, pieces)
 

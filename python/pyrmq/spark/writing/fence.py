@@ -8,6 +8,9 @@ The intent is written before the first task sends. So a batch that finds one was
 only then what the topic got since is read back, to leave out the rows that are there already. A
 batch at or below the fence is not sent at all. Files are written under another name and renamed.
 
+Both name the topic's brokers, each with the time when it was last in a route: a name server that
+was started a moment ago knows only some of them, and a readback has to wait for all.
+
 A number does not say which rows a batch had: a checkpoint that was restored counts its batches
 anew. So a fence also has a hash of what the checkpoint logged of its batch (``offsets/7``) or, in
 foreachBatch, the number of rows and a hash of them, and a batch with others is not left out.
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +30,7 @@ from pyrmq._tables.errors import FenceError
 from pyrmq._tables.offsets import Position, parse_version, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyrmq._tables.offsets import Offsets
 
@@ -34,6 +38,8 @@ __all__ = ["Begun", "Fence", "opened"]
 
 _NONE = -1
 """The fence of a query without a finished batch."""
+_FORGET_MS = 600_000
+"""A broker that was in no route for so long has been taken out of its cluster."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Begun:
         query: the query whose batches are meant, if the fence names it.
         run: the run of that query which finished the batch, if the fence names it.
         rows: what the newest batch had: how many rows, and a hash of them; None if unknown.
+        brokers: the topic's brokers, also those that were in no route when the batch began.
     """
 
     done: int
@@ -55,6 +62,7 @@ class Begun:
     query: str | None = None
     run: str | None = None
     rows: tuple[int, str] | None = None
+    brokers: tuple[str, ...] = ()
 
 
 class Fence:
@@ -73,11 +81,12 @@ class Fence:
         self._folder = f"{self._root}/pyrmq-sink"
         self._topic = topic
 
-    def begin(self, ends: Callable[[], Offsets]) -> Begun:
+    def begin(self, ends: Callable[[bool], Offsets]) -> Begun:
         """Take note that the next batch begins, unless that was noted before.
 
         Args:
-            ends: asks where the topic's queues end now.
+            ends: asks where the topic's queues end now; true: the topic has been written to, so
+                that a name server that does not know it will.
 
         Raises:
             FenceError: the files are of another topic, or the checkpoint was deleted under them.
@@ -90,10 +99,14 @@ class Fence:
         name = f"{done}.intent"
         written = self._read(name)
         if written is not None:
-            return replace(begun, ends=parse_version(written["ends"]).offsets, again=True)
-        found = ends()
-        self._write(name, {"topic": self._topic, "ends": to_json(Position(found))})
-        return replace(begun, ends=found)
+            found = parse_version(written["ends"]).offsets
+            seen = {*written.get("brokers", {}), *(queue.broker for queue in found)}
+            return replace(begun, ends=found, again=True, brokers=tuple(sorted(seen)))
+        found = ends(done != _NONE)
+        last_seen = _last_seen(found, fence.get("brokers", {}))
+        content = {"topic": self._topic, "ends": to_json(Position(found)), "brokers": last_seen}
+        self._write(name, content)
+        return replace(begun, ends=found, brokers=tuple(sorted(last_seen)))
 
     def commit(
         self,
@@ -111,13 +124,17 @@ class Fence:
             rows: how many rows the batch had, and a hash of them, in foreachBatch.
         """
         content: dict[str, object] = {"topic": self._topic, "query": query, "run": run}
+        names = self._names()
+        intents = [number for number, name in names if name.endswith(".intent")]
+        if intents:
+            content["brokers"] = (self._read(f"{max(intents)}.intent") or {}).get("brokers")
         if self._of_query:
             content["offsets"] = self._logged(batch)
         if rows is not None:
             content["rows"], content["hash"] = rows
         kept = {name: value for name, value in content.items() if value is not None}
         self._write(f"{batch}.fence", kept)
-        for number, name in self._names():
+        for number, name in names:
             if number < batch:
                 self._files.delete_file(f"{self._folder}/{name}")
 
@@ -197,6 +214,13 @@ class Fence:
         with self._files.open_output_stream(f"{path}.new") as stream:
             stream.write(json.dumps(content).encode())
         self._files.move(f"{path}.new", path)
+
+
+def _last_seen(ends: Offsets, before: Mapping[str, int]) -> dict[str, int]:
+    """Return when each broker was last in a route: now, or not long ago."""
+    now_ms = time.time_ns() // 1_000_000
+    kept = {broker: at for broker, at in before.items() if at > now_ms - _FORGET_MS}
+    return kept | {queue.broker: now_ms for queue in ends}
 
 
 def opened(folder: str) -> tuple[pafs.FileSystem, str]:

@@ -28,38 +28,62 @@ _SETTLE_S = 1.0
 """How long a broker may take to show in its queues what it has received."""
 
 
-def topic_ends(options: SinkOptions, topic: str) -> Offsets:
-    """Return where a topic's queues end; nothing when the first message will create it.
+def topic_ends(options: SinkOptions, topic: str, *, is_known: bool = False) -> Offsets:
+    """Return where a topic's queues end.
+
+    Args:
+        options: name servers and time-outs.
+        topic: the sink's topic.
+        is_known: it has been written to: a name server that does not know it was started again,
+            and its brokers will register.
 
     Raises:
         BrokerAway: a broker of the topic does not answer.
+        TopicNotFound: no name server knows the topic.
     """
-    return {queue: held.highest for queue, held in _bounds(options, topic)[0].items()}
+    deadline = time.monotonic() + (options.timeout_ms / 1000 if is_known else 0)
+    while True:
+        try:
+            return {queue: held.highest for queue, held in _bounds(options, topic)[0].items()}
+        except TopicNotFound as error:
+            if time.monotonic() < deadline:
+                time.sleep(_PAUSE_S)
+                continue
+            raise TopicNotFound(
+                f"topic {topic}: does not exist on {options.name_server}. Create it (`pyrmq topic"
+                f" create {topic}`), or look at the spelling: delivery=exactly-once needs to know"
+                " the topic's brokers before it sends",
+                topic=topic,
+            ) from error
 
 
-def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str) -> set[str]:
+def names_in_topic(
+    options: SinkOptions, topic: str, since: Offsets, brokers: Sequence[str], prefix: str
+) -> set[str]:
     """Return the names of a task's rows that a topic holds.
 
     The task's earlier attempt has ended, but a broker may have been hanging or away: what it
-    received can show up late. So this waits for the brokers of `since`, and reads on until a look
+    received can show up late. So this waits for the topic's brokers, and reads on until a look
     finds none of the task's rows.
 
     Args:
         options: name servers and time-outs.
         topic: the sink's topic.
         since: where to begin in each queue; a queue without one is read whole.
+        brokers: the brokers that the topic had when the batch began.
         prefix: the names of the task's rows begin with it.
 
     Raises:
-        BrokerAway: a broker of the topic or of `since` does not answer or is in no route.
+        BrokerAway: one of `brokers`, or another one of the topic, does not answer or is in no
+            route.
         DataLossError: messages behind `since` are gone, or a queue stays shorter than `since`.
     """
-    _bounds(options, topic, sorted({queue.broker for queue in since}))
+    _bounds(options, topic, brokers)
     read_to = dict(since)
     names: set[str] = set()
     while True:
         time.sleep(_SETTLE_S)
-        bounds, addresses = _rebuilt(options, topic, read_to)
+        bounds, addresses = _rebuilt(options, topic, read_to, brokers)
         ranges = [
             (addresses[q.broker], q.broker, topic, q.queue_id, first, held.highest)
             for q, held in sorted(bounds.items())
@@ -73,7 +97,7 @@ def names_in_topic(options: SinkOptions, topic: str, since: Offsets, prefix: str
 
 
 def _rebuilt(
-    options: SinkOptions, topic: str, needed: Offsets
+    options: SinkOptions, topic: str, needed: Offsets, brokers: Sequence[str]
 ) -> tuple[dict[Queue, Bounds], dict[str, str]]:
     """Look at a topic whose queues hold at least what they held before.
 
@@ -81,8 +105,9 @@ def _rebuilt(
     it has would seem to be missing.
     """
     deadline = time.monotonic() + options.timeout_ms / 1000
+    wanted = sorted({*brokers, *(queue.broker for queue in needed)})
     while True:
-        bounds, addresses = _bounds(options, topic, sorted({queue.broker for queue in needed}))
+        bounds, addresses = _bounds(options, topic, wanted)
         short = [q for q, at in sorted(needed.items()) if q not in bounds or bounds[q].highest < at]
         if not short:
             return bounds, addresses
@@ -148,7 +173,7 @@ def _bounds(
                 f"topic {topic}: its brokers {', '.join(brokers)} are in no route; waited"
                 f" {options.timeout_ms / 1000:g} s (timeoutMs)"
             ) from error
-        return {}, {}
+        raise
     else:
         return bounds, cluster.addresses()
     finally:

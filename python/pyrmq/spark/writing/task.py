@@ -116,7 +116,9 @@ class Writer(Shipped):
         there: set[str] = set()
         if begun is not None and stamps is not None and (begun.again or task.attempt > 0):
             assert self.options.topic is not None
-            there = names_in_topic(self.options, self.options.topic, begun.ends, stamps.prefix)
+            there = names_in_topic(
+                self.options, self.options.topic, begun.ends, begun.brokers, stamps.prefix
+            )
         sent = Sent(0, 0, 0, task)
         try:
             for table in rows:
@@ -204,8 +206,10 @@ class Writer(Shipped):
         topic = options.topic
         assert topic is not None
         if fence is None:
-            return Begun(-1, topic_ends(options, topic), again=False)
-        return fence.begin(lambda: topic_ends(options, topic))
+            ends = topic_ends(options, topic)
+            brokers = tuple(sorted({queue.broker for queue in ends}))
+            return Begun(-1, ends, again=False, brokers=brokers)
+        return fence.begin(lambda is_known: topic_ends(options, topic, is_known=is_known))
 
 
 def _producer(options: SinkOptions) -> Producer:
