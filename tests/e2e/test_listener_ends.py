@@ -131,7 +131,7 @@ class FewReaders(asyncio.SelectorEventLoop):
         super().__init__()
         self._refused = refused
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         """Refuse that kind."""
         if callback.__name__ == self._refused:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

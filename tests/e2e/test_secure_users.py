@@ -17,7 +17,7 @@ from pyrmq.remoting import Client
 from pyrmq.server.security.directory import make_secure, secure_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 NO_PERMISSION = 16
@@ -141,10 +141,11 @@ def test_a_reader_looks_at_everything_and_changes_nothing(secured: Secured) -> N
     with Admin(**given) as admin:
         assert "orders" in admin.topics()
         assert admin.cluster()
-        for change in (
+        changes: tuple[Callable[[], object], ...] = (
             lambda: admin.create_topic("by-viewer", queues=1),
             lambda: admin.delete_topic("bills"),
-        ):
+        )
+        for change in changes:
             with pytest.raises(RmqError, match="permission"):
                 change()
     with Producer(retries=0, **given) as producer, pytest.raises(RmqError, match="permission"):
@@ -207,6 +208,7 @@ def test_users_move_from_one_broker_to_another(
     other = Broker(
         listen_port=0,
         bind_address="127.0.0.1",
+        broker_ip1="127.0.0.1",
         store_path_root_dir=str(tmp_path / "store"),
         mapped_file_size_commit_log=64 << 20,
         **values,  # type: ignore[arg-type]

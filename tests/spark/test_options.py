@@ -6,6 +6,7 @@ import pytest
 
 from pyrmq._tables.errors import OffsetError, OptionError, SchemaError
 from pyrmq._tables.offsets import Queue
+from pyrmq._tables.options.security import Security
 from pyrmq._tables.options.topic_options import KNOWN, Options
 from pyrmq.errors import RmqError
 
@@ -108,16 +109,18 @@ def test_a_secret_is_shown_nowhere() -> None:
         ({"secretKy": "hunter2"}, "unknown, did you mean secretKey"),
     ):
         with pytest.raises(OptionError, match=text) as caught:
-            parse(**given)
+            parse(**given)  # type: ignore[arg-type]
         assert "hunter2" not in str(caught.value)
     options = parse(ACCESSKEY="bob", secretkey="hunter2 ")
+    assert isinstance(options.security, Security)
     assert (options.security.access_key, options.security.secret_key) == ("bob", "hunter2 ")
     for kind in (repr, str, "{}".format):
         assert "hunter2" not in kind(options)
         assert "access_key='bob'" in kind(options)
     arguments = options.security.arguments()
     assert arguments["credentials"].access_key == "bob"
-    assert parse(**options.security.options()).security == options.security
+    given_on = options.security.options()
+    assert parse(True, **given_on).security == options.security
     assert options.security.arguments()["credentials"] is arguments["credentials"]
 
 

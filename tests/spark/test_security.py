@@ -80,7 +80,7 @@ def bodies(frame: DataFrame) -> list[int]:
 
 def plans(spark: SparkSession) -> str:
     """Return what Spark's UI shows of all queries of the session: plans with their options."""
-    state: Any = spark._jsparkSession.sharedState()  # type: ignore[attr-defined]
+    state: Any = spark._jsparkSession.sharedState()
     shown = state.statusStore().executionsList()
     texts = (shown.apply(at) for at in range(shown.size()))
     return "\n".join(f"{one.physicalPlanDescription()} {one.details()}" for one in texts)
@@ -132,7 +132,7 @@ def test_arrow_reads_follows_and_sends_in_a_users_name(secured: Secured) -> None
     followed.close()  # type: ignore[attr-defined]
     options = secured.by_secret()
     user = Credentials(options["accessKey"], options["secretKey"])
-    trusting = {"credentials": user, "tls": Tls(options["tls.trust"])}
+    trusting: dict[str, Any] = {"credentials": user, "tls": Tls(options["tls.trust"])}
     by_both = arrow.read("arrows", since=since, name_server=secured.address, **trusting)
     assert by_both.num_rows == 3
     for wrong in ({"tls": trusting["tls"]}, {"credentials": user}):

@@ -119,7 +119,7 @@ def test_a_results_file_with_something_else_in_it_is_refused(
     tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ResultsError, match=words):
-        load(saved(tmp_path / "run.json", **change))  # type: ignore[arg-type]
+        load(saved(tmp_path / "run.json", **change))
 
 
 def test_a_row_that_was_not_measured_is_named_with_its_neighbour(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ _REROUTE_MS = 2000
 _NAMES_S = 2.0
 _log = logging.getLogger("pyrmq.spark")
 _frozen = False
-_connections: dict[tuple[int, Security], Connections] = {}
+_connections: dict[tuple[int, Security | GivenSecurity], Connections] = {}
 
 
 class Part(NamedTuple):

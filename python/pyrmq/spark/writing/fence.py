@@ -208,7 +208,7 @@ class Fence:
         assert isinstance(written, dict)
         return written
 
-    def _write(self, name: str, content: dict[str, object]) -> None:
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
         self._files.create_dir(self._folder, recursive=True)
         path = f"{self._folder}/{name}"
         with self._files.open_output_stream(f"{path}.new") as stream:
