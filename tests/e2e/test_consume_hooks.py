@@ -250,7 +250,7 @@ def test_a_silent_broker_of_traces_does_not_hold_up_the_end() -> None:
             producer.send_batch("T", ["x"] * 40)
             await_true(lambda: consumer.stats()["done"] == 40, 20)
             # From here on its own thread waits for the broker.
-            await_true(lambda: not consumer._trace._waiting, 20)  # type: ignore[union-attr]
+            await_true(lambda: not consumer._trace._waiting, 20)
             producer.send_batch("T", ["x"] * 400)
             await_true(lambda: consumer.stats()["done"] == 440, 20)
             began = monotonic()

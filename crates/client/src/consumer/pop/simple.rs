@@ -88,8 +88,8 @@ pub struct SimpleConsumer {
     /// Messages that were acknowledged.
     pub(super) done: AtomicU64,
     // Runs the end, which waits for the tasks of the consumer's own tracker.
-    ending: Tracker,
-    is_ending: AtomicBool,
+    pub(super) ending: Tracker,
+    pub(super) is_ending: AtomicBool,
 }
 
 impl SimpleConsumer {
@@ -251,35 +251,6 @@ impl SimpleConsumer {
     /// Calls this whenever something may be there. It must not block.
     pub fn on_arrival(&self, waker: Arc<dyn Fn() + Send + Sync>) {
         self.shared.state().waker = Some(waker);
-    }
-
-    /// Gives back what came and was not handed out, leaves the group and ends every connection. Once begun it goes on
-    /// without its caller; a later call waits for it.
-    pub async fn close(&self) -> Result<(), ClientError> {
-        if !self.is_ending.swap(true, Ordering::AcqRel) {
-            let shared = self.shared.clone();
-            self.ending.spawn(async move {
-                shared.shutdown.stop();
-                let left = shared.end();
-                shared.give_back(left).await;
-                shared.heartbeat.end().await;
-                shared.client.close().await;
-                shared.tracker.wait(Duration::from_secs(1)).await;
-            });
-        }
-        self.ending.idle().await;
-        Ok(())
-    }
-}
-
-impl Drop for SimpleConsumer {
-    fn drop(&mut self) {
-        if self.is_ending.load(Ordering::Acquire) {
-            return;
-        }
-        self.shared.shutdown.stop();
-        drop(self.shared.end());
-        self.shared.client.shut();
     }
 }
 
