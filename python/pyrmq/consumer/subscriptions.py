@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pyrmq.consumer.call import log_error
-from pyrmq.consumer.topics import all_topics
+from pyrmq.consumer.membership import all_topics
 from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 
 if TYPE_CHECKING:
