@@ -327,7 +327,7 @@ impl PopShared {
     }
 
     /// Renews messages that have waited, and puts them in front of those to hand out.
-    async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
+    pub(super) async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
         let messages = self.refresh(batch.messages.into(), invisible).await;
         if messages.is_empty() {
             return self.send_pops();
