@@ -309,14 +309,14 @@ def test_an_event_loop_goes_on_while_queues_are_given_back(
             heartbeats.held = True
             await asyncio.to_thread(await_true, lambda: "not polled for" in caplog.text, 20)
             began = monotonic()
-            leaving = asyncio.ensure_future(consumer.unsubscribe("T-2"))
+            removal = asyncio.ensure_future(consumer.unsubscribe("T-2"))
             await asyncio.sleep(0)
             # The broker's time is 3 s.
             assert monotonic() - began < 2
             heartbeats.release()
             # It may have been left already.
             with suppress(ConfigError):
-                await leaving
+                await removal
 
     with (
         relayed(heartbeats, {RequestCode.HEART_BEAT}) as running,

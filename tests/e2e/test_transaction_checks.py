@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -150,3 +151,34 @@ def test_the_ends_that_a_producer_has_said_are_confirmed_before_it_is_closed() -
             assert said.wait(10)
         assert result.half.message_id in ended.ids
         assert bodies(running.name_server, "T", 1) == [b"x"]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_no_check_and_no_hook_ends_the_thread_that_answers_brokers(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ends(SendHook):
+        def after_transaction(self, *_: object, asked: bool) -> None:
+            if asked:
+                raise kind("a hook that ends")
+
+    raised = threading.Event()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        if not raised.is_set():
+            raised.set()
+            raise kind("a check that ends")
+        return COMMIT
+
+    with (
+        cluster(**QUICK) as running,
+        TransactionProducer(
+            check=check, group="g", name_server=running.name_server, hooks=[Ends()]
+        ) as producer,
+    ):
+        producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
+        assert bodies(running.name_server, "T", 1) == [b"x"]
+        await_true(lambda: "a hook that ends" in caplog.text, 10)
+        producer.send_in_transaction("T", b"y", lambda _: UNKNOWN)
+        assert sorted(bodies(running.name_server, "T", 2)) == [b"x", b"y"]
+    assert "a check that ends" in caplog.text

@@ -35,7 +35,6 @@ from pyrmq import (
     aio,
 )
 from pyrmq.errors import RequestTimeout
-from pyrmq.producer import SendHook
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -177,37 +176,6 @@ def test_a_check_that_raises_or_says_nonsense_counts_as_unknown(
         assert bodies(running.name_server, "T", 0, still=0.5) == []
     assert "boom" in caplog.text
     assert "must be a TransactionState" in caplog.text
-
-
-@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
-def test_no_check_and_no_hook_ends_the_thread_that_answers_brokers(
-    kind: type[BaseException], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Ends(SendHook):
-        def after_transaction(self, *_: object, asked: bool) -> None:
-            if asked:
-                raise kind("a hook that ends")
-
-    raised = threading.Event()
-
-    def check(message: ReceivedMessage) -> TransactionState:
-        if not raised.is_set():
-            raised.set()
-            raise kind("a check that ends")
-        return COMMIT
-
-    with (
-        cluster(**QUICK) as running,
-        TransactionProducer(
-            check=check, group="g", name_server=running.name_server, hooks=[Ends()]
-        ) as producer,
-    ):
-        producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
-        assert bodies(running.name_server, "T", 1) == [b"x"]
-        await_true(lambda: "a hook that ends" in caplog.text, 10)
-        producer.send_in_transaction("T", b"y", lambda _: UNKNOWN)
-        assert sorted(bodies(running.name_server, "T", 2)) == [b"x", b"y"]
-    assert "a check that ends" in caplog.text
 
 
 def test_what_local_returns_must_be_a_state(address: str, topic: str) -> None:

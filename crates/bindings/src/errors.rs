@@ -273,11 +273,10 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
             ("remark", Value::Text(remark)),
             ("address", Value::Text(address)),
         ],
-        ClientError::TooManyInFlight(full) => full
-            .broker
-            .iter()
-            .map(|broker| ("broker", Value::Text(&broker.name)))
-            .collect(),
+        ClientError::TooManyInFlight(full) => {
+            let broker = full.broker.iter().map(|broker| Value::Text(&broker.name));
+            broker.map(|name| ("broker", name)).collect()
+        }
         ClientError::Option { .. }
         | ClientError::NoMaster { .. }
         | ClientError::Net { .. }

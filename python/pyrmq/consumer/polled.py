@@ -12,8 +12,9 @@ from pyrmq._client.ending import leave
 from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
 from pyrmq._client.options.consumer import ConfiguredConsumer
+from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.membership import OffsetFile, callbacks_of
-from pyrmq.consumer.subscriptions import Subscriptions, watched
+from pyrmq.consumer.subscriptions import Subscriptions
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
@@ -150,4 +151,8 @@ class PolledConsumer(ConfiguredConsumer):
         """Let a thread look after the subscriptions."""
         if not self._is_watched:
             self._is_watched = True
-            self._callbacks = watched(self._subscriptions, self._callbacks, self._control)
+            thread = self._callbacks or CallbackThread(self._control, self._group)
+            self._subscriptions.serve(thread)
+            if self._callbacks is None:
+                thread.start()
+            self._callbacks = thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -10,14 +9,9 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pyrmq import _core
-from pyrmq._client.values import name_servers
-from pyrmq._names import INTERNAL_PREFIXES
-from pyrmq.codes import RequestCode
 from pyrmq.consumer.call import log_error
-from pyrmq.consumer.callbacks import CallbackThread
+from pyrmq.consumer.membership import all_topics
 from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
-from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
     import re
@@ -25,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
+    from pyrmq.consumer.callbacks import CallbackThread
 
 __all__ = ["Subscriptions", "await_joined"]
 
@@ -34,19 +29,6 @@ _CHECKS = 4
 """Looks at the time since the last poll in each interval."""
 
 _Filter = tuple[str, bool]
-
-
-def watched(
-    subscriptions: Subscriptions, thread: CallbackThread | None, control: ConsumerControl
-) -> CallbackThread:
-    """Let the consumer's thread look after its subscriptions; start one if there is none."""
-    if thread is None:
-        thread = CallbackThread(control, subscriptions.group)
-        subscriptions.serve(thread)
-        thread.start()
-    else:
-        subscriptions.serve(thread)
-    return thread
 
 
 def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None:
@@ -174,7 +156,7 @@ class Subscriptions:
         """Subscribe to topics that match a pattern and are new, and leave those that are gone."""
         if not self._patterns:
             return
-        known = self._all_topics()
+        known = all_topics(self._options)
         with self._changing:
             new, gone = self._differences(known)
             for topic, (text, is_sql) in new.items():
@@ -335,28 +317,3 @@ class Subscriptions:
     def _is_elsewhere(self) -> bool:
         """Whether this is a forked child: native calls raise there, and locks may be held."""
         return os.getpid() != self._pid
-
-    def _all_topics(self) -> set[str]:
-        """Ask for all topics of the namespace."""
-        failure: RmqError | None = None
-        options = self._options
-        with Client(credentials=options.credentials, tls=options.tls) as client:
-            for address in name_servers(options.name_server):
-                try:
-                    answer = client.ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-                except RmqError as error:
-                    failure = error
-                    continue
-                names: list[str] = json.loads(answer.body or b"{}").get("topicList", [])
-                return {topic for name in names if (topic := self._own(name)) is not None}
-        assert failure is not None
-        raise failure
-
-    def _own(self, name: str) -> str | None:
-        """Return a topic as this consumer names it; None for others' and RocketMQ's own."""
-        if name in _core.SYSTEM_TOPICS or name.startswith(INTERNAL_PREFIXES):
-            return None
-        if not self._options.namespace:
-            return name
-        prefix = f"{self._options.namespace}%"
-        return name.removeprefix(prefix) if name.startswith(prefix) else None

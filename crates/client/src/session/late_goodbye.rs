@@ -1,7 +1,7 @@
 //! A second goodbye for brokers that had not answered a heartbeat when they got the first one.
 //!
-//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so that the member may be
-//! registered last: nobody runs it, and its share of the queues rests. While other clients keep the connection open
+//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so that the member may
+//! be registered last: nobody runs it, and its share of the queues rests. While other clients keep the connection open
 //! nothing but another goodbye ends that.
 
 use crate::session::heartbeat::Membership;

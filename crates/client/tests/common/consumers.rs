@@ -144,7 +144,7 @@ impl World {
         );
     }
 
-    /// From now on the first brokers are those of the route, each with so many queues.
+    /// From now on the first brokers are those of the route, each with this number of queues.
     pub fn offer(&self, queues: &[usize]) {
         *self.route.lock().unwrap() = super::route_of(&self.addresses, queues);
     }

@@ -190,7 +190,7 @@ pub fn route(addresses: &[SocketAddr]) -> String {
     route_of(addresses, &vec![2; addresses.len()])
 }
 
-/// The route of a topic with so many queues on each of the first brokers.
+/// The route of a topic with these numbers of queues on the first brokers.
 pub fn route_of(addresses: &[SocketAddr], queues: &[usize]) -> String {
     let brokers: Vec<String> = (0..queues.len())
         .zip(addresses)

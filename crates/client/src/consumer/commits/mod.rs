@@ -5,6 +5,7 @@
 mod giving_back;
 mod gone_queues;
 mod lost;
+mod named;
 mod reset;
 
 use crate::consumer::options::Start;
@@ -305,89 +306,6 @@ impl ConsumerShared {
         let state = self.state();
         let queue = state.queues.get(key);
         begins_there && queue.is_some_and(|queue| queue.began == offset && queue.committed < 0)
-    }
-
-    /// Commits these offsets, whatever was handed out. A queue that this consumer has takes its offset over, so that
-    /// later commits go on from there.
-    pub(crate) async fn commit_offsets(
-        self: &Arc<Self>,
-        offsets: Vec<(QueueKey, i64)>,
-    ) -> Result<(), ClientError> {
-        if self.options.is_broadcasting {
-            let mut state = self.state();
-            for (key, offset) in &offsets {
-                if let Some(queue) = state.queues.get_mut(key) {
-                    queue.done = *offset;
-                }
-            }
-            self.local_offsets().extend(offsets);
-            return Ok(());
-        }
-        // Another member reads on there: an offset of this one could take it back.
-        let gone = self.take_uncommitted(|key| offsets.iter().any(|(named, _)| named == key));
-        let is_gone = |key: &QueueKey| {
-            let mut gone = gone.iter();
-            gone.any(|one| {
-                let topic = self.options.client.unwrap_name(&key.topic);
-                (topic, &key.broker, key.queue_id) == (one.topic.clone(), &one.broker, one.queue_id)
-            })
-        };
-        let offsets: Vec<_> = offsets.into_iter().filter(|(key, _)| !is_gone(key)).collect();
-        for (key, _) in &offsets {
-            self.routes.find(&key.topic).await?;
-        }
-        let positions: Vec<Position> = offsets
-            .into_iter()
-            .map(|(key, offset)| self.named_position(key, offset))
-            .collect();
-        let keys: Vec<_> = positions.iter().map(|position| position.key.clone()).collect();
-        let committed = self.commit_with(positions, || gone).await;
-        self.end_named_commits(&keys, &committed);
-        committed
-    }
-
-    /// What is to be committed of a queue for which the application names the offset.
-    fn named_position(&self, key: QueueKey, offset: i64) -> Position {
-        let key = Arc::new(key);
-        let mut state = self.state();
-        let committing = state.queues.get_mut(&key).map(|queue| {
-            queue.done = offset;
-            queue.own_commit = Some(offset);
-            queue.committing.clone()
-        });
-        Position {
-            key,
-            offset,
-            committing: committing.unwrap_or_default(),
-            reason: Reason::Named,
-            is_untouched: false,
-            was_going: false,
-        }
-    }
-
-    /// Hands out messages of queues whose named commits have succeeded: no commit of the member before counts now. For
-    /// those whose commits have failed it is waited for as without them.
-    fn end_named_commits(&self, keys: &[Arc<QueueKey>], committed: &Result<(), ClientError>) {
-        let failed: &[Uncommitted] = match committed {
-            Ok(()) => &[],
-            Err(ClientError::NotCommitted { failed, .. }) => failed,
-            Err(_) => return,
-        };
-        let mut state = self.state();
-        for key in keys {
-            let topic = self.options.client.unwrap_name(&key.topic);
-            let has_failed = failed
-                .iter()
-                .any(|one| (&one.topic, &one.broker, one.queue_id) == (&topic, &key.broker, key.queue_id));
-            let Some(queue) = state.queues.get_mut(key) else {
-                continue;
-            };
-            queue.own_commit = None;
-            if !has_failed && queue.settling.take().is_some() {
-                state.make_ready(key);
-            }
-        }
-        self.wake(&state);
     }
 
     fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub(crate) mod batch;
+mod closing;
 pub(crate) mod in_hand;
 pub(crate) mod listening;
 pub mod options;

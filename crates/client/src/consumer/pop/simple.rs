@@ -8,7 +8,7 @@ use crate::consumer::pop::in_hand::InHand;
 use crate::consumer::pop::options::SimpleOptions;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::renew::Renewal;
-use crate::consumer::pop::state::{PopState, Taken};
+use crate::consumer::pop::state::PopState;
 use crate::consumer::rates::Counted;
 use crate::consumer::requests::send_back::SendBack;
 use crate::consumer::requests::subscription_check::check_filter;
@@ -22,7 +22,7 @@ use pyrmq_remoting::body::{Body, ConsumeFromWhere, ConsumeType, MessageModel, Su
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::group::GetSubscriptionGroupConfigRequestHeader;
 use pyrmq_remoting::net::{Client, ProcessorTable, Shutdown, Tracker};
-use pyrmq_remoting::sync::{lock, wait_while};
+use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+
+pub use crate::consumer::pop::receive::Receiving;
 
 /// Deliveries after the first where the group's setting is not known (Apache `retryMaxTimes`).
 const MAX_TRIES: i32 = 16;
@@ -46,7 +48,7 @@ pub(crate) struct PopShared {
     pub(crate) shutdown: Shutdown,
     // Guards what came and who waits.
     state: Mutex<PopState>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
     pub(crate) has_ready: AtomicBool,
     /// Fewer messages were asked for than a free listener could take: the next that is free asks for more.
@@ -88,8 +90,8 @@ pub struct SimpleConsumer {
     /// Messages that were acknowledged.
     pub(super) done: AtomicU64,
     // Runs the end, which waits for the tasks of the consumer's own tracker.
-    ending: Tracker,
-    is_ending: AtomicBool,
+    pub(super) ending: Tracker,
+    pub(super) is_ending: AtomicBool,
 }
 
 impl SimpleConsumer {
@@ -252,90 +254,6 @@ impl SimpleConsumer {
     pub fn on_arrival(&self, waker: Arc<dyn Fn() + Send + Sync>) {
         self.shared.state().waker = Some(waker);
     }
-
-    /// Gives back what came and was not handed out, leaves the group and ends every connection. Once begun it goes on
-    /// without its caller; a later call waits for it.
-    pub async fn close(&self) -> Result<(), ClientError> {
-        if !self.is_ending.swap(true, Ordering::AcqRel) {
-            let shared = self.shared.clone();
-            self.ending.spawn(async move {
-                shared.shutdown.stop();
-                let left = shared.end();
-                shared.give_back(left).await;
-                shared.heartbeat.end().await;
-                shared.client.close().await;
-                shared.tracker.wait(Duration::from_secs(1)).await;
-            });
-        }
-        self.ending.idle().await;
-        Ok(())
-    }
-}
-
-impl Drop for SimpleConsumer {
-    fn drop(&mut self) {
-        if self.is_ending.load(Ordering::Acquire) {
-            return;
-        }
-        self.shared.shutdown.stop();
-        drop(self.shared.end());
-        self.shared.client.shut();
-    }
-}
-
-/// A call that waits for messages; dropped, it waits no longer. What comes for it then is for the next call.
-#[derive(Debug)]
-pub struct Receiving {
-    shared: Arc<PopShared>,
-    id: u64,
-    invisible: Duration,
-}
-
-impl Receiving {
-    /// Messages; an empty list when the time is over; `None`: wait.
-    pub fn take(&self) -> Result<Option<Vec<Popped>>, ClientError> {
-        let mut stale = Vec::new();
-        let taken = self.shared.state().take(self.id, Instant::now(), &mut stale);
-        for batch in stale {
-            let (shared, invisible) = (self.shared.clone(), self.invisible);
-            self.shared
-                .tracker
-                .spawn(async move { shared.bring_back(batch, invisible).await });
-        }
-        match taken? {
-            Taken::Messages(messages) => {
-                let now = Instant::now();
-                for message in &messages {
-                    message.receipt.return_to_caller(&self.shared.in_hand, now);
-                }
-                Ok(Some(messages))
-            }
-            Taken::Over => Ok(Some(Vec::new())),
-            Taken::Wait => {
-                self.shared.send_pops();
-                Ok(None)
-            }
-        }
-    }
-
-    /// Waits up to `slice` until something may be there.
-    pub fn wait(&self, slice: Duration) {
-        let state = self.shared.state();
-        drop(wait_while(&self.shared.changed, state, slice, |state| {
-            !state.is_ready()
-        }));
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.pending.remove(&self.id);
-        // Another call may wait for what this one was woken for.
-        if state.is_ready() && !state.pending.is_empty() {
-            self.shared.wake(&state);
-        }
-    }
 }
 
 impl PopShared {
@@ -409,7 +327,7 @@ impl PopShared {
     }
 
     /// Renews messages that have waited, and puts them in front of those to hand out.
-    async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
+    pub(super) async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
         let messages = self.refresh(batch.messages.into(), invisible).await;
         if messages.is_empty() {
             return self.send_pops();
