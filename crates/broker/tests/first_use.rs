@@ -386,7 +386,7 @@ async fn a_connection_that_sends_more_than_may_wait_is_slowed_down_and_others_ha
         let (sender, limit) = (sender.clone(), LIMIT * 6);
         let command = send(&format!("T{}", at % 2), 0, b"x", "");
         busy.request_with(&site.address, command, limit, move |answer| {
-            drop(sender.send(answer))
+            drop(sender.send(answer));
         });
     }
     drop(sender);

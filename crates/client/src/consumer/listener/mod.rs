@@ -399,7 +399,7 @@ mod tests {
         assert!(!puller.holds(&work), "of a list no further call begins");
         puller.finish(&work, 0..1, &[]);
         let state = puller.shared.state();
-        let queue = state.queues.get(&key).unwrap();
+        let queue = &state.queues[&key];
         assert_eq!(
             (queue.done, queue.next_pull),
             (-1, None),
