@@ -118,9 +118,9 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         ..
     } = inspected;
     let (index, index_from) = if options.index {
-        let end = inspected.log.appended();
-        let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, end)?;
-        let from = index.resume_at(&inspected.log)?;
+        let log = &inspected.log;
+        let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, log)?;
+        let from = index.resume_at(log)?;
         (Some(index), from)
     } else {
         (None, 0)
