@@ -115,6 +115,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         times,
         manifest,
         deleted,
+        damage,
         ..
     } = inspected;
     let (index, index_from) = if options.index {
@@ -145,6 +146,9 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         log,
         group_commit,
     };
+    if let Some(damage) = damage {
+        shared.state.note_damage(damage);
+    }
     let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
     let indexing = Arc::new(Indexing::new(&shared, index, index_from));
     let flusher = Arc::new(Flusher::new(&shared));
