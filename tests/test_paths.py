@@ -43,6 +43,19 @@ def test_the_paths_of_a_document_exist(document: str) -> None:
     assert not unknown, f"{document} names what is not there: {unknown}"
 
 
+def test_the_full_paths_of_all_pages_exist() -> None:
+    full = re.compile(r"`((?:crates|tests|python|tools|benches|examples)/[\w./-]*)")
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    assert len(pages) > 20
+    unknown = [
+        (page.name, path)
+        for page in pages
+        for path in full.findall(page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    ]
+    assert not unknown, f"these pages name what is not there: {unknown}"
+
+
 def test_the_scan_sees_a_path_that_is_gone() -> None:
     text = """
 Read `crates/store/src/fs/`, `real.rs` and `nowhere.rs`; `Table::row` and `a b/c` are no paths.

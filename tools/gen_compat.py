@@ -25,7 +25,7 @@ servers; do not edit.
 
 | `name server`, `broker` | meaning |
 |---|---|
-| `native` | Rust answers, on the connection's task |
+| `native` | Rust answers |
 | `python` | a Python worker thread answers |
 | `refused` | answered REQUEST_CODE_NOT_SUPPORTED with a remark that gives the reason |
 

@@ -198,7 +198,7 @@ impl QueueSync {
 fn check_heads(heads: &mut HeadCheck, engine: &Engine) {
     match heads.go_on(&engine.shared.log) {
         Ok(None) => {}
-        Ok(Some(damage)) => engine.shared.state.note_damage(&damage),
+        Ok(Some(damage)) => engine.shared.state.note_damage(damage),
         Err(error) => tracing::warn!(%error, "cannot check the beginning of a segment"),
     }
 }

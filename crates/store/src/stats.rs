@@ -63,8 +63,9 @@ pub struct Health {
     pub read_only: Option<String>,
     /// True if that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
     pub has_failed: bool,
-    /// What is wrong with the first overwritten segment of the log, as far as that is known: all segments are looked at
-    /// once after the start. The messages of such a segment are lost to readers.
+    /// What is wrong with the first damaged segment of the log, as far as that is known: the beginning of each segment
+    /// is checked once after the start. Messages of such a segment are lost to readers. `None` again once retention has
+    /// deleted it.
     pub damage: Option<String>,
     /// The level that an answered put has reached: `memory` or `local`.
     pub durability: Durability,

@@ -14,9 +14,11 @@ mod common;
 use common::{bodies, content, eventually, get, message, open, props, put, real, small};
 use pyrmq_remoting::message::properties;
 use pyrmq_store::{Get, GetStatus, MaintenanceTask, Options, Store, StoreError, TagFilter};
+use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -231,6 +233,7 @@ const HARM: [Harm; 8] = [
 const PIPE: &str = "a pipe";
 
 const OLDEST_SEGMENT: &str = "commitlog/00000000000000000000";
+const SECOND_SEGMENT: &str = "commitlog/00000000000000065536";
 const NEWEST_SEGMENT: &str = "commitlog/00000000000000262144";
 const OLDEST_ENTRIES: &str = "consumequeue/T/0/00000000000000000000";
 
@@ -365,6 +368,88 @@ fn left(store: &Store, all: &[Sent], damaged: &String) -> Outcome {
         0 => Outcome::LosesTheFile,
         count => panic!("{count} messages of {damaged} are left"),
     }
+}
+
+#[test]
+fn a_start_serves_the_log_behind_a_damaged_first_record_and_names_it() {
+    let whole = closed(1500);
+    // The record's length, magic number, position and topic length.
+    for at in [0, 4, 28, 188] {
+        let dir = TempDir::copy_of(whole.path()).unwrap();
+        edit(&dir.path().join(OLDEST_SEGMENT), at, b"\xEE\xEE\xEE\xEE");
+        for reads in [false, true] {
+            let store = Store::open_without_threads(small(dir.path()), real()).unwrap();
+            let health = store.health();
+            let damage = health.damage.expect("it is reported");
+            assert!(damage.contains(OLDEST_SEGMENT), "byte {at}: {damage}");
+            assert!(damage.contains("follows at 192,"), "byte {at}: {damage}");
+            assert_eq!(health.read_only, None, "byte {at}");
+            if reads {
+                let mut found = readable(&store);
+                found.remove(&(0, 0));
+                assert_eq!(found.len(), 1499, "byte {at}");
+            }
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_segment_with_a_damaged_first_record_may_become_the_oldest() {
+    let dir = closed(1500);
+    edit(&dir.path().join(SECOND_SEGMENT), 4, b"\xEE");
+    let store = open(small(dir.path()));
+    eventually(|| store.health().damage.is_some());
+    store.close().unwrap();
+    drop(store);
+    fs::remove_file(dir.path().join(OLDEST_SEGMENT)).unwrap();
+    let store = open(small(dir.path()));
+    let damage = store.health().damage.expect("it is reported");
+    assert!(damage.contains(SECOND_SEGMENT), "{damage}");
+    let found = readable(&store);
+    let positions: Vec<_> = found.values().map(|(_, position)| *position).collect();
+    assert_eq!(positions.iter().min(), Some(&(65536 + 192)));
+    // 341 records fit a segment.
+    assert_eq!(positions.len(), 1500 - 341 - 1);
+}
+
+#[test]
+fn a_start_serves_the_log_behind_an_oldest_segment_that_the_disk_cannot_read() {
+    let dir = closed(1500);
+    let disk = FaultyDisk::default();
+    let fault = Fault::Error(ErrorKind::Other);
+    disk.fail(Operation::Read, OLDEST_SEGMENT, 0, fault);
+    let mut options = small(dir.path());
+    // Without keys there is no index, and each start would read all of the log for it.
+    options.index = false;
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    let damage = store.health().damage.expect("it is reported");
+    assert!(
+        damage.contains("cannot read") && damage.contains(OLDEST_SEGMENT),
+        "{damage}"
+    );
+    assert_eq!(readable(&store).len(), 1500 - 341);
+    store.close().unwrap();
+}
+
+#[test]
+fn damage_is_no_longer_reported_once_retention_has_deleted_it() {
+    let dir = closed(1500);
+    for segment in [SECOND_SEGMENT, "commitlog/00000000000000131072"] {
+        edit(&dir.path().join(segment), 0, &vec![0; 65536]);
+    }
+    let mut options = small(dir.path());
+    options.file_reserved_hours = 0;
+    let store = open(options);
+    eventually(|| store.health().damage.is_some());
+    let damage = store.health().damage.unwrap();
+    assert!(
+        damage.contains(SECOND_SEGMENT) && damage.contains("follows at 196608,"),
+        "{damage}"
+    );
+    store.delete_expired().unwrap();
+    assert!(store.health().min_physical_offset >= 196_608);
+    assert_eq!(store.health().damage, None);
 }
 
 #[test]

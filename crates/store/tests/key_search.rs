@@ -16,8 +16,8 @@ use pyrmq_store::{
 };
 use pyrmq_testkit::{FaultyDisk, SimDisk, TempDir};
 use std::fs;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -440,4 +440,83 @@ fn the_newest_index_files_stay_open_and_a_search_from_a_position_opens_no_older_
     assert_eq!((at(0), at(positions[7]), at(positions[7] + 1)), (0, 7, 8));
     assert_eq!(at(i64::MAX), 1000);
     store.close().unwrap();
+}
+
+/// The index files, oldest first.
+fn index_files(root: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(root.join("index")).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn an_index_file_that_is_gone_is_built_again_at_the_next_start() {
+    let whole = TempDir::new().unwrap();
+    let (store, _) = in_many_files(&FaultyDisk::default(), whole.path(), 500);
+    store.close().unwrap();
+    drop(store);
+    let files = index_files(whole.path());
+    assert_eq!(files.len(), 50);
+    let reopen = |root: &Path| {
+        let mut options = small(root);
+        options.index_entries = 11;
+        Store::open_without_threads(options, real()).unwrap()
+    };
+    for gone in [0, 1, 25, 48, 49] {
+        let dir = TempDir::copy_of(whole.path()).unwrap();
+        let name = files[gone].file_name().unwrap();
+        fs::remove_file(dir.path().join("index").join(name)).unwrap();
+        let store = reopen(dir.path());
+        let search = |key: &str| {
+            let found = find(&store, key, i64::MAX);
+            (found.count, found.is_complete)
+        };
+        let lost = format!("key{}", gone * 10 + 5);
+        // What lies near the log's end is built at once.
+        assert!(matches!(search(&lost), (0, false) | (1, true)), "file {gone}");
+        store.run(MaintenanceTask::Index).unwrap();
+        for key in ["key0", lost.as_str(), "key499"] {
+            assert_eq!(search(key), (1, true), "file {gone}: {key}");
+        }
+    }
+}
+
+#[test]
+fn index_files_stay_where_messages_between_them_have_no_key_or_are_gone() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.index_entries = 11;
+    let store = Store::open_without_threads(options.clone(), real()).unwrap();
+    for number in 0..900 {
+        // Ten keys fill a file, so these stand between two files.
+        if number % 10 == 0 {
+            let tagged = props(&[("TAGS", "")]);
+            store.put(&message("T", 0, b"no key", "")).unwrap();
+            store.put(&message("T", 0, b"an empty tag", &tagged)).unwrap();
+        }
+        put_with(&store, &format!("key{number}"), 1);
+    }
+    store.run(MaintenanceTask::Index).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let check = |is_gone: bool| {
+        let before = index_files(dir.path());
+        let inodes = |files: &[PathBuf]| -> Vec<u64> {
+            let inode = |file: &PathBuf| fs::metadata(file).unwrap().ino();
+            files.iter().map(inode).collect()
+        };
+        let inodes_before = inodes(&before);
+        let store = Store::open_without_threads(options.clone(), real()).unwrap();
+        let found = find(&store, "key899", i64::MAX);
+        assert_eq!((found.count, found.is_complete), (1, true));
+        assert_eq!(find(&store, "key0", i64::MAX).count, usize::from(!is_gone));
+        store.close().unwrap();
+        let after = index_files(dir.path());
+        assert_eq!(inodes(&after), inodes_before, "is gone: {is_gone}");
+    };
+    check(false);
+    // With this segment go all records of the oldest files and some of another one.
+    fs::remove_file(dir.path().join("commitlog/00000000000000000000")).unwrap();
+    check(true);
 }

@@ -10,6 +10,7 @@ use crate::processor::pull::Pull;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -153,12 +154,10 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
             continue;
         }
         let (writing, began) = (state.clone(), Instant::now());
-        let written = tokio::task::spawn_blocking(move || writing.persist_orders()).await;
-        if let Ok(Err(error)) = written {
-            let text = error.to_string();
-            if text != failed {
+        if let Err(error) = on_blocking_thread(move || writing.persist_orders()).await {
+            if error != failed {
                 tracing::warn!(%error, "cannot write what ordered groups have, will try again");
-                failed = text;
+                failed = error;
             }
             pause = (pause * 2).min(ORDERS_LONGEST);
         } else {
@@ -169,6 +168,15 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
         }
         pause = pause.max(began.elapsed() * ORDERS_PART);
     }
+}
+
+/// Runs work that waits for the disk. Returns why it failed; a panic is a failure, too.
+async fn on_blocking_thread<E: Display>(
+    work: impl FnOnce() -> Result<(), E> + Send + 'static,
+) -> Result<(), String> {
+    let work = move || work().map_err(|error| error.to_string());
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err("its thread panicked".to_owned()))
 }
 
 pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError> {
@@ -188,5 +196,21 @@ pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError
 pub(super) fn close_store(state: &BrokerContext) {
     if let Err(error) = state.store.close() {
         tracing::warn!(%error, "cannot close the store of a broker that did not start");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_blocking_thread;
+
+    #[tokio::test]
+    async fn work_that_panics_has_failed() {
+        let done = |work: fn() -> Result<(), &'static str>| on_blocking_thread(work);
+        assert_eq!(done(|| Ok(())).await, Ok(()));
+        assert_eq!(done(|| Err("disk full")).await, Err("disk full".to_owned()));
+        assert_eq!(
+            done(|| panic!("as if it had a bug")).await,
+            Err("its thread panicked".to_owned())
+        );
     }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod file;
+mod neighbours;
 pub(crate) mod pending;
 pub(crate) mod query;
 
@@ -113,13 +114,14 @@ pub(crate) struct Hits {
 
 impl KeyIndex {
     /// Opens the existing files. After a crash, files that may be half-written are dropped, as are files of another
-    /// size and files that refer to records after the log's end. Their entries are read from the log again.
+    /// size, files that refer to records after the log's end, and files before which another one is missing. Their
+    /// entries are read from the log again.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,
         crashed: bool,
         durable_ms: i64,
-        log_end: i64,
+        log: &CommitLog,
     ) -> Result<Self, StoreError> {
         let directory = options.root.join(INDEX);
         let tables = (options.index_slots, options.index_entries);
@@ -148,8 +150,9 @@ impl KeyIndex {
             let keep = file.filter(|file| {
                 !dropping
                     && file.is_sound()
-                    && file.header.end_position < log_end.max(1)
+                    && file.header.end_position < log.appended().max(1)
                     && !(crashed && (is_newest || file.header.end_ms > durable_ms))
+                    && !neighbours::is_one_missing(log, files.last(), file)
             });
             if let Some(file) = keep {
                 push(&mut files, file, most_open);
@@ -354,8 +357,8 @@ impl KeyIndex {
         if is_lost && !self.told_gone.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 file = %path.display(),
-                "an index file was deleted while the store runs: searches by key may miss messages; to build the \
-                 index again, stop the broker, delete all files beside this one, and start it"
+                "an index file was deleted while the store runs: searches by key may miss messages; the next start \
+                 builds it again from the log"
             );
         }
         is_lost

@@ -47,6 +47,15 @@ pub(crate) fn record_behind(
     Ok(None)
 }
 
+/// Finds a valid record after the invalid one at `end` in its segment.
+pub(crate) fn record_in(
+    log: &CommitLog,
+    segment: &Arc<Segment>,
+    end: i64,
+) -> Result<Option<i64>, StoreError> {
+    in_segment(log, segment, behind_body(log, segment, end)?, &|_, _| true)
+}
+
 /// Why nothing can be read where only zero bytes are.
 pub(crate) fn no_record_text() -> String {
     "zero bytes where a record should be".to_owned()

@@ -4,11 +4,23 @@
 use crate::error::StoreError;
 use crate::log::commit_log::CommitLog;
 use crate::log::damage::has_head;
+use crate::log::segment::Segment;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long one call of [`HeadCheck::go_on`] reads, and how many segments at most: the thread has other tasks.
 const MOST: Duration = Duration::from_millis(20);
 const AT_ONCE: u32 = 8;
+
+/// A damaged part of the log, which readers of its messages meet.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    /// Position of its beginning.
+    pub(crate) from: i64,
+    /// Beginning of the next segment that is not known to be damaged.
+    pub(crate) until: i64,
+    pub(crate) error: StoreError,
+}
 
 /// A check in progress.
 #[derive(Debug)]
@@ -17,6 +29,8 @@ pub(crate) struct HeadCheck {
     next: i64,
     /// Later segments were written since the start.
     end: i64,
+    /// The first of the damaged segments right before `next`.
+    damaged: Option<Arc<Segment>>,
 }
 
 impl HeadCheck {
@@ -24,28 +38,26 @@ impl HeadCheck {
         Self {
             next: log.start(),
             end: log.appended(),
+            damaged: None,
         }
     }
 
-    /// Checks a few more segments. Returns what is wrong with the first one that is overwritten.
-    pub(crate) fn go_on(&mut self, log: &CommitLog) -> Result<Option<StoreError>, StoreError> {
+    /// Checks a few more segments. Returns the damage once the segment after it, or the end of the log, is reached.
+    pub(crate) fn go_on(&mut self, log: &CommitLog) -> Result<Option<Damage>, StoreError> {
         let begin = Instant::now();
         for _ in 0..AT_ONCE {
             let base = self.next.max(log.start());
             let after = base + log.segment_bytes();
             let Some(segment) = log.segment_at(base).filter(|_| after <= self.end) else {
                 self.next = self.end;
-                break;
+                return Ok(self.damage_until(base));
             };
             // One that cannot be read is not tried again: readers get the error.
             self.next = after;
             if !has_head(log, &segment)? {
-                return Ok(Some(StoreError::Damaged {
-                    path: segment.path.clone(),
-                    position: base,
-                    reason: "it does not begin with a record".to_owned(),
-                    good: self.good_behind(log, after)?,
-                }));
+                self.damaged.get_or_insert(segment);
+            } else if let Some(damage) = self.damage_until(base) {
+                return Ok(Some(damage));
             }
             if begin.elapsed() >= MOST {
                 break;
@@ -54,16 +66,17 @@ impl HeadCheck {
         Ok(None)
     }
 
-    /// Where the next segment begins that has a record at its beginning, or the end of the log.
-    fn good_behind(&self, log: &CommitLog, mut base: i64) -> Result<i64, StoreError> {
-        while base + log.segment_bytes() <= self.end
-            && let Some(segment) = log.segment_at(base)
-        {
-            if has_head(log, &segment)? {
-                return Ok(base);
-            }
-            base += log.segment_bytes();
-        }
-        Ok(base)
+    fn damage_until(&mut self, good: i64) -> Option<Damage> {
+        let first = self.damaged.take()?;
+        Some(Damage {
+            from: first.base,
+            until: good,
+            error: StoreError::Damaged {
+                path: first.path.clone(),
+                position: first.base,
+                reason: "it does not begin with a record".to_owned(),
+                good,
+            },
+        })
     }
 }

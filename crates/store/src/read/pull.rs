@@ -122,7 +122,7 @@ impl Reader {
             });
         }
         let live = queue.first_where(self.fs.as_ref(), offset, got.max_offset, |unit| {
-            Ok(!unit.is_filler() && unit.position >= start)
+            Ok(unit.position >= start)
         })?;
         got.status = GetStatus::MessageWasRemoving;
         if live > offset {

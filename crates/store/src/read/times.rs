@@ -55,7 +55,7 @@ impl Reader {
             return Ok(0);
         };
         queue.first_where(self.fs.as_ref(), queue.min(), queue.end(), |unit| {
-            Ok(!unit.is_filler() && unit.position >= position)
+            Ok(unit.position >= position)
         })
     }
 

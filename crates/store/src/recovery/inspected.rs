@@ -6,6 +6,7 @@ use crate::error::StoreError;
 use crate::failure::Failure;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
+use crate::log::head_check::Damage;
 use crate::log::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue::deleted_topics::DeletedTopics;
@@ -35,6 +36,8 @@ pub(crate) struct Inspected {
     pub(crate) nul_records: NulRecords,
     pub(crate) manifest: QueueManifest,
     pub(crate) deleted: DeletedTopics,
+    /// What is wrong with the beginning of the log, if the store can go on.
+    pub(crate) damage: Option<Damage>,
 }
 
 impl Inspected {
@@ -71,6 +74,7 @@ impl Inspected {
             nul_records,
             manifest,
             deleted,
+            damage: None,
         })
     }
 

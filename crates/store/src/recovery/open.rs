@@ -115,12 +115,13 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         times,
         manifest,
         deleted,
+        damage,
         ..
     } = inspected;
     let (index, index_from) = if options.index {
-        let end = inspected.log.appended();
-        let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, end)?;
-        let from = index.resume_at(&inspected.log)?;
+        let log = &inspected.log;
+        let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, log)?;
+        let from = index.resume_at(log)?;
         (Some(index), from)
     } else {
         (None, 0)
@@ -145,6 +146,9 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         log,
         group_commit,
     };
+    if let Some(damage) = damage {
+        shared.state.note_damage(damage);
+    }
     let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
     let indexing = Arc::new(Indexing::new(&shared, index, index_from));
     let flusher = Arc::new(Flusher::new(&shared));

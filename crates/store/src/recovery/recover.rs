@@ -14,8 +14,10 @@
 
 use crate::checkpoint::{Mark, Times};
 use crate::error::StoreError;
-use crate::log::damage::no_record_text;
+use crate::log::damage::{no_record_text, record_in};
+use crate::log::head_check::Damage;
 use crate::log::reader::{Durable, LogReader, Step, Trust};
+use crate::log::segment::Segment;
 use crate::queue::manifest::Compared;
 use crate::recovery::inspected::Inspected;
 use crate::recovery::known::{beginning, durable, notes_from, safe_segment};
@@ -27,7 +29,7 @@ use std::sync::Arc;
 
 /// Recovers log and queues. The flag says whether `queueEnds` is wrong afterwards.
 pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), StoreError> {
-    refuse_overwritten_start(inspected)?;
+    inspected.damage = check_oldest_segment(inspected)?;
     inspected
         .queues
         .finish_deletions(&mut inspected.discovered, &inspected.deleted.positions)?;
@@ -47,31 +49,55 @@ pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), St
     Ok((recovered, recovered.rebuilt || find_lost(inspected).is_some()))
 }
 
-/// Refuses a log whose oldest segment does not begin with a record although the next one does, unless a power loss
-/// explains that. Most starts read neither of them.
-fn refuse_overwritten_start(inspected: &Inspected) -> Result<(), StoreError> {
-    let (log, segments) = (&inspected.log, inspected.log.segments());
+/// Checks that the oldest segment begins with a record if the next one does, unless a power loss explains that. Most
+/// starts read neither of them. Refuses a log whose oldest segment has no record, because it was overwritten. If it has
+/// one, or if the disk cannot read it, the other messages can be served: returns the damage.
+fn check_oldest_segment(inspected: &Inspected) -> Result<Option<Damage>, StoreError> {
+    let segments = inspected.log.segments();
     let [oldest, next, ..] = segments.as_slice() else {
-        return Ok(());
+        return Ok(None);
     };
+    let damage = match find_damage(inspected, oldest, next) {
+        Err(error @ StoreError::Io { .. }) => Some(error),
+        found => found?,
+    };
+    Ok(damage.map(|error| Damage {
+        from: oldest.base,
+        until: next.base,
+        error,
+    }))
+}
+
+/// What is wrong with the oldest segment; an error if it has no record.
+fn find_damage(
+    inspected: &Inspected,
+    oldest: &Arc<Segment>,
+    next: &Segment,
+) -> Result<Option<StoreError>, StoreError> {
+    let log = &inspected.log;
     let reason = match LogReader::new(log, oldest.base, false).step()? {
-        Step::Record(_) => return Ok(()),
-        Step::End(reason) => reason,
+        Step::Record(_) => return Ok(None),
+        Step::End(reason) => reason.unwrap_or_else(no_record_text),
     };
     let mut reader = LogReader::new(log, next.base, false);
-    let Step::Record(good) = reader.step()? else {
-        return Ok(());
+    let Step::Record(record) = reader.step()? else {
+        return Ok(None);
     };
-    let (position, store_ms) = (good.physical_offset, good.store_timestamp_ms);
+    let (position, store_ms) = (record.physical_offset, record.store_timestamp_ms);
     if !inspected.last_stop.is_kill() && !durable(inspected)?.holds(position, store_ms) {
-        return Ok(());
+        return Ok(None);
     }
-    Err(StoreError::Damaged {
+    let inside = record_in(log, oldest, oldest.base)?;
+    let damage = StoreError::Damaged {
         path: oldest.path.clone(),
         position: oldest.base,
-        reason: reason.unwrap_or_else(no_record_text),
-        good: position,
-    })
+        reason,
+        good: inside.unwrap_or(position),
+    };
+    match inside {
+        Some(_) => Ok(Some(damage)),
+        None => Err(damage),
+    }
 }
 
 /// Looks for a queue that lost files since a crash of ours.

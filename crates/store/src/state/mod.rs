@@ -15,11 +15,13 @@ use crate::fs::{Context, Fs};
 use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
+use crate::log::head_check::Damage;
 use crate::options::Options;
 use crate::state::disk_space::Disk;
 use crate::state::stall::Stall;
+use crate::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// The part of the store's state that all parts share.
 pub(crate) struct StoreState {
@@ -36,8 +38,8 @@ pub(crate) struct StoreState {
     pub(crate) stall: Stall,
     /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
-    /// What is wrong with the first damaged segment that was found after the start.
-    damage: OnceLock<String>,
+    /// The damaged segments that the start and the check after it found.
+    damages: Mutex<Vec<Damage>>,
 }
 
 impl StoreState {
@@ -59,19 +61,29 @@ impl StoreState {
             disk: Disk::default(),
             stall: Stall::default(),
             noted_unsure: AtomicBool::new(false),
-            damage: OnceLock::new(),
+            damages: Mutex::default(),
         }
     }
 
-    /// Reports a damaged segment. The store goes on: the other messages are readable.
-    pub(crate) fn note_damage(&self, damage: &StoreError) {
-        tracing::error!(%damage, "messages are lost to readers");
-        self.damage.get_or_init(|| damage.to_string());
+    /// Reports damaged segments. The store goes on: the other messages are readable.
+    pub(crate) fn note_damage(&self, damage: Damage) {
+        let mut damages = lock(&self.damages);
+        if damages
+            .iter()
+            .any(|known| known.from <= damage.from && damage.until <= known.until)
+        {
+            return;
+        }
+        tracing::error!(damage = %damage.error, "messages are lost to readers");
+        damages.push(damage);
     }
 
-    /// What is wrong with the first damaged segment that was found after the start.
+    /// What is wrong with the first damaged segment that was found, until retention has deleted it.
     pub(crate) fn damage(&self) -> Option<String> {
-        self.damage.get().cloned()
+        let start = self.log.start();
+        let damages = lock(&self.damages);
+        let there = damages.iter().find(|damage| damage.until > start);
+        there.map(|damage| damage.error.to_string())
     }
 
     /// Refuses all further puts. Only under the append lock, so that none is in progress.

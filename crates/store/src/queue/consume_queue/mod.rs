@@ -9,6 +9,7 @@
 //! ```
 //! Lock order: `files` before `memory`. Writing to a file never holds `memory`, so that a put never waits for a disk.
 
+mod search;
 mod start;
 mod units;
 
@@ -98,25 +99,6 @@ impl ConsumeQueue {
             memory: Mutex::default(),
             files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
         }
-    }
-
-    /// Binary search over units, of which a first part does not satisfy `matches` and the rest does.
-    pub(crate) fn first_where(
-        &self,
-        fs: &dyn Fs,
-        from: i64,
-        to: i64,
-        mut matches: impl FnMut(CqUnit) -> Result<bool, StoreError>,
-    ) -> Result<i64, StoreError> {
-        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
-        search(from, to, |index| {
-            bytes.clear();
-            self.read(fs, index, 1, &mut bytes)?;
-            match CqUnit::from_bytes(&bytes) {
-                Some(unit) => matches(unit),
-                None => Ok(true),
-            }
-        })
     }
 
     pub(crate) fn min(&self) -> i64 {
@@ -343,7 +325,7 @@ impl ConsumeQueue {
             return Ok(false);
         }
         let live = self.first_where(fs, min, end, |unit| {
-            Ok(unit.is_written() && !unit.is_filler() && unit.position >= log_start)
+            Ok(unit.is_written() && unit.position >= log_start)
         })?;
         self.min.fetch_max(live, Ordering::AcqRel);
         let mut files = lock(&self.files);
@@ -368,22 +350,4 @@ impl ConsumeQueue {
         }
         files.delete(fs)
     }
-}
-
-/// The first index in `from..to` for which `found` holds; `to` if there is none. `found` must hold for all later ones.
-fn search(
-    from: i64,
-    to: i64,
-    mut found: impl FnMut(i64) -> Result<bool, StoreError>,
-) -> Result<i64, StoreError> {
-    let (mut low, mut high) = (from, to);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if found(middle)? {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    Ok(low)
 }

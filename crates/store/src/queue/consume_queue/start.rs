@@ -4,7 +4,8 @@ use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64};
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
-use crate::queue::consume_queue::{ConsumeQueue, search};
+use crate::queue::consume_queue::ConsumeQueue;
+use crate::queue::consume_queue::search::search;
 use crate::queue::ext::is_address;
 use crate::queue::files::start::Shape;
 use crate::sync::lock;
@@ -63,14 +64,6 @@ impl ConsumeQueue {
         self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
     }
 
-    /// The first index after the filler of the oldest file.
-    fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
-        match self.unit_on_disk(fs, first)? {
-            Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, |unit| !unit.is_filler()),
-            _ => Ok(first),
-        }
-    }
-
     fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<CqUnit>, StoreError> {
         let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         lock(&self.files).read(fs, index, 1, &mut bytes)?;
@@ -88,7 +81,7 @@ impl ConsumeQueue {
             return Ok(false);
         };
         let behind = first + lock(&self.files).per_file();
-        let live = self.first_on_disk(fs, first, behind, |unit| !unit.is_filler())?;
+        let live = self.first_live(fs, first, behind)?;
         let unit = self.unit_on_disk(fs, live)?;
         Ok(unit.is_some_and(|unit| unit.is_written() && unit.position >= position))
     }
