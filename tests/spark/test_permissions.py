@@ -85,7 +85,7 @@ def checked(tmp_path: Path) -> Iterator[Cluster]:
 def test_a_topic_that_a_user_may_not_use_is_named(checked: Cluster, tmp_path: Path) -> None:
     given = {
         "nameServer": checked.name_server,
-        "credentials": written(tmp_path / "bob.json", keys(BOB)),
+        "credentials": written(tmp_path / "credentials.json", keys(BOB)),
     }
 
     for delivery in ("at-least-once", "exactly-once"):
