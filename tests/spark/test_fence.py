@@ -170,6 +170,21 @@ def test_the_name_of_a_row_does_not_depend_on_a_null_beside_it() -> None:
     assert len({name.rpartition(".")[0] for name in whole}) == 5
 
 
+def test_the_name_of_a_row_is_the_same_in_every_release() -> None:
+    """A batch that another release has begun is read back by its names."""
+    columns = {
+        "body": pa.array([b"tea", None, b"\x00\xff", b"tea"], pa.binary()),
+        "keys": ["k", "ü", None, "k"],
+        "queueId": pa.array([1, None, 3, 1], pa.int32()),
+    }
+    assert Stamps("q.1.0").of(pa.RecordBatch.from_pydict(columns)).to_pylist() == [
+        "q.1.0.39f8d0a1b2e5cf42.0",
+        "q.1.0.f7cb21437bc553f2.0",
+        "q.1.0.cdd6683d7e0198d7.0",
+        "q.1.0.39f8d0a1b2e5cf42.1",
+    ]
+
+
 def test_rows_that_are_there_are_left_out() -> None:
     table = rows([1, 2, 2, 3])
     names = Stamps("q.0.0").of(table)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
 _MASK = 2**64 - 1
+
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 class Stamps:
@@ -46,26 +49,56 @@ class Stamps:
         self.rows = 0
         self.digest = 0
         """Sum of the rows' hashes: the same for the same rows in any order and partitions."""
-        self._seen = np.empty(0, dtype=np.uint64)
+        self._seen = _Seen()
 
     def of(self, table: pa.RecordBatch) -> pa.Array:
         """Return the name of each row; equal rows are numbered in the order of the calls."""
         hashes = _hashes(table)
         self.rows += len(hashes)
         self.digest = (self.digest + int(_mixed(hashes).sum(dtype=np.uint64))) & _MASK
-        earlier = np.searchsorted(self._seen, hashes, "right") - np.searchsorted(
-            self._seen, hashes, "left"
+        counts = pa.array(self._seen.numbered(hashes), pa.int64()).cast(pa.string())
+        return pc.binary_join_element_wise(
+            pa.scalar(self.prefix), _hexadecimal(hashes), counts, pa.scalar(".")
         )
-        within = pd.Series(hashes).groupby(hashes).cumcount().to_numpy()
-        self._seen = np.sort(np.concatenate([self._seen, hashes]))
-        counts = earlier + within
-        return pa.array(
-            [
-                f"{self.prefix}.{value:016x}.{count}"
-                for value, count in zip(hashes.tolist(), counts.tolist(), strict=True)
-            ],
-            pa.string(),
-        )
+
+
+class _Seen:
+    """The hashes of earlier rows, in sorted runs of which each is longer than the next."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def numbered(self, hashes: np.ndarray) -> np.ndarray:
+        """Take hashes; return how often each was there before, in earlier calls and in this one."""
+        new = np.sort(hashes)
+        numbers = np.zeros(len(hashes), np.int64)
+        if not len(hashes):
+            return numbers
+        if (new[1:] == new[:-1]).any():
+            numbers += pd.Series(hashes).groupby(hashes).cumcount().to_numpy()
+        for run in self._runs:
+            # Few rows equal earlier ones: a search in order finds out soon.
+            places = np.searchsorted(run, new)
+            if (run[np.minimum(places, len(run) - 1)] == new).any():
+                first = np.searchsorted(run, hashes, "left")
+                numbers += np.searchsorted(run, hashes, "right") - first
+        self._add(new)
+        return numbers
+
+    def _add(self, run: np.ndarray) -> None:
+        """Take a sorted run; an earlier one is sorted again only when it doubles."""
+        while self._runs and len(self._runs[-1]) <= len(run):
+            # A stable sort of two sorted runs merges them.
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+
+def _hexadecimal(numbers: np.ndarray) -> pa.Array:
+    """Return numbers in 16 digits each; no Python object is made for a row."""
+    octets = numbers.astype(">u8").view(np.uint8)
+    digits = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=1)
+    ends = np.arange(0, 16 * len(numbers) + 1, 16, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
@@ -93,6 +126,8 @@ def _hashable(array: pa.Array) -> np.ndarray:
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.int64())
     if not pa.types.is_primitive(array.type):
+        if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+            return np.asarray(array.fill_null("\0null").to_numpy(zero_copy_only=False))
         return np.array(
             ["\0null" if value is None else value for value in array.to_pylist()], dtype=object
         )
