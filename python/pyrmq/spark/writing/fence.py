@@ -104,8 +104,8 @@ class Fence:
             return replace(begun, ends=found, again=True, brokers=tuple(sorted(seen)))
         found = ends(done != _NONE)
         last_seen = _last_seen(found, fence.get("brokers", {}))
-        content = {"topic": self._topic, "ends": to_json(Position(found)), "brokers": last_seen}
-        self._write(name, content)
+        ends_json = to_json(Position(found))
+        self._write(name, {"topic": self._topic, "ends": ends_json, "brokers": last_seen})
         return replace(begun, ends=found, brokers=tuple(sorted(last_seen)))
 
     def commit(
