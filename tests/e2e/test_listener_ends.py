@@ -110,7 +110,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread(
     consumer.subscribe(topic, print)
     with pytest.raises(KeyboardInterrupt):
         consumer.start()
-    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 3)
+    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 10)
 
 
 def test_the_only_failure_of_a_task_group_counts(address: str, topic: str) -> None:
