@@ -77,7 +77,7 @@ def prepare(address: str, topic: str, mode: Literal["pull", "pop"]) -> str:
 def ended(consumer: PushConsumer | aio.PushConsumer) -> int:
     """Return of how many messages the outcome is counted."""
     stats = consumer.stats()
-    return stats["done"] + stats["later"]
+    return int(stats["done"]) + int(stats["later"])
 
 
 @MODES
