@@ -227,6 +227,6 @@ def test_the_starts_keep_their_promise() -> None:
 
     turns = [(nothing(), start(), start(processes=True)) for _ in range(10)]
     interpreter, here, processes = map(min, zip(*turns, strict=True))
-    pace = max(1.0, interpreter / INTERPRETER_S)
-    assert here < 0.06 * pace
-    assert processes < 0.4 * pace
+    slower = max(1.0, interpreter / INTERPRETER_S)
+    assert here < 0.06 * slower
+    assert processes < 0.4 * slower
