@@ -27,6 +27,8 @@ from benches.e2e.consumers import consumer_rows
 from benches.e2e.java_security import NAMES as JAVA_SECURITY
 from benches.e2e.java_security import java_security_rows
 from benches.e2e.nameserver import name_server_rows
+from benches.e2e.operators import ROWS as OPERATORS
+from benches.e2e.operators import operator_rows
 from benches.e2e.pop import in_flight_rows, pop_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.rivals import rival_rows
@@ -64,10 +66,11 @@ KNOWN = (
     *("producer", "sync", "batch", "drain", "sql", "python", "pop", "pop-flight"),
     *("consumers", *CONSUMERS),
     *BREADTH,
+    *("operators", *OPERATORS),
     "sustained",
 )
-"""What `--rows` takes; `rivals`, `spark`, `security` and `consumers` stand for all of their rows.
-`sustained` runs only if it is named: it takes twenty minutes."""
+"""What `--rows` takes. `rivals`, `spark`, `security`, `consumers` and `operators` stand for all of
+their rows. `sustained` runs only if it is named: it takes twenty minutes."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -132,6 +135,9 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     many = {name for name in BREADTH if wanted(name)}
     if many:
         done += breadth_rows(many, arguments.rounds, arguments.scale)
+    operated = {name for name in OPERATORS if wanted("operators") or wanted(name)}
+    if operated:
+        done += operator_rows(operated, arguments.rounds)
     if chosen is not None and "sustained" in chosen:
         done += sustained_rows(arguments.sustain, arguments.keep)
     java_rows = {"sync", "batch", "drain", "sql", "python", "pop"}

@@ -51,7 +51,7 @@ def test_each_message_is_awaited_once_and_committed(address: str, topic: str, or
 
         async with consumer:
             await until(lambda: len(seen) == 300)
-            assert consumer.stats()["done"] == 300
+            await until(lambda: consumer.stats()["done"] == 300)
 
     asyncio.run(main())
     assert set(seen.values()) == {1}

@@ -221,7 +221,7 @@ def test_errors_list_each_attempt_with_its_time_and_cause(topic: str) -> None:
             producer.send(topic, b"x", timeout=0.3)
         text = str(caught.value)
         assert "it was not stored" in text
-        assert re.search(r"1\. broker-a queue \d at 0 ms for", text), text
+        assert re.search(r"1\. broker-a queue \d at \d+ ms for", text), text
         assert place in text
         assert not caught.value.may_exist
         assert caught.value.__cause__ is not None

@@ -58,7 +58,7 @@ def test_a_change_holds_at_once_and_name_servers_are_told(topic: str) -> None:
         cluster() as running,
         Producer(name_server=running.name_server, send_timeout=1.0) as producer,
     ):
-        producer.send(topic, b"x")
+        producer.send(topic, b"x", timeout=20)
         address = running.broker.address
         assert update(address, "brokerPermission=4") == (0, "")
         with pytest.raises((PermissionDenied, RmqError)):
@@ -78,6 +78,7 @@ def test_a_change_holds_at_once_and_name_servers_are_told(topic: str) -> None:
             other.send(topic, b"x")
 
 
+@pytest.mark.timeout(120)
 def test_a_permission_that_changes_while_topics_are_made_reaches_the_name_servers() -> None:
     with cluster() as running, Admin(name_server=running.name_server) as admin:
         for number in range(200):
@@ -97,15 +98,15 @@ def has_permission(running: Cluster, topic: str, permission: int) -> bool:
 def test_automatic_topics_can_be_turned_off_and_on(topic: str) -> None:
     with cluster() as running:
 
-        def send(name: str) -> None:
-            with Producer(name_server=running.name_server, send_timeout=1.0) as producer:
+        def send(name: str, patience: float) -> None:
+            with Producer(name_server=running.name_server, send_timeout=patience) as producer:
                 producer.send(name, b"x")
 
         running.broker.reconfigure({"auto_create_topic_enable": False})
         with pytest.raises(RmqError):
-            send(topic)
+            send(topic, 1.0)
         running.broker.reconfigure({"auto_create_topic_enable": True})
-        send(topic)
+        send(topic, 20.0)
 
 
 def test_what_holds_from_the_start_is_refused_by_its_key() -> None:

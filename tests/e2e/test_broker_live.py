@@ -160,7 +160,7 @@ def test_no_message_is_lost_or_doubled_while_the_flush_type_changes(
         admin.create_topic(topic, queues=2)
 
     def write(queue: int) -> None:
-        with Producer(name_server=running.name_server) as producer:
+        with Producer(name_server=running.name_server, send_timeout=20) as producer:
             while not ended.is_set():
                 producer.send(topic, str(sent[queue]).encode(), queue=queue)
                 sent[queue] += 1

@@ -20,19 +20,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.timeout(180)
 def test_half_requests_of_many_peers_do_not_fill_the_memory(topic: str) -> None:
     with OurNameServer() as names, OurBroker(names.address) as broker, ExitStack() as stack:
         producer = stack.enter_context(Producer(name_server=names.address, send_timeout=30))
         producer.send(topic, bytes(3 * MIB))
         before = resident(broker.pid)
-        assert push_halves(connect(broker.address, PEERS, stack)) > 100 * MIB
+        peers = connect(broker.address, PEERS, stack)
+        assert push_halves(peers, 100 * MIB) > 100 * MIB
         # 128 MiB for all, one more read on each, and the few that may exceed it.
         assert resident(broker.pid) - before < 330 * MIB
         # Others send frames of the same size.
         for _ in range(3):
             producer.send(topic, bytes(3 * MIB))
         # Connections whose rest does not arrive are closed, with a line in the log.
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         pattern = (
             r"closed a connection: the rest of a frame did not come.* bytes=\d+ limit=134217728"
         )

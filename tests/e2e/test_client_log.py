@@ -14,7 +14,7 @@ import sys
 from pyrmq import Producer
 {setup}
 with Producer(name_server={address!r}, group="alone", send_timeout=0.3) as producer:
-    producer.send({topic!r}, b"first")
+    producer.send({topic!r}, b"first", timeout=20)
     print("stored", flush=True)
     sys.stdin.readline()
     producer.produce({topic!r}, b"lost")

@@ -287,7 +287,7 @@ def test_closing_wakes_a_poll_in_another_thread(address: str, topic: str) -> Non
     thread = threading.Thread(target=poll)
     thread.start()
     consumer.close()
-    thread.join(timeout=5)
+    thread.join(timeout=15)
     assert not thread.is_alive()
     assert [type(failure) for failure in failures] == [ClosedError]
 

@@ -33,6 +33,12 @@ COUNT = 100
 SIZE = 1000
 
 
+def rest(consumer: PushConsumer) -> tuple[int, int, int, int]:
+    """Return what a listener has before it: lag, messages, bytes, those in its calls."""
+    now = consumer.stats()
+    return now.lag, now.waiting, now.waiting_bytes, now.in_flight
+
+
 @pytest.fixture
 def filled(address: str, topic: str) -> str:
     """Make a topic with messages."""
@@ -60,9 +66,10 @@ def test_listeners_have_rates_and_what_waits_for_them(address: str, filled: str)
         assert blocked.received_per_s > 0 == blocked.done_per_s
         release.set()
         await_true(lambda: consumer.stats().done == COUNT, 10)
+        # The last message is counted before its place is marked and its bytes are given back.
+        await_true(lambda: rest(consumer) == (0, 0, 0, 0), 10)
         done = consumer.stats()
         assert done["done"] == COUNT
-        assert (done.lag, done.waiting, done.waiting_bytes, done.in_flight) == (0, 0, 0, 0)
         assert done.done_per_s > 0
         assert done.call_ms > 0
         assert done.pull_ms > 0
@@ -311,8 +318,12 @@ def test_a_body_that_does_not_fit_is_counted_and_traced(
     assert "does not fit the listener's annotation" in after[9]
 
 
+WAKES = 600
+"""How often the threads of ten listeners wake up in two seconds at most. Measured: 200."""
+
 IDLE = """
 import os, sys, time
+from pathlib import Path
 from pyrmq import PushConsumer
 consumers = []
 for number in range(10):
@@ -320,18 +331,29 @@ for number in range(10):
     consumer.subscribe(sys.argv[2], print)
     consumer.start()
     consumers.append(consumer)
-time.sleep(1.5)
-began = sum(os.times()[:2])
-time.sleep(2)
-print((sum(os.times()[:2]) - began) / 2 * 100, flush=True)
+
+def wakes():
+    states = [task.read_text() for task in Path("/proc/self/task").glob("*/status")]
+    return sum(int(state.split("\\nvoluntary_ctxt_switches:")[1].split()[0]) for state in states)
+
+windows = []
+for _ in range(4):
+    began = wakes()
+    time.sleep(2)
+    windows.append(wakes() - began)
+print(min(windows), flush=True)
 os._exit(0)
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_ten_idle_listeners_cost_next_to_nothing(address: str, topic: str) -> None:
+    """Counts how often threads wake up: what a wake-up costs is the machine's matter.
+
+    The share of a core is a row of the benchmarks, `idle`.
+    """
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=4)
     command = [sys.executable, "-c", IDLE, address, topic]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    # Measured: 0.7 over 15 s, of which the first seconds have more.
-    assert float(ran.stdout) < 1.5, f"{ran.stdout} % of a core"
+    assert int(ran.stdout) < WAKES

@@ -165,7 +165,7 @@ pushed.start()
 polled = []
 while len(polled) < 20:
     polled += pulled.poll(timeout=5)
-await_true(lambda: len(seen) == 20 and members("polled") and members("pushed"), 10)
+await_true(lambda: len(seen) == 20 and members("polled") and members("pushed"), 20)
 os.kill(int(frozen), signal.SIGSTOP)
 for consumer in (pulled, pushed):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -175,12 +175,13 @@ for consumer in (pulled, pushed):
     except KeyboardInterrupt:
         pass
 own = ("pyrmq-callbacks", "pyrmq-listener")
-await_true(lambda: not any(one.name.startswith(own) for one in threading.enumerate()), 2)
+await_true(lambda: not any(one.name.startswith(own) for one in threading.enumerate()), 10)
 print(sorted({*close(pulled), *close(pushed)}))
-await_true(lambda: members("polled") == members("pushed") == [], 2)
+await_true(lambda: members("polled") == members("pushed") == [], 10)
 """
 
 
+@pytest.mark.timeout(100)
 def test_a_close_that_ctrl_c_interrupts_goes_on_and_a_second_one_waits_for_it() -> None:
     with cluster(brokers=2, processes=True) as running:
         healthy, frozen = running.brokers
@@ -189,7 +190,7 @@ def test_a_close_that_ctrl_c_interrupts_goes_on_and_a_second_one_waits_for_it() 
         words = [sys.executable, "-c", CLOSES, running.name_server, healthy.address]
         try:
             done = subprocess.run(
-                [*words, str(frozen.pid)], capture_output=True, text=True, timeout=25, check=False
+                [*words, str(frozen.pid)], capture_output=True, text=True, timeout=80, check=False
             )
         finally:
             os.kill(frozen.pid, signal.SIGCONT)
@@ -293,7 +294,8 @@ def test_a_program_that_leaves_a_started_listener_open_ends_and_has_committed(
         assert process.stdout.readline() == "done\n"
         began = time.monotonic()
         _, errors = process.communicate(timeout=20)
-        assert time.monotonic() - began < 2
+        # The interval of the commits is a minute: it is not waited for.
+        assert time.monotonic() - began < 15
     assert (process.returncode, errors) == (0, "")
     with PullConsumer(name_server=address, group=topic, auto_commit=None) as looker:
         offsets = looker.offsets(looker.queues(topic)).values()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.ci import skip_outside_ci
+from tests.e2e.timing import least
 from tests.e2e.ways import FORMS
 
 from pyrmq import Admin, Message, RmqError, SendResult, aio
@@ -150,10 +151,14 @@ def test_a_cancelled_block_does_not_wait_for_a_silent_name_server() -> None:
             await producer.send("any", b"x")
 
     with silence() as address:
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            asyncio.run(main(address))
-        assert time.monotonic() - began < 2.5, "a name server is asked for 3 s"
+
+        def cancelled() -> float:
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                asyncio.run(main(address))
+            return time.monotonic() - began
+
+        assert least(cancelled, 2.5) < 2.5, "a name server is asked for 3 s"
 
 
 def test_a_cancelled_block_still_sends_what_has_a_route(address: str, topic: str) -> None:
@@ -191,11 +196,12 @@ def late_by(form, name):
         return least
 
 asked = [(form, name) for form in FORMS for name in CALLS]
-with ThreadPoolExecutor(len(asked)) as threads:
+# No more at a time than one interpreter wakes without delay.
+with ThreadPoolExecutor(8) as threads:
     for (form, name), late in zip(asked, threads.map(lambda one: late_by(*one), asked)):
         print(f"{late:.3f} {form}: {name}", flush=True)
 """
-"""Makes each call in each form, all at once, by a name that nobody resolves."""
+"""Makes each call in each form, some at once, by a name that nobody resolves."""
 
 
 def test_no_call_outlives_its_time_while_the_dns_is_silent(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_message_without_a_route_has_a_topic_and_an_id(
 
 def test_a_message_that_finds_no_room_has_a_topic(address: str, topic: str) -> None:
     full: list[RmqError] = []
-    with Producer(name_server=address, max_in_flight=1, send_timeout=0.2, linger=5) as producer:
+    with Producer(name_server=address, max_in_flight=1, send_timeout=20, linger=5) as producer:
         producer.produce(topic, b"x", lambda *_: None)
         with pytest.raises(QueueFull) as caught:
             producer.produce(topic, b"y", wait=False)
@@ -59,7 +59,7 @@ def test_a_message_that_finds_no_room_has_a_topic(address: str, topic: str) -> N
 
     async def run() -> None:
         async with aio.Producer(
-            name_server=address, max_in_flight=1, send_timeout=0.2, linger=5
+            name_server=address, max_in_flight=1, send_timeout=20, linger=5
         ) as producer:
             first = await producer.produce(topic, b"x")
             with pytest.raises(QueueFull) as caught:

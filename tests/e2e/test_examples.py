@@ -27,7 +27,7 @@ SAID = {
     """,
     "produce_callbacks": """
         20000 stored in 4 queues, 0 failed
-        [\\d,]+/s, \\d+ messages in a batch, 0 retries
+        [\\d,]+/s, \\d+ messages in a batch, \\d+ retries
     """,
     "asyncio_producer": """
         500 of 500 orders taken

@@ -163,6 +163,7 @@ def attacked(tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
             assert p99(stormy) <= max(2 * p99(calm), 0.005)
 
 
+@pytest.mark.timeout(120)
 def test_attacks_on_a_secured_server_fail_no_send_and_bound_its_memory(tmp_path: Path) -> None:
     attacked(tmp_path, 3, 200, 0.5)
 

@@ -12,8 +12,8 @@ from pyrmq import PushConsumer, ReconsumeLater
 from pyrmq.consumer.outcome import hand_back_time
 from pyrmq.testing import cluster
 
-CLOSE_S = 1.0
-ANSWER_S = 0.3
+CLOSE_S = 2.0
+ANSWER_S = 0.5
 """Delay of each direction: the broker answers when the time of the close is over."""
 
 
@@ -36,7 +36,7 @@ def test_a_call_that_fails_in_the_last_moment_of_a_close_leaves_no_copy() -> Non
         closing.start()
         for broker in running.brokers:
             broker.network.delay(ANSWER_S)
-        time.sleep(max(0.0, began + CLOSE_S * 0.8 - time.monotonic()))
+        time.sleep(max(0.0, began + CLOSE_S * 0.65 - time.monotonic()))
         release.set()
         closing.join(20)
         assert not closing.is_alive()

@@ -83,9 +83,10 @@ def test_a_stopped_server_leaves_no_thread_and_no_port(server: NameServer | Brok
     before = pyrmq_threads()
     server.start()
     address = server.address
-    assert pyrmq_threads() > before
+    assert pyrmq_threads() - before
     server.stop()
-    assert pyrmq_threads() == before
+    # Those of earlier tests may end meanwhile.
+    assert not pyrmq_threads() - before
     with pytest.raises(ConnectionRefusedError):
         Connection(address)
 
@@ -164,7 +165,7 @@ def test_a_stop_may_come_between_any_two_lines_of_a_start_and_a_stop(tmp_path: P
     number = 0
     while _stop_at_line(server, number):
         assert server.health()["status"] in {"new", "stopped"}
-        assert pyrmq_threads() == before
+        assert not pyrmq_threads() - before
         number += 1
     assert number > 15
 

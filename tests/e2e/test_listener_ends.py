@@ -121,7 +121,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread(
     consumer.subscribe(topic, print)
     with pytest.raises(KeyboardInterrupt):
         consumer.start()
-    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 3)
+    await_true(lambda: not any(group in one.name for one in threading.enumerate()), 10)
 
 
 class FewReaders(asyncio.SelectorEventLoop):

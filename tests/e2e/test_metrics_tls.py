@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.wire import await_true
+from tests.interop.jvm import free_port
 
 from pyrmq import Broker, ConfigError, NameServer, RmqError
 from pyrmq.broker.processor.status import report
@@ -20,12 +21,6 @@ from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def server(files: Path, port: int, **options: Any) -> NameServer:  # noqa: ANN401 - of any kind

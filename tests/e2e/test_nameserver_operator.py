@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.wire import Connection, ask, await_true, body_of, register
+from tests.interop.jvm import free_port
 
 from pyrmq import NameServer
 from pyrmq.cli import main
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

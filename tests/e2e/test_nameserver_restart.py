@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Self
 
 from tests.e2e.wire import await_true
+from tests.interop.jvm import free_port
 
 from pyrmq import NameServer
 from pyrmq.broker import Broker
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def name_server(home: Path, port: int) -> NameServer:

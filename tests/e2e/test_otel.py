@@ -231,7 +231,7 @@ def test_attempts_that_fail_are_counted_with_their_error(topic: str, seen: Seen)
             name_server=running.name_server, retries=0, send_timeout=2, hooks=[seen.hook]
         ) as producer,
     ):
-        producer.send(topic, b"1")
+        producer.send(topic, b"1", timeout=20)
         running.broker.stop()
         with pytest.raises(RmqError) as caught:
             producer.send(topic, b"2")

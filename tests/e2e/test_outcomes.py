@@ -164,7 +164,7 @@ def test_a_broker_that_nobody_reaches_stored_nothing_whichever_way_it_was_sent(
         cluster() as running,
         form(name_server=running.name_server, send_timeout=0.3) as ways,
     ):
-        ways["send"](topic, b"first")
+        ways["send"](topic, b"first", timeout=20)
         running.stop_broker()
         for name in ANSWERED:
             with pytest.raises(RmqError) as caught:

@@ -57,7 +57,7 @@ def test_a_member_whose_listeners_hang_hides_nothing_that_it_has_not_begun(
             return len(seen) >= 18
 
         # Far less than the invisible time of the member that hangs, which is 60 s.
-        until = time.monotonic() + 10
+        until = time.monotonic() + 20
         while not receive():
             assert time.monotonic() < until, f"{len(seen)} of 18 messages"
         hold.set()
@@ -89,24 +89,32 @@ def test_a_quick_member_gets_what_a_slow_one_cannot_begin(
     quick.subscribe(topic, lambda message: done.update([message.body]))
     with quick:
         # Two threads of the slow one may hang with a message each.
-        await_true(lambda: len(done) >= 18, 10)
+        await_true(lambda: len(done) >= 18, 20)
         hold.set()
         slow.close(timeout=5)
 
 
+def pops(shared: Cluster, topic: str) -> int:
+    """Return how many pops found messages of a topic.
+
+    Each pop of a queue stores a check point, which alone has the bits of its messages.
+    """
+    logs = [file for broker in shared.brokers for file in (broker.store / "commitlog").iterdir()]
+    check_point = re.compile(rb'"bm":[^}]*"t":"%s"' % topic.encode())
+    return sum(len(check_point.findall(log.read_bytes())) for log in logs)
+
+
 def test_a_member_asks_for_more_than_its_threads_once_calls_are_quick(
-    address: str, topic: str
+    shared: Cluster, address: str, topic: str
 ) -> None:
     group = popped(address, topic, [str(number) for number in range(1000)])
     done: Counter[bytes] = Counter()
     consumer = PushConsumer(name_server=address, group=group, threads=1)
     consumer.subscribe(topic, lambda message: done.update([message.body]))
     with consumer:
-        began = time.monotonic()
-        await_true(lambda: len(done) == 1000, 10)
-        took = time.monotonic() - began
+        await_true(lambda: len(done) == 1000, 20)
     assert set(done.values()) == {1}
-    assert took < 5.0, "one by one, a thousand round trips take longer on a busy machine"
+    assert 0 < pops(shared, topic) < 500, "one by one, it would be a thousand pops"
 
 
 def test_listeners_that_are_slower_than_the_broker_do_not_pop_one_by_one(
@@ -124,8 +132,4 @@ def test_listeners_that_are_slower_than_the_broker_do_not_pop_one_by_one(
 
     with consumer:
         await_true(lambda: len(done) == count, 30)
-    # Each pop of a queue stores a check point, which alone has the bits of its messages.
-    logs = [file for broker in shared.brokers for file in (broker.store / "commitlog").iterdir()]
-    check_point = re.compile(rb'"bm":[^}]*"t":"%s"' % topic.encode())
-    pops = sum(len(check_point.findall(log.read_bytes())) for log in logs)
-    assert 0 < pops < count / 8, f"{pops} pops for {count} messages"
+    assert 0 < pops(shared, topic) < count / 8

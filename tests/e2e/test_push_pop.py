@@ -75,11 +75,15 @@ def test_members_share_every_queue_and_each_message_is_handled_once(
     group = popped(address, topic, bodies)
     seen: Counter[str] = Counter()
     workers: set[str] = set()
+    both = threading.Event()
 
     def handle(message: ReceivedMessage, name: str) -> None:
         assert message.topic == topic
-        time.sleep(0.002)
         workers.add(name)
+        if len(workers) == 2:
+            both.set()
+        # The first one to start must not handle everything before the second has begun.
+        assert both.wait(20)
         seen[message.body.decode()] += 1
 
     members = [PushConsumer(name_server=address, group=group, threads=4) for _ in range(2)]
@@ -209,16 +213,16 @@ def test_a_long_call_keeps_its_message_and_one_past_its_limit_loses_it(
         if body == "stuck" and calls[body] == 1:
             release.wait(30)
         elif body == "long":
-            time.sleep(2.0)
+            time.sleep(3.0)
         done.append(body)
 
     consumer = PushConsumer(
-        name_server=address, group=group, invisible=1.0, time_limit=3.0, threads=2
+        name_server=address, group=group, invisible=2.0, time_limit=5.0, threads=2
     )
     consumer.subscribe(topic, handle)
     with consumer:
         await_true(lambda: "long" in done, 15)
-        await_true(lambda: consumer.stats()["timed_out"] == 1, 15)
+        await_true(lambda: consumer.stats()["timed_out"] == 1, 20)
         release.set()
         assert calls == {"long": 1, "stuck": 1}, "its time was renewed while it was at work"
     assert consumer.stats()["later"] == 1

@@ -40,6 +40,7 @@ def test_what_is_fetched_ahead_is_bounded_for_all_queues_together(topic: str) ->
             consumer.subscribe(topic)
             # Two answers for each queue, each with half of the queue's share.
             await_true(lambda: sent(running) - before >= 4 * QUEUES)
+            await_true(lambda: consumer.stats().waiting >= 4 * QUEUES)
             # One poll returns everything that is available at that time.
             fetched = consumer.poll(QUEUES * EACH, timeout=0)
             assert len(fetched) * BODY <= AHEAD

@@ -182,7 +182,7 @@ def test_what_a_callback_raises_in_a_poll_ends_nothing(address: str, topic: str)
 def test_queues_of_a_member_that_did_not_poll_are_lost(address: str, topic: str) -> None:
     fill(address, topic)
     heard = Heard()
-    with member(address, topic, max_poll_interval=1.0, **heard.options()) as consumer:
+    with member(address, topic, max_poll_interval=2.5, **heard.options()) as consumer:
         consumer.subscribe(topic)
         poll_all(consumer)
         await_true(lambda: not consumer.assignment(), 15)

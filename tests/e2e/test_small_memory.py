@@ -52,6 +52,7 @@ def inside(group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return group
 
 
+@pytest.mark.timeout(180)
 def test_it_keeps_within_the_limit_under_load_and_hostile_peers(inside: Path) -> None:
     with ExitStack() as stack:
         names = stack.enter_context(OurNameServer())

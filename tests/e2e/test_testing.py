@@ -245,7 +245,7 @@ def test_the_fixtures_do_not_meet_in_processes_side_by_side(tmp_path: Path) -> N
         for side in ("left", "right")
     ]
     for side in sides:
-        text, _ = side.communicate(timeout=25)
+        text, _ = side.communicate(timeout=50)
         assert "1 error" in text, text
         assert "6 passed" in text, text
         assert "the mark `rocketmq` takes keywords only, such as brokers=2: (2,)" in text

@@ -18,6 +18,8 @@ from pyrmq.testing import Cluster, cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC = "orders"
+INTERPRETER_S = 0.012
+"""What the start and the end of an interpreter that does nothing take where nothing else runs."""
 
 
 def is_gone(pid: int) -> bool:
@@ -208,15 +210,23 @@ def test_a_forked_child_that_leaves_the_block_ends_nothing(*, processes: bool) -
 
 @pytest.mark.nightly
 def test_the_starts_keep_their_promise() -> None:
-    """Take the best of ten: a busy machine makes some of them slow."""
+    """Take turns with an interpreter that does nothing, and the best of ten turns of each.
 
-    def best(*, processes: bool) -> float:
-        took = []
-        for _ in range(10):
-            began = time.monotonic()
-            with cluster(brokers=2, processes=processes):
-                took.append(time.monotonic() - began)
-        return min(took)
+    The promise is 60 and 400 ms where such an interpreter starts and ends in INTERPRETER_S.
+    """
 
-    assert best(processes=False) < 0.06
-    assert best(processes=True) < 0.4
+    def start(*, processes: bool = False) -> float:
+        began = time.monotonic()
+        with cluster(brokers=2, processes=processes):
+            return time.monotonic() - began
+
+    def nothing() -> float:
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-I", "-c", ""], check=True)
+        return time.monotonic() - began
+
+    turns = [(nothing(), start(), start(processes=True)) for _ in range(10)]
+    interpreter, here, processes = map(min, zip(*turns, strict=True))
+    slower = max(1.0, interpreter / INTERPRETER_S)
+    assert here < 0.06 * slower
+    assert processes < 0.4 * slower

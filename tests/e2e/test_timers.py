@@ -56,22 +56,22 @@ def read(address: str, topic: str, count: int, seconds: float = 20.0) -> list[Re
 
 def test_every_way_of_sending_can_choose_the_moment(quick: Cluster, topic: str) -> None:
     address = quick.name_server
-    at = datetime.now(UTC) + timedelta(seconds=1)
-    with Producer(name_server=address) as producer:
+    with Producer(name_server=address, send_timeout=20) as producer:
         assert producer.send(topic, b"plain").recall_handle is None
-        assert producer.send(topic, b"delayed", delay=1).recall_handle
+        at = datetime.now(UTC) + timedelta(seconds=2)
+        assert producer.send(topic, b"delayed", delay=2).recall_handle
         assert producer.send(topic, b"in the past", deliver_at=at - timedelta(hours=1)).message_id
         producer.send(topic, b"at", deliver_at=at, sharding_key="k")
-        producer.send_async(topic, b"async", delay=1).result(timeout=10)
+        producer.send_async(topic, b"async", delay=2).result(timeout=10)
         told: list[BaseException | None] = []
-        producer.produce(topic, b"produced", lambda error, _: told.append(error), delay=1)
+        producer.produce(topic, b"produced", lambda error, _: told.append(error), delay=2)
         assert producer.flush()
         assert told == [None]
-        producer.send_batch(topic, ["in a batch", Message(topic, b"later in one", delay=1)])
+        producer.send_batch(topic, ["in a batch", Message(topic, b"later in one", delay=2)])
 
     async def main() -> None:
         async with aio.Producer(name_server=address) as producer:
-            await producer.send(topic, b"awaited", delay=1)
+            await producer.send(topic, b"awaited", delay=2)
             await (await producer.produce(topic, b"awaited produce", deliver_at=at))
 
     asyncio.run(asyncio.wait_for(main(), 25))
@@ -94,15 +94,15 @@ def test_every_way_of_sending_can_choose_the_moment(quick: Cluster, topic: str) 
 def test_what_is_taken_back_never_comes(quick: Cluster, topic: str) -> None:
     address = quick.name_server
     with Producer(name_server=address) as producer:
-        taken = producer.send(topic, b"taken back", delay=1.5)
-        kept = producer.send(topic, b"kept", delay=1.5)
+        taken = producer.send(topic, b"taken back", delay=3)
+        kept = producer.send(topic, b"kept", delay=3)
         assert taken.recall_handle
         assert kept.recall_handle
         assert producer.recall(topic, taken.recall_handle) == taken.message_id
 
         async def main() -> None:
             async with aio.Producer(name_server=address) as own:
-                later = await own.send(topic, b"taken back, too", delay=1.5)
+                later = await own.send(topic, b"taken back, too", delay=3)
                 assert later.recall_handle
                 assert await own.recall(topic, later.recall_handle) == later.message_id
 

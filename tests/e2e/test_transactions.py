@@ -8,7 +8,6 @@ import gc
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.wire import await_true
+from tests.interop.jvm import free_port
 
 from pyrmq import (
     Admin,
@@ -248,12 +248,6 @@ def test_a_producer_may_die_at_any_point(where: str, answer: TransactionState, f
             if where != "after the commit":
                 assert asked.wait(20)
             assert len(bodies(running.name_server, "T", found, still=0.7)) == found
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @contextmanager

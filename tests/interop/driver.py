@@ -184,7 +184,7 @@ class Driver(JavaProcess):
             with contextlib.suppress(DriverError):
                 self.call("lite.stop", id=name)
 
-    def find_key(self, namesrv: str, topic: str, key: str, seconds: float = 10.0) -> list[Row]:
+    def find_key(self, namesrv: str, topic: str, key: str, seconds: float = 40.0) -> list[Row]:
         """Query by key until something is found.
 
         The index is filled after the send is answered, and the client keeps a restarted broker's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import shutil
 import signal
 import socket
@@ -36,6 +37,8 @@ LOGBACK_FILES = (
     *("rmq.namesrv.logback.xml", "rmq.broker.logback.xml", "rmq.tools.logback.xml"),
 )
 LOG_TAIL_LINES = 40
+PORTS = (12_000, 32_000)
+"""Below 32,768, where the ports of connections begin on Linux."""
 
 
 class StartError(RuntimeError):
@@ -50,11 +53,14 @@ def temporary_directory(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a free port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a free port.
+
+    It lies outside the range from which systems give ports to connections: one from there may be
+    taken by somebody's connection before the server opens it, or while the server restarts.
+    """
+    while not is_free(port := random.randrange(*PORTS)):
+        pass
+    return port
 
 
 def is_free(port: int) -> bool:
@@ -70,10 +76,9 @@ def is_free(port: int) -> bool:
 
 def free_broker_port() -> int:
     """Return a port that is free together with the one two below, a Java broker's VIP channel."""
-    while True:
-        port = free_port()
-        if port > 10_000 and is_free(port - 2):
-            return port
+    while not is_free((port := free_port()) - 2):
+        pass
+    return port
 
 
 class JavaProcess:

@@ -41,6 +41,11 @@ def objects(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def contents(lines: list[str]) -> list[tuple[Any, ...]]:
+    """Return body, keys and tags of each message that `pyrmq tail --json` printed."""
+    return [(row["body"], row["keys"], row["tags"]) for row in objects(lines)]
+
+
 def fill(pyrmq: Run, topic: str, count: int) -> None:
     """Make a topic of one queue, and send numbered messages, each with a key and a tag."""
     pyrmq("topic", "create", topic, "--queues", "1")
@@ -145,8 +150,13 @@ def test_dead_letters_of_the_real_broker_are_given_to_their_group_again(
 
 
 def test_send_takes_what_tail_prints_of_the_real_broker(
-    pyrmq: Run, cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+    pyrmq: Run, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The copy has the order of the lines only if they go to a queue by its number.
+
+    Without one, the first message and the others leave in two frames, and the real broker handles
+    frames of a connection side by side: it has stored the second before the first.
+    """
     fill(pyrmq, name, 6)
 
     def bodies(*words: str) -> list[str]:
@@ -158,12 +168,14 @@ def test_send_takes_what_tail_prints_of_the_real_broker(
     assert bodies("--tags", "odd") == ["body 1", "body 3", "body 5"]
     assert bodies("--sql", "TAGS = 'even'") == ["body 0", "body 2", "body 4"]
     printed = pyrmq("tail", name, "--from", "first", "--stop", "--json")
-    copy = f"{name}-copy"
-    pyrmq("topic", "create", copy, "--queues", "1")
-    data = "".join(f"{line}\n" for line in printed).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert pyrmq("send", copy, "-", "--from-json") == [f"sent 6 messages to {copy}"]
-    copied = objects(pyrmq("tail", copy, "--from", "first", "--stop", "--json"))
-    assert [(row["body"], row["keys"], row["tags"]) for row in copied] == [
-        (row["body"], row["keys"], row["tags"]) for row in objects(printed)
-    ]
+
+    def copied(*where: str) -> list[tuple[Any, ...]]:
+        copy = f"{name}-copy{len(where)}"
+        pyrmq("topic", "create", copy, "--queues", "1")
+        data = "".join(f"{line}\n" for line in printed).encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert pyrmq("send", copy, "-", "--from-json", *where) == [f"sent 6 messages to {copy}"]
+        return contents(pyrmq("tail", copy, "--from", "first", "--stop", "--json"))
+
+    assert sorted(copied()) == contents(printed)
+    assert copied("--queue", "0") == contents(printed)

@@ -240,7 +240,8 @@ def test_a_held_pull_is_answered_when_a_message_arrives(
         begin = time.monotonic()
         driver.send(producer, topic, prefix="second")
         assert len(driver.pushed(consumer, 2)) == 2
-        assert time.monotonic() - begin < 5
+        # A pull that nobody wakes is held for 15 s and more.
+        assert time.monotonic() - begin < 12
 
 
 @pytest.mark.parametrize("mode", ["assign", "subscribe"])
@@ -265,7 +266,7 @@ def commit(
 ) -> None:
     """Commit until the broker has it: the older of two oneway updates may be processed last."""
     with driver.pull(cluster.namesrv, group=group) as other:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while True:
             driver.call("lite.commit", id=consumer, topic=topic)
             offsets = driver.call("pull.committed", id=other, topic=topic)["offsets"]

@@ -15,7 +15,7 @@ PAIRS = (("ours", "JSON"),)
 """One header form is enough: these tests check the commands' output."""
 
 
-def until(driver: Driver, command: str, pattern: str, seconds: float = 15.0) -> str:
+def until(driver: Driver, command: str, pattern: str, seconds: float = 40.0) -> str:
     """Repeat a command until its output matches; return the output.
 
     Raises:

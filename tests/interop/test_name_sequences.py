@@ -78,7 +78,7 @@ def members(side: Side, name: str) -> bytes:
 def test_a_silent_broker_is_taken_out_by_both_and_its_connection_closed(sides: Sides) -> None:
     for side in sides:
         with Connection(side.address) as connection:
-            register(connection, "silent", 0, "10.9.9.9:1091", heartbeatTimeoutMillis="300")
+            register(connection, "silent", 0, "10.9.9.9:1091", heartbeatTimeoutMillis="1500")
             assert b"10.9.9.9" in members(side, "silent")
             until = time.monotonic() + WAIT_SECONDS
             while b"10.9.9.9" in members(side, "silent"):

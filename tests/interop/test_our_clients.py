@@ -23,7 +23,7 @@ PAIRS = (("java", "JSON"),)
 RARE_PAIRS = (("java", "ROCKETMQ"),)
 """The real servers, each answering in one header form."""
 
-POLL_S = 20.0
+POLL_S = 40.0
 
 
 def texts(count: int, start: int = 0) -> list[bytes]:

@@ -153,7 +153,7 @@ def test_workers_answer_everything_and_end_when_the_queue_closes() -> None:
     workers.start()
     requests = [Asked(9001) for _ in range(100)]
     queue.put(*requests)
-    assert all(request.answered.wait(5) for request in requests)
+    assert all(request.answered.wait(20) for request in requests)
     assert {"test-worker-0", "test-worker-1"} <= {thread.name for thread in threading.enumerate()}
     workers.stop(5)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("test-")]
@@ -167,9 +167,9 @@ def test_a_worker_outlives_a_handler_that_raises() -> None:
     workers.start()
     first, second = Asked(9001), Asked(9001)
     queue.put(first)
-    assert first.answered.wait(5)
+    assert first.answered.wait(20)
     queue.put(second)
-    assert second.answered.wait(5)
+    assert second.answered.wait(20)
     workers.stop(5)
     assert second.answers == [(1, "ZeroDivisionError: division by zero")]
 

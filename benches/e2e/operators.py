@@ -1,0 +1,117 @@
+"""What operators and tests wait for: commands, a scrape of a large broker, clusters of tests.
+
+The rows have targets and no rival. They measure what tests bound by the work that it takes, because
+a time bounded in a test would also be the machine's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tests.e2e.wire import Connection
+
+from benches.e2e.servers import ours
+from benches.row import Row
+from pyrmq import Admin, Producer
+from pyrmq.codes import RequestCode
+from pyrmq.server.metrics import exposition
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERBS = ("nameserver status", "broker status", "topic list", "group list", "message query t k")
+TOPICS, GROUPS = 1000, 200
+
+
+def operator_rows(names: set[str], rounds: int) -> list[Row]:
+    """Run the rows of these names."""
+    done: list[Row] = []
+    for name, work in ROWS.items():
+        if name in names:
+            done += work(rounds)
+    return done
+
+
+def _row(what: str, unit: str, target: str) -> Row:
+    return Row(what=what, unit=unit, target=target, less_is_more=True)
+
+
+def verb_rows(rounds: int) -> list[Row]:
+    """Measure the processor time of commands that ask one server, with their process's start."""
+    done: list[Row] = []
+    with ours() as (side, _):
+        with Admin(name_server=side.name_server) as admin:
+            admin.create_topic("t", queues=2)
+        with Producer(name_server=side.name_server) as producer:
+            producer.send("t", b"x", keys="k")
+        for verb in VERBS:
+            row = _row(f"`pyrmq {verb}`: processor time", "ms", "<= 150 ms")
+            command = [sys.executable, "-m", "pyrmq", *verb.split(), "-n", side.name_server]
+            # The first turn compiles the modules.
+            for turn in range(rounds + 1):
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+                    _, status, used = os.wait4(process.pid, 0)
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                if turn:
+                    row.add("ours", (used.ru_utime + used.ru_stime) * 1000)
+            done.append(row)
+    return done
+
+
+def scrape_rows(rounds: int) -> list[Row]:
+    """Measure the processor time of a scrape of a broker that lists all of its topics."""
+    row = _row(f"a scrape of {TOPICS:,} topics and {GROUPS} groups", "ms", "<= 50 ms")
+    names = [f"topic-{number}" for number in range(TOPICS)]
+    made = [
+        {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "order": False}
+        for name in names
+    ]
+    with cluster(metrics_top=TOPICS) as running:
+        with (
+            Connection(running.broker.address) as link,
+            Producer(name_server=running.name_server) as producer,
+        ):
+            body = json.dumps({"topicConfigList": made}).encode()
+            link.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+            for name in names:
+                producer.produce(name, b"x")
+            producer.flush(60)
+            for number, name in enumerate(names):
+                fields = {"consumerGroup": f"group-{number % GROUPS}", "topic": name}
+                fields |= {"queueId": "0", "commitOffset": "0"}
+                link.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        for turn in range(rounds + 1):
+            began = time.thread_time()
+            exposition(running.broker.figures())
+            if turn:
+                row.add("ours", (time.thread_time() - began) * 1000)
+    return [row]
+
+
+def cluster_rows(rounds: int) -> list[Row]:
+    """Measure how long a test waits for a cluster of two brokers."""
+    done: list[Row] = []
+    for processes, target in ((False, "<= 60 ms"), (True, "<= 400 ms")):
+        where = "processes of their own" if processes else "the test's process"
+        row = _row(f"`pyrmq.testing.cluster(brokers=2)` in {where}: ready", "ms", target)
+        for turn in range(rounds + 1):
+            began = time.monotonic()
+            with cluster(brokers=2, processes=processes):
+                if turn:
+                    row.add("ours", (time.monotonic() - began) * 1000)
+        done.append(row)
+    return done
+
+
+ROWS: dict[str, Callable[[int], list[Row]]] = {
+    "verbs": verb_rows,
+    "scrape": scrape_rows,
+    "clusters": cluster_rows,
+}
+"""What `--rows` takes."""
