@@ -141,7 +141,8 @@ impl Transactions {
                 count = tables.open.len(),
                 "transactions are open since before the start"
             );
-            // With SYNC_FLUSH a search shows what is durable. A failed log accepts no message that would be a second one.
+            // With SYNC_FLUSH a search shows what is durable. A failed log accepts no message that would be a second
+            // one.
             if let Err(error) = store.flush() {
                 tracing::warn!(%error, "cannot make durable what the last run has left");
             }
@@ -237,8 +238,8 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that was
-/// written again may have been committed by way of an earlier copy, whose position it does not say; so may one that
+/// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that
+/// was written again may have been committed by way of an earlier copy, whose position it does not say; so may one that
 /// Apache's broker has written. Times do not bound the search, since clocks go back.
 pub(crate) fn search_from(half: &Record<'_>) -> i64 {
     let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];

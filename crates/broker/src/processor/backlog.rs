@@ -83,7 +83,7 @@ pub(super) struct Entry {
 
 /// A request did not fit: what the others use.
 #[derive(Debug)]
-pub(super) struct Full(pub(super) Load);
+pub(super) struct BacklogFull(pub(super) Load);
 
 impl Backlog {
     /// At most this load waits, and a connection may have one of `parts` of it.
@@ -104,12 +104,17 @@ impl Backlog {
     }
 
     /// Counts a request. One that may not be refused always fits.
-    pub(super) fn enter(self: &Arc<Self>, peer: &Peer, load: Load, may_refuse: bool) -> Result<Entry, Full> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        peer: &Peer,
+        load: Load,
+        may_refuse: bool,
+    ) -> Result<Entry, BacklogFull> {
         let mut used = lock(&self.used);
         let is_full =
             used.all.requests >= self.most.requests || used.all.bytes + load.bytes > self.most.bytes;
         if is_full && may_refuse {
-            return Err(Full(used.all));
+            return Err(BacklogFull(used.all));
         }
         used.all.add(load);
         let connection = used.connections.entry(peer.id()).or_default();
@@ -187,7 +192,7 @@ mod tests {
         let backlog = Backlog::new(most, 1);
         let ((one, _), (other, line)) = (Line::peer(1), Line::peer(2));
         let large = backlog.enter(&one, of(1000), true).unwrap();
-        let Full(used) = backlog.enter(&other, of(1), true).unwrap_err();
+        let BacklogFull(used) = backlog.enter(&other, of(1), true).unwrap_err();
         assert_eq!(used, of(1000));
         assert_eq!(line.pauses(), 0);
         let leaves = backlog.enter(&other, of(1), false).unwrap();

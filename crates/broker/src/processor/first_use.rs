@@ -10,15 +10,15 @@
 //! In the second line the connections that add requests are not read. So a connection with always something in flight
 //! leaves the list soon after its topic is made, and waits for no other's.
 //!
-//! A user may lose its rights while its request waits, so that the rights are checked again: before anything is made, and
-//! behind what was made before the request is served.
+//! A user may lose its rights while its request waits. So they are checked again before anything is made, and before
+//! the request is served.
 //!
 //! Invariant: a request does not overtake an earlier one of its connection that waits at the same place. The place is
 //! the topic of a send, the group of pulls and commits, and the client itself for heartbeats and their end.
 
 use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
-use crate::processor::backlog::{Backlog, Entry, Full, Load, detached};
+use crate::processor::backlog::{Backlog, BacklogFull, Entry, Load, detached};
 use crate::tables::topic_makers::NewTopic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -190,7 +190,7 @@ impl FirstUses {
         let load = Load::of(&request);
         let entry = match self.backlog.enter(reply.peer(), load, !needs.is_empty()) {
             Ok(entry) => entry,
-            Err(Full(used)) => {
+            Err(BacklogFull(used)) => {
                 let most = self.backlog.most();
                 let text = format!(
                     "[OVERLOAD] {} requests with {} bytes wait for topics and groups that they use for the first \
@@ -427,7 +427,7 @@ mod tests {
     }
 
     struct Site {
-        site: site::Site,
+        broker: site::Site,
         uses: FirstUses,
         peer: Peer,
         line: Arc<Line>,
@@ -446,7 +446,7 @@ mod tests {
             let (peer, line) = Line::peer(1);
             Self {
                 uses: FirstUses::new(&site.state, &site.tasks),
-                site,
+                broker: site,
                 peer,
                 line,
                 row: Arc::new(row),
@@ -532,7 +532,7 @@ mod tests {
             lock(&site.uses.queue).paused.is_some()
         })
         .await;
-        site.site.disk.hang(true);
+        site.broker.disk.hang(true);
         site.ask_for(2, at("place"));
         let new = Needs {
             place: Some("other".to_owned()),
@@ -547,7 +547,7 @@ mod tests {
         soon("its connection is read on", || site.line.pauses() == 0).await;
         assert!(!site.uses.is_behind(&site.peer, "place") && site.uses.is_behind(&site.peer, "other"));
         assert_eq!(site.line.codes(), expected);
-        site.site.disk.hang(false);
+        site.broker.disk.hang(false);
         expected.extend([(3, response::SUCCESS), (4, response::SUCCESS)]);
         soon("the others are served", || site.line.codes() == expected).await;
     }

@@ -3,7 +3,7 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::processor::Function;
-use crate::processor::backlog::{Backlog, Full, Load, detached};
+use crate::processor::backlog::{Backlog, BacklogFull, Load, detached};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
@@ -71,7 +71,7 @@ impl Processor for Search {
         } = self.searches.clone();
         let entry = match backlog.enter(peer, Load::of(&request), true) {
             Ok(entry) => entry,
-            Err(Full(used)) => {
+            Err(BacklogFull(used)) => {
                 let text = format!(
                     "[OVERLOAD] {} searches with {} bytes wait, allowed are {} with {} bytes: ask for less at once",
                     used.requests, used.bytes, MOST_SEARCHES.requests, MOST_SEARCHES.bytes
