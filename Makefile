@@ -116,7 +116,7 @@ sequences: needs-javac needs-maven dev ## random request sequences against our n
 attacks: dev ## hostile peers on a secured server for ten minutes: 10,000 half-open connections and ten kinds of attack (ATTACK_SECONDS=n)
 	$(PYTEST) -rs -s --nightly tests/e2e/test_hostile_tls.py -k long_attack --hostile-seconds=$(ATTACK_SECONDS)
 
-spark-long: needs-java dev ## the Spark tests that take too long for the gate: a cluster, Connect, brokers away, 5 GB; without the torture
+spark-long: needs-java dev ## the Spark tests that take too long for the gate: a cluster, Connect, a read of 5 GB; without the torture
 	$(PYTEST) -rs -s --nightly -m nightly tests/spark --ignore=tests/spark/test_torture.py
 
 # What other parts run is left out.

@@ -220,6 +220,16 @@ def test_a_read_waits_for_a_named_broker_that_registers_later(running: Cluster) 
     assert set(addresses) == {broker.name for broker in running.brokers}
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_topic_that_does_not_exist_fails_the_write(delivery: str) -> None:
+    with cluster(auto_create_topic_enable=False) as closed:
+        given = {"nameServer": closed.name_server, "topic": "Nowhere", "timeoutMs": "3000"}
+        writer = Writer({**given, "delivery": delivery}, BODY, overwrite=False)
+        text = r"topic `?Nowhere`?:? does not exist.*`pyrmq topic create Nowhere`"
+        with pytest.raises(TopicNotFound, match=text):
+            writer._send(rows(1, tables=1), Task("q", 0, 0, 0), writer._begin(None))
+
+
 @pytest.mark.parametrize("column", ["delay", "delayLevel"])
 def test_delays_cannot_be_exactly_once(column: str) -> None:
     types = StructType([StructField("body", StringType()), StructField(column, IntegerType())])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import Admin
-from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,16 +97,6 @@ def test_a_topic_that_takes_no_messages_fails_the_write(spark: SparkSession, top
     with pytest.raises(Exception, match=rf"topic `?{topic.name}"):
         write(spark.range(1).selectExpr("'x' as body"), topic)
     assert bodies(spark, topic) == []
-
-
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_topic_that_does_not_exist_fails_the_write(spark: SparkSession, delivery: str) -> None:
-    with cluster(auto_create_topic_enable=False) as running:
-        sink = spark.range(1).selectExpr("'x' as body").write.format("rocketmq").mode("append")
-        sink.options(nameServer=running.name_server, topic="Nowhere", timeoutMs="3000")
-        text = r"topic `?Nowhere`?:? does not exist.*`pyrmq topic create Nowhere`"
-        with pytest.raises(Exception, match=text):
-            sink.option("delivery", delivery).save()
 
 
 def test_a_topic_cannot_be_overwritten(spark: SparkSession, topic: Topic) -> None:
