@@ -437,7 +437,7 @@ mod tests {
 
     impl Site {
         fn new() -> Self {
-            let site = site::Site::new();
+            let broker = site::Site::new();
             let (go_on, waits) = channel();
             let row = Panics {
                 is_later: AtomicBool::new(false),
@@ -445,8 +445,8 @@ mod tests {
             };
             let (peer, line) = Line::peer(1);
             Self {
-                uses: FirstUses::new(&site.state, &site.tasks),
-                broker: site,
+                uses: FirstUses::new(&broker.state, &broker.tasks),
+                broker,
                 peer,
                 line,
                 row: Arc::new(row),
