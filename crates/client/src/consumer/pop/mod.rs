@@ -16,6 +16,7 @@ pub(crate) mod listening;
 pub mod options;
 pub mod receipt;
 pub(crate) mod receive;
+pub mod receiving;
 pub mod renew;
 pub(crate) mod settle;
 pub mod simple;

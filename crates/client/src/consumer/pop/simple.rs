@@ -207,22 +207,6 @@ impl SimpleConsumer {
         Ok(true)
     }
 
-    /// Begins to ask for up to `max` messages, hidden from others for `invisible`; brokers are asked for `wait`.
-    pub fn receive(&self, max: usize, invisible: Duration, wait: Duration) -> Result<Receiving, ClientError> {
-        check_invisible(invisible, MIN_INVISIBLE)?;
-        if self.shared.heartbeat.membership.topics().is_empty() && !self.shared.state().is_closed {
-            return Err(ClientError::NotSubscribed);
-        }
-        let id = self.shared.state().add_receive(max.max(1), invisible, wait);
-        let receiving = Receiving {
-            shared: self.shared.clone(),
-            id,
-            invisible,
-        };
-        self.shared.send_pops();
-        Ok(receiving)
-    }
-
     /// Acknowledges messages; the outcomes are in their order.
     pub async fn ack(&self, receipts: &[Arc<Receipt>]) -> Vec<Result<(), ClientError>> {
         let outcomes = self.shared.acknowledge(receipts).await;

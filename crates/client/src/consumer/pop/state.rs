@@ -101,7 +101,7 @@ pub(crate) struct PopState {
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
     pub(crate) ready: VecDeque<PopBatch>,
-    behind: Vec<Behind>,
+    pub(super) behind: Vec<Behind>,
     pub(crate) pending: BTreeMap<u64, PendingReceive>,
     next_receive: u64,
     pub(crate) failure: Option<ClientError>,
@@ -408,20 +408,6 @@ impl PopState {
     /// Whether a thread that waits is to look.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_closed || self.failure.is_some() || !self.ready.is_empty()
-    }
-
-    /// Messages that came and were not handed out, and their bytes, by topic and broker.
-    pub(super) fn waiting(&self) -> BTreeMap<(&str, &str), (usize, usize)> {
-        let behind = self.behind.iter().map(|behind| &behind.batch);
-        let batches = self.ready.iter().chain(behind);
-        let mut waiting: BTreeMap<_, (usize, usize)> = BTreeMap::new();
-        for message in batches.flat_map(|batch| &batch.messages) {
-            let place = (&*message.receipt.topic, &*message.receipt.broker);
-            let (messages, bytes) = waiting.entry(place).or_default();
-            *messages += 1;
-            *bytes += message.bytes();
-        }
-        waiting
     }
 
     /// Takes the messages that nobody asked for in time.

@@ -3,7 +3,7 @@
 use crate::consumer::pop::answer::PopAnswer;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::{PopShared, SimpleConsumer};
-use crate::consumer::pop::state::Pop;
+use crate::consumer::pop::state::{Pop, PopState};
 use crate::consumer::process_queue::{QueueKey, QueueState};
 use crate::consumer::rates::Rates;
 use crate::error::ClientError;
@@ -117,5 +117,21 @@ impl PopShared {
             rows.push((row, asked.asked_ms));
         }
         rows
+    }
+}
+
+impl PopState {
+    /// Messages that came and were not handed out, and their bytes, by topic and broker.
+    fn waiting(&self) -> BTreeMap<(&str, &str), (usize, usize)> {
+        let behind = self.behind.iter().map(|behind| &behind.batch);
+        let batches = self.ready.iter().chain(behind);
+        let mut waiting: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+        for message in batches.flat_map(|batch| &batch.messages) {
+            let place = (&*message.receipt.topic, &*message.receipt.broker);
+            let (messages, bytes) = waiting.entry(place).or_default();
+            *messages += 1;
+            *bytes += message.bytes();
+        }
+        waiting
     }
 }
