@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--name-sequences",
-        default="60",
+        default="30",
         help="random request sequences that the real name server and ours must answer alike",
     )
     parser.addoption("--name-sequences-from", default="0", help="number of the first of them")

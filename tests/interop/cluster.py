@@ -24,7 +24,7 @@ KINDS = {
 """Kind of cluster to the kinds of its name server and broker."""
 
 
-ASKS_SOON = {
+ASKS_SOON: dict[str, dict[str, object]] = {
     "ours": {"transactionTimeOut": 1000, "transactionCheckInterval": 500},
     "java": {"transactionTimeOut": 1000, "transactionCheckInterval": 4000},
 }
@@ -106,7 +106,7 @@ class Clusters:
     def _start(self, kind: str, serialize: str) -> Cluster:
         who_names, who_broker = KINDS[kind]
         names = name_server(who_names, self.version, serialize)
-        more = ASKS_SOON["java"] if kind == "java" else None
+        more = {**ASKS_SOON["java"], "recallMessageEnable": "true"} if kind == "java" else None
         one = broker(who_broker, self.version, names.address, serialize=serialize, properties=more)
         with ExitStack() as unless_all_is_well:
             for server in (names, one):

@@ -31,12 +31,12 @@ A module may define its own ``PAIRS``, and ``RARE_PAIRS`` only for the run with 
 """
 
 
-MIXED = ("java-broker", "java-names")
-"""One server is ours, the other the real one. With one version, only tests marked `mixed` run
-there: those in which the two servers communicate. The others give the same results as on `ours`.
+ALONE = PAIRS[0]
+"""With one version, only tests marked `mixed` run on the other pairs, too: those in which the two
+servers communicate, which show both header forms as well. The others give the same results there.
 """
 
-TOGETHER = ("test_exchange", "test_our_clients", "test_send_features")
+TOGETHER = ("test_exchange", "test_our_clients", "test_send_features", "test_timers")
 """Modules that share the real servers of kind `java` run one after the other."""
 
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(120))
+                item.add_marker(pytest.mark.timeout(240))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -80,8 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pairs = getattr(metafunc.module, "PAIRS", PAIRS)
         rare = getattr(metafunc.module, "RARE_PAIRS", ())
         if pairs is PAIRS and metafunc.definition.get_closest_marker("mixed") is None:
-            rare = tuple(pair for pair in pairs if pair[0] in MIXED)
-            pairs = tuple(pair for pair in pairs if pair[0] not in MIXED)
+            pairs, rare = (ALONE,), tuple(pair for pair in pairs if pair != ALONE)
         if metafunc.config.getoption("--rocketmq-control"):
             pairs, rare = sorted({("java", serialize) for _, serialize in pairs}), ()
         marked = [pytest.param(*pair, marks=pytest.mark.interop_all) for pair in rare]

@@ -152,7 +152,7 @@ class JavaProcess:
         """Whether the JVM runs."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, timeout: float = 60.0) -> Self:
+    def start(self, timeout: float = 120.0) -> Self:
         """Start it and wait until it reports that it is ready.
 
         Raises:

@@ -66,7 +66,7 @@ class OurProcess:
             raise StartError(f"our {self.name} was not started")
         return self._process.pid
 
-    def start(self, timeout: float = 30.0) -> Self:
+    def start(self, timeout: float = 60.0) -> Self:
         """Start it and wait for the line that reports that it serves.
 
         Raises:

@@ -95,6 +95,9 @@ def test_gathered_batches_reach_java_one_by_one(java: Driver, site: Site, topic:
         assert places == {(r.queue_id, r.queue_offset): r.message_id for r in results}
 
 
+@pytest.mark.parametrize(
+    "site", [pytest.param("ours", marks=pytest.mark.interop_all), "java"], indirect=True
+)
 def test_our_transactions_end_as_said_and_are_asked_about(site: Site, topic: str) -> None:
     asked: list[ReceivedMessage] = []
 
@@ -122,7 +125,12 @@ def test_our_transactions_end_as_said_and_are_asked_about(site: Site, topic: str
     assert {message.topic for message in asked} == {topic}
 
 
-@pytest.mark.parametrize("check", ["commit", "rollback"])
+@pytest.mark.parametrize(
+    "site", ["ours", pytest.param("java", marks=pytest.mark.interop_all)], indirect=True
+)
+@pytest.mark.parametrize(
+    "check", ["commit", pytest.param("rollback", marks=pytest.mark.interop_all)]
+)
 def test_javas_transactions_end_as_said_and_are_asked_about(
     java: Driver, site: Site, topic: str, check: str
 ) -> None:

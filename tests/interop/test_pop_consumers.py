@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 PAIRS = (("ours", "JSON"),)
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+@pytest.mark.parametrize(
+    "orderly",
+    [False, pytest.param(True, marks=pytest.mark.interop_all)],
+    ids=["concurrently", "orderly"],
+)
 @pytest.mark.timeout(90)
 def test_a_push_consumer_pops_what_a_group_was_told_to_pop(
     driver: Driver, cluster: Cluster, topic: str, *, orderly: bool

@@ -351,7 +351,13 @@ def test_the_program_of_the_consumer_page_works(
     assert capsys.readouterr().out == "serving two coffees\n"
 
 
-@pytest.mark.parametrize(("order", "messages", "seconds"), [("none", 100, 4.0), ("queue", 40, 2.0)])
+@pytest.mark.parametrize(
+    ("order", "messages", "seconds"),
+    [
+        pytest.param("none", 100, 4.0, marks=pytest.mark.interop_all),
+        ("queue", 40, 2.0),
+    ],
+)
 def test_what_is_acknowledged_is_done_and_everything_else_comes_again(
     brokers: Brokers, order: Literal["none", "queue"], messages: int, seconds: float
 ) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SAMPLES = golden.manifest().get("stores", [])
 ENDS = ("clean", pytest.param("kill", marks=pytest.mark.interop_all))
+AT_ONCE = ("5.5.0-clean.tar.xz", "4.6.1-kill.tar.xz")
+"""With one version, recorded stores of the newest and of the oldest; the others give no more."""
 
 
 @pytest.fixture
@@ -94,7 +96,17 @@ def assert_same_content(
             assert found
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda row: Path(row["file"]).name)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(
+            row,
+            id=Path(row["file"]).name,
+            marks=() if Path(row["file"]).name in AT_ONCE else pytest.mark.interop_all,
+        )
+        for row in SAMPLES
+    ],
+)
 def test_a_recorded_store_of_the_real_broker_opens_with_all_it_holds(
     drivers: Callable[..., Driver],
     stack: ExitStack,

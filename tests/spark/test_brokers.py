@@ -128,6 +128,7 @@ def test_a_killed_broker_stops_neither_the_others_nor_the_query(
         assert query.isActive
 
 
+@pytest.mark.nightly
 def test_a_batch_waits_for_a_broker_that_was_killed_while_it_was_read(
     pair: Pair, run: Callable[..., StreamingQuery]
 ) -> None:

@@ -213,6 +213,7 @@ path = "copied"
 """
 
 
+@pytest.mark.nightly
 def test_a_pipeline_runs_again_and_again_with_steps_beside_its_file(
     spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ path = "distinct"
 """
 
 
+@pytest.mark.nightly
 def test_rows_that_a_deduplication_drops_as_too_late_fail_the_run(
     spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def test_all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: To
     checks.all_columns_hold_what_a_plain_pull_shows(spark, topic)
 
 
+@pytest.mark.interop_all
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def expire(running: Cluster) -> int:
         connections.close()
 
 
-@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("fail", ["true", pytest.param("false", marks=pytest.mark.nightly)])
 def test_what_expires_under_a_running_query_is_an_error_or_left_out(
     spark: SparkSession, tmp_path: Path, fail: str
 ) -> None:

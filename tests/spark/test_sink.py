@@ -160,7 +160,9 @@ def pipeline(spark: SparkSession, new_topic: Callable[..., Topic], tmp_path: Pat
     return Pipeline(spark, new_topic(), new_topic(), tmp_path)
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=pytest.mark.nightly), "exactly-once"]
+)
 def test_a_stream_goes_from_topic_to_topic(
     spark: SparkSession, pipeline: Pipeline, delivery: str
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_stream_goes_from_topic_to_topic(
     assert bodies(spark, pipeline.target) == sorted(texts)
 
 
+@pytest.mark.nightly
 def test_a_batch_that_failed_half_way_is_completed_exactly_once(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_running_stream_sees_what_comes(topic: Topic, run: Callable[..., Strea
     assert source.description
 
 
+@pytest.mark.nightly
 def test_a_first_batch_that_failed_is_read_again_although_latest_has_moved(
     topic: Topic, run: Callable[..., StreamingQuery]
 ) -> None:
@@ -212,7 +213,7 @@ def recreated(topic: Topic) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("fail", ["true", pytest.param("false", marks=pytest.mark.nightly)])
 def test_a_topic_made_anew_is_data_loss(
     topic: Topic, run: Callable[..., StreamingQuery], fail: str
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_topic_made_anew_is_data_loss(
         batches.await_texts(["a", "b", "c", "new"])
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_another_form_is_refused(
     topic: Topic, run: Callable[..., StreamingQuery], tmp_path: Path
 ) -> None:
