@@ -90,7 +90,7 @@ async fn a_timeout_ends_the_wait_and_frees_the_slot() {
         .request(&at, ask(1, b""), Duration::from_millis(60))
         .await
         .unwrap_err();
-    assert!(start.elapsed() >= Duration::from_millis(60) && start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() >= Duration::from_millis(60) && start.elapsed() < Duration::from_secs(8));
     assert!(matches!(error, NetError::Timeout { sent: true, .. }), "{error}");
     assert_eq!(error.retry(), Retry::UnknownOutcome);
     // The one slot is free again: the next request waits for its own timeout instead of being refused.

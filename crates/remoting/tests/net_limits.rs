@@ -168,12 +168,13 @@ async fn a_user_has_one_rate_from_all_addresses() {
     });
     let mut here = client_at(&server, "192.0.2.7").await;
     let mut there = client_at(&server, "192.0.2.8").await;
-    let mut served = 0;
+    let (begun, mut served) = (Instant::now(), 0);
     for _ in 0..10 {
-        served += i32::from(echo(&mut here, b"good-bob").await == Some(0));
-        served += i32::from(echo(&mut there, b"good-bob").await == Some(0));
+        served += u128::from(echo(&mut here, b"good-bob").await == Some(0));
+        served += u128::from(echo(&mut there, b"good-bob").await == Some(0));
     }
-    assert!((5..=8).contains(&served), "{served}");
+    let most = 5 + begun.elapsed().as_millis() / 200 + 1;
+    assert!((5..=most).contains(&served), "{served} of at most {most}");
     assert_eq!(echo(&mut here, b"good-eve").await, Some(0));
 }
 
@@ -185,14 +186,18 @@ async fn failed_logins_wait_longer_and_longer_and_nobody_else_does() {
     });
     let mut guesser = client_at(&server, "192.0.2.7").await;
     let mut waits = Vec::new();
-    for _ in 0..7 {
+    for _ in 0..8 {
         let begun = Instant::now();
         assert_eq!(echo(&mut guesser, b"bad").await, REFUSAL);
         waits.push(begun.elapsed());
     }
-    for (wait, least) in waits.iter().zip([0, 0, 0, 100, 200, 400, 400]) {
+    for (wait, least) in waits.iter().zip([0, 0, 0, 100, 200, 400, 400, 400]) {
         assert!(*wait >= Duration::from_millis(least), "{waits:?}");
-        assert!(*wait < Duration::from_millis(least + 350), "{waits:?}");
+    }
+    // One of three: a busy machine adds to any of them.
+    for (some, most) in [(&waits[..3], 350), (&waits[5..], 750)] {
+        let shortest = some.iter().min().unwrap();
+        assert!(*shortest < Duration::from_millis(most), "{waits:?}");
     }
     // Many guesses at once on one connection are checked one after the other.
     let guesses = frame::request(ECHO, 1, 0, 407, b"bad").repeat(50);
@@ -204,11 +209,8 @@ async fn failed_logins_wait_longer_and_longer_and_nobody_else_does() {
         assert_eq!(echo(&mut same_host, b"good").await, Some(0));
         assert_eq!(echo(&mut other, b"good").await, Some(0));
     }
-    assert!(
-        begun.elapsed() < Duration::from_millis(350),
-        "{:?}",
-        begun.elapsed()
-    );
+    // Forty of their delays would be 16 s.
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(server.stats.snapshot().requests < 60);
     // A stop does not wait for them.
     let begun = Instant::now();
@@ -217,7 +219,7 @@ async fn failed_logins_wait_longer_and_longer_and_nobody_else_does() {
     guesser.receive().await.unwrap();
     drop(guesser);
     stop.await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

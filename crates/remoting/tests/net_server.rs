@@ -320,11 +320,11 @@ async fn silence_and_half_a_frame_are_closed_after_the_idle_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_connection_is_not_idle() {
     let mut options = options();
-    options.connection.idle = Duration::from_millis(600);
+    options.connection.idle = Duration::from_secs(1);
     let server = Running::start(options);
     let mut peer = RawPeer::connect(server.address).await.unwrap();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(1500) {
+    while start.elapsed() < Duration::from_millis(2200) {
         assert_eq!(
             peer.ask(&frame::request(ECHO, 1, 0, 407, b""))
                 .await
@@ -564,7 +564,7 @@ async fn a_clean_stop_lets_quiet_connections_go_at_once_and_frees_the_port() {
     peer.ask(&frame::request(ECHO, 1, 0, 407, b"")).await.unwrap();
     let start = Instant::now();
     assert_eq!(server.stop().await.cut, 0);
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert_eq!(peer.closed().await.unwrap(), b"");
     drop(std::net::TcpListener::bind(address).unwrap());
 }

@@ -166,7 +166,7 @@ async fn a_permissive_port_serves_both_kinds() {
     let _silent = RawPeer::connect(server.address).await.unwrap();
     let begun = Instant::now();
     server.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -262,7 +262,7 @@ async fn clients_show_a_certificate_where_one_is_required() {
 async fn half_a_handshake_ends_in_time_and_others_are_served() {
     let authority = authority();
     let server = serve(ServerTlsSettings {
-        handshake_timeout: Some(Duration::from_secs(1)),
+        handshake_timeout: Some(Duration::from_secs(4)),
         ..settings(local(&authority))
     });
     let mut halves = Vec::new();
@@ -276,7 +276,7 @@ async fn half_a_handshake_ends_in_time_and_others_are_served() {
     let begun = Instant::now();
     let client = trusting(&authority);
     echo_by(&client, &server.at(), b"served").await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     // Some are closed in the midst of their handshake by the peer.
     halves.truncate(250);
     let seen = server.seen.clone();
@@ -335,7 +335,7 @@ async fn changed_files_are_read_again_under_load() {
     write(&file("key.pem"), &key);
     let begun = Instant::now();
     while echo_by(&trusting(&second), &server.at(), b"new").await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(2), "not read again");
+        assert!(begun.elapsed() < Duration::from_secs(8), "not read again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The client's list of authorities.
@@ -343,7 +343,7 @@ async fn changed_files_are_read_again_under_load() {
     write(&file("ca.pem"), &second.pem());
     let begun = Instant::now();
     while echo_by(&follows, &server.at(), b"new").await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(2), "not read again");
+        assert!(begun.elapsed() < Duration::from_secs(8), "not read again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop.store(true, Ordering::Relaxed);
@@ -489,7 +489,7 @@ async fn revoked_certificates_are_refused_on_both_sides_and_lists_are_read_again
     write(&file("clients.crl"), &revoking(&authority, &[2, 4]));
     let begun = Instant::now();
     while echo_by(&by(4), &server.at(), b"x").await.is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(2), "not read again");
+        assert!(begun.elapsed() < Duration::from_secs(8), "not read again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     echo_by(&good, &server.at(), b"open").await.unwrap();
