@@ -38,7 +38,7 @@ def breadth_rows(names: set[str], rounds: int, scale: float) -> list[Row]:
 
 def connection_rows(rounds: int, scale: float) -> list[Row]:
     """Measure a broker with 5,000 connections that have sent a message each."""
-    count = scaled(CONNECTIONS, scale, 100)
+    count, lone = scaled(CONNECTIONS, scale, 100), scaled(LONE, scale, 30)
     text = f"{count:,} connections that have sent"
     memory = figure_row("connections-memory", f"{text}: memory of the broker", "MiB", "reported")
     send = figure_row(
@@ -50,15 +50,15 @@ def connection_rows(rounds: int, scale: float) -> list[Row]:
             admin.create_topic(TOPIC, queues=1)
             (broker,) = admin.cluster().popitem()[1]
         for _ in range(3):
-            _lone(producer)
+            _lone(producer, lone)
         before = resident_mib(side.broker_pid)
         for _ in range(rounds):
-            send.add("alone", _lone(producer))
+            send.add("alone", _lone(producer, lone))
             with ExitStack() as stack:
                 for _ in range(count):
                     _send_once(stack.enter_context(Connection(str(broker.master))))
                 memory.add("ours", resident_mib(side.broker_pid) - before)
-                send.add("ours", _lone(producer))
+                send.add("ours", _lone(producer, lone))
     return [memory, send]
 
 
@@ -104,10 +104,10 @@ def _send_once(connection: Connection) -> None:
         raise RuntimeError(f"a send was refused: {answer.remark}")
 
 
-def _lone(producer: Producer) -> float:
+def _lone(producer: Producer, count: int) -> float:
     """Return the median time of a send to a topic that nobody reads, in µs."""
     took = []
-    for _ in range(LONE):
+    for _ in range(count):
         began = time.perf_counter()
         producer.send(TOPIC, BODY)
         took.append(time.perf_counter() - began)

@@ -12,13 +12,13 @@ import atexit
 import os
 import threading
 from abc import ABC, abstractmethod
-from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pyrmq.config import Options
 from pyrmq.config.option import check_names
 from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 from pyrmq.server.processors import Processors, Workers
+from pyrmq.server.security.revoked import revoked_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,8 +68,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         # interrupt either at any step: a lock that is not reentrant would deadlock.
         self._lock = threading.RLock()
         self._busy: int | None = None
-        self._stop_wanted = False
-        self._was_stopped = False
+        self._stop_wanted = self._was_stopped = False
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
@@ -152,10 +151,6 @@ class Server(ABC, Generic[OptionsT, CoreT]):
     def health(self) -> dict[str, Any]:
         """Return its health. `status` is `new`, `running`, `stopping` or `stopped`.
 
-        `revoked_certificates` is there with a list of revoked certificates (`tls.server.crlPath`):
-        `next_update_ms` is when its authority publishes the next one. `out_of_date`: that has
-        passed, and what was revoked since is trusted.
-
         Raises:
             ForkError: it runs in the parent process.
         """
@@ -163,15 +158,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if core is None:
             return {"status": "stopped" if self._was_stopped else "new"}
         self._check_process()
-        stopping = self._busy is not None
-        state = {"status": "stopping" if stopping else "running", **core.health()}
-        next_ms = None if self._security is None else self._security.next_update_ms()
-        if next_ms is not None:
-            state["revoked_certificates"] = {
-                "next_update_ms": next_ms,
-                "out_of_date": next_ms < time() * 1000,
-            }
-        return state
+        state = "running" if self._busy is None else "stopping"
+        return {"status": state, **core.health(), **revoked_certificates(self._security)}
 
     def start(self) -> Self:
         """Open the port and serve; returns when it is ready.
@@ -228,9 +216,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         """Read who may do what, certificates and keys; changes of their files count."""
         from pyrmq.server.security.protection import protection
 
-        self.users, self.acl, native = protection(self.kind.role, self._options, cluster)
-        self._security = native
-        return native
+        self.users, self.acl, self._security = protection(self.kind.role, self._options, cluster)
+        return self._security
 
     def hurry(self) -> None:
         """End the drain of a running stop; acknowledged messages are still flushed."""

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pyrmq import _core
+from pyrmq.cli.log.numbered import numbered
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DIGITS = 20
 _UNIT = struct.Struct(">qiq")
 _PIECE = 4096 * _UNIT.size
 _CHECKPOINT = struct.Struct(">qqq")
@@ -105,7 +105,7 @@ class StoreDirectory:
             try:
                 return [
                     Segment(base, path, path.stat().st_size)
-                    for base, path in _numbered(self.commit_log)
+                    for base, path in numbered(self.commit_log)
                 ]
             except FileNotFoundError:
                 # Retention deletes the oldest files first: the list may have gaps. List them again.
@@ -113,7 +113,7 @@ class StoreDirectory:
 
     def start(self) -> int:
         """Position of the oldest byte."""
-        return min((base for base, _ in _numbered(self.commit_log)), default=0)
+        return min((base for base, _ in numbered(self.commit_log)), default=0)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and number of every consume queue."""
@@ -272,7 +272,7 @@ class Units:
     def _of(self, topic: str, queue_id: int, root: Path | None = None) -> list[tuple[int, Path]]:
         directory = (root or self._root) / topic / str(queue_id)
         if not self._files.get(directory):
-            self._files[directory] = _numbered(directory)
+            self._files[directory] = numbered(directory)
         return self._files[directory]
 
     def _descriptor(self, path: Path) -> int:
@@ -315,40 +315,6 @@ def _written(data: bytes) -> Unit | None:
         return None
     unit = Unit(*_UNIT.unpack(data))
     return unit if 0 < unit.size < _FILLER else None
-
-
-def _numbered(directory: Path) -> list[tuple[int, Path]]:
-    """The files that are named by the position of their first byte, in order.
-
-    Raises:
-        ConfigError: Something else has such a name. Were it passed over, what its file had would
-            seem deleted; a pipe would be waited for.
-    """
-    found = []
-    try:
-        entries = os.scandir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    with entries:
-        for entry in entries:
-            if len(entry.name) != _DIGITS or not entry.name.isdigit():
-                continue
-            if not entry.is_file():
-                _refuse_other(entry)
-                continue
-            found.append((int(entry.name), directory / entry.name))
-    return sorted(found)
-
-
-def _refuse_other(entry: os.DirEntry[str]) -> None:
-    """Refuse what is no file, unless it was deleted meanwhile."""
-    if not os.path.lexists(entry.path):
-        return
-    what = "a directory" if entry.is_dir() else "no regular file"
-    raise ConfigError(
-        f"{entry.path} is {what}, where a file of the store should be: move it away; if the file "
-        "is elsewhere, put it back"
-    )
 
 
 def _directories(parent: Path) -> list[Path]:
