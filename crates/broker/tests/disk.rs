@@ -467,14 +467,14 @@ async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
     disk.hang_reads(true);
     let released = disk.clone();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(20));
         released.hang_reads(false);
     });
     let asked = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
     let answer = site.asking(asked);
     eventually("it waits for the disk", async || disk.counts().0 > reads).await;
     site.send_ok("T", b"meanwhile", "").await;
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     disk.hang_reads(false);
     assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
     drop(site.broker.stop(LIMIT).await);

@@ -565,7 +565,7 @@ async fn groups_that_are_used_at_once_are_written_together_and_sends_go_on() {
     let slowest = sender.await.unwrap();
     let writes = group_writes(&site).await - before;
     assert!(writes < GROUPS / 4, "{writes} writes for {GROUPS} groups");
-    assert!(slowest < Duration::from_secs(2), "a send took {slowest:?}");
+    assert!(slowest < Duration::from_secs(5), "a send took {slowest:?}");
     for number in 0..GROUPS {
         let config =
             by_group(request::GET_SUBSCRIPTIONGROUP_CONFIG, "").with_field("group", &format!("G{number}"));

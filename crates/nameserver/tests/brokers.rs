@@ -421,7 +421,7 @@ async fn leave_at_once(brokers: usize, topics: usize) {
         assert!(answers < 1_000_000, "they never leave");
     }
     assert!(
-        longest < Duration::from_secs(2),
+        longest < Duration::from_secs(5),
         "the longest of {answers} answers took {longest:?}"
     );
     assert_eq!(

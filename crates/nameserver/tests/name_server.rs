@@ -231,14 +231,14 @@ async fn a_silent_broker_expires_and_its_connection_is_closed() {
     let (server, client) = (start(options), client());
     let body = topics(1, &["TBW102", "flights"]).encode();
     let quick =
-        registration("broker-a", 0, "10.0.0.1:10911", &body).with_field("heartbeatTimeoutMillis", "150");
+        registration("broker-a", 0, "10.0.0.1:10911", &body).with_field("heartbeatTimeoutMillis", "1000");
     assert_eq!(ask(&client, &server, quick).await.code, response::SUCCESS);
     let beat = Command::request(request::BROKER_HEARTBEAT)
         .with_field("clusterName", "DefaultCluster")
         .with_field("brokerAddr", "10.0.0.1:10911")
         .with_field("brokerName", "broker-a");
-    for _ in 0..10 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    for _ in 0..15 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(ask(&client, &server, beat.clone()).await.code, response::SUCCESS);
         assert_eq!(server.health().brokers, 1);
     }

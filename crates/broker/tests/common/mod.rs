@@ -287,13 +287,13 @@ pub(crate) async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Makes the disk hang, until the test ends that or 6 s are over: a broker whose only thread waits would hang for
+/// Makes the disk hang, until the test ends that or 9 s are over: a broker whose only thread waits would hang for
 /// ever, with the test.
 pub(crate) fn hang(disk: &FaultyDisk) {
     disk.hang(true);
     let disk = disk.clone();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(6));
+        std::thread::sleep(Duration::from_secs(9));
         disk.hang(false);
     });
 }
