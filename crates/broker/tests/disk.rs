@@ -11,6 +11,7 @@ use pyrmq_broker::Broker;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::DURABILITY;
+use pyrmq_store::Busy;
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
@@ -171,12 +172,12 @@ async fn if_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
     holds_up_no_one_else(site, &disk).await;
 }
 
-#[test]
-fn a_disk_that_hangs_under_a_connections_own_fsync_holds_up_no_other_connection() {
+/// Hangs the disk under one connection's send, three times, and pulls on another connection meanwhile.
+fn a_pull_goes_on(flush: &str, hang: fn(&FaultyDisk, bool), hangs: fn(&Busy) -> bool) {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
     let mut options = options(&dir);
-    options.store.set("flushDiskType", "SYNC_FLUSH").unwrap();
+    options.store.set("flushDiskType", flush).unwrap();
     options.store.set("syncFlushTimeout", "600000").unwrap();
     // The connection's task fsyncs, however long that takes.
     options.store.flush_inline_below_us = u64::MAX;
@@ -196,19 +197,31 @@ fn a_disk_that_hangs_under_a_connections_own_fsync_holds_up_no_other_connection(
         site.send_ok("T", b"good", "").await;
         look().await.unwrap();
         for _ in 0..3 {
-            disk.hang(true);
+            hang(&disk, true);
             let slow = site.asking(send("T", 0, b"slow", ""));
             eventually("a sender waits for the disk", async || {
-                site.broker.health().store.busy.waiting_for_disk == 1
+                hangs(&site.broker.health().store.busy)
             })
             .await;
             let looked = look().await;
-            disk.hang(false);
+            hang(&disk, false);
             assert_eq!(records(&looked.unwrap())[0].1, b"good");
             assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
         }
         other.close().await;
         site.stop().await;
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_under_a_connections_own_fsync_holds_up_no_other_connection() {
+    a_pull_goes_on("SYNC_FLUSH", FaultyDisk::hang, |busy| busy.waiting_for_disk == 1);
+}
+
+#[test]
+fn a_disk_that_hangs_under_a_connections_own_write_holds_up_no_other_connection() {
+    a_pull_goes_on("ASYNC_FLUSH", FaultyDisk::hang_writes, |busy| {
+        busy.held_now_ms > 0
     });
 }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// Bounds of the interval between checks of waiting senders, which is a quarter of `syncFlushTimeout`.
 const MIN_TIMEOUT_CHECK: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT_CHECK: Duration = Duration::from_secs(1);
+/// A write that has held the append lock for this long is reported.
+const STUCK_WRITE_MS: u64 = 10;
 /// How often due tasks are looked for.
 const MAINTENANCE_TICK: Duration = Duration::from_millis(100);
 /// Queues are written as often as `flushIntervalConsumeQueue` says, and at least this often.
@@ -78,7 +80,7 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>, StoreEr
     };
     spawn("store-flush", |engine| flush(&engine.flusher))?;
     spawn("store-segment", |engine| prepare(&engine.appender))?;
-    spawn("store-timeouts", |engine| expire_waiters(&engine.flusher))?;
+    spawn("store-timeouts", expire_waiters)?;
     spawn("store-upkeep", maintain)?;
     if engine.indexing.index.is_some() {
         spawn("store-index", |engine| index(&engine.indexing))?;
@@ -110,9 +112,10 @@ fn prepare(appender: &Appender) {
     }
 }
 
-/// Answers waiters that have timed out, and reports a slow inline fsync. It has its own thread, because all others
-/// block when the disk hangs.
-fn expire_waiters(flusher: &Flusher) {
+/// Answers waiters that have timed out, and reports a slow inline fsync or a write that hangs. It has its own thread,
+/// because all others block when the disk hangs.
+fn expire_waiters(engine: &Engine) {
+    let (flusher, flow_control) = (&engine.flusher, &engine.appender.flow_control);
     let longest = || Duration::from_millis(flusher.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
     let mut observed = Observed::default();
@@ -121,7 +124,8 @@ fn expire_waiters(flusher: &Flusher) {
         .sleep(flusher.watchdog.tick(check_interval()))
     {
         flusher.expire_waiters(longest());
-        if flusher.watchdog.check(&mut observed)
+        let is_write_stuck = flow_control.held_ms() >= STUCK_WRITE_MS;
+        if (flusher.watchdog.check(&mut observed) || is_write_stuck)
             && let Some(callback) = flusher.listeners.slow_flush()
         {
             callback();
