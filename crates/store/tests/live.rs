@@ -23,7 +23,11 @@ fn changed(store: &Store, change: impl FnOnce(&mut Options)) {
 fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_answers_every_message() {
     const WRITERS: i32 = 3;
     let dir = TempDir::new().unwrap();
-    let store = open(small(dir.path()));
+    // A change waits for the disk, and puts wait for the change: on a busy machine for longer than a second.
+    let store = open(Options {
+        send_wait_ms: 60_000,
+        ..small(dir.path())
+    });
     let calls = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&calls);
     store.on_arrival(Arc::new(move |arrival: &Arrival<'_>| {

@@ -82,14 +82,15 @@ impl Processor for Search {
         let (function, permits) = (self.function, self.permits.clone());
         let (request, peer, since) = (detached(request), peer.clone(), Instant::now());
         tasks.spawn(async move {
-            let (_permit, waited) = match permits.clone().try_acquire_owned() {
-                Ok(permit) => (Some(permit), Duration::ZERO),
+            let (_permit, has_waited) = match permits.clone().try_acquire_owned() {
+                Ok(permit) => (Some(permit), false),
                 // The semaphore is never closed.
-                Err(_) => (permits.acquire_owned().await.ok(), since.elapsed()),
+                Err(_) => (permits.acquire_owned().await.ok(), true),
             };
             if reply.is_closed() {
                 return reply.silence();
             }
+            let waited = since.elapsed();
             if waited > patience {
                 let text = format!(
                     "[TIMEOUT_CLEAN_QUEUE] {} ms behind other searches, at most {} ms: ask for less at once",
@@ -99,8 +100,7 @@ impl Processor for Search {
                 return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
             }
             // Its user may have lost its rights meanwhile.
-            let refusal = (!waited.is_zero()).then(|| state.check_again(&request, &peer));
-            if let Some(refusal) = refusal.flatten() {
+            if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
                 return reply.send(refusal);
             }
             let search = move || {
