@@ -203,7 +203,7 @@ def test_users_move_from_one_broker_to_another(
     make_secure(tmp_path / "other")
     values = secure_values(tmp_path / "other")
     # One authority for both, and a super user of one name with another secret.
-    for name in ("server.pem", "server-key.pem"):
+    for name in ("ca.pem", "server.pem", "server-key.pem"):
         (tmp_path / "other" / name).write_bytes((secured.files / name).read_bytes())
     other = Broker(
         listen_port=0,
@@ -230,7 +230,6 @@ def test_users_move_from_one_broker_to_another(
         assert {"admin", "shop", "kitchen", "viewer"} <= names
         # The file has other secrets of `admin`, in whose name it is imported.
         by_other = tmp_path / "other" / "admin.toml"
-        (tmp_path / "other" / "ca.pem").write_bytes((secured.files / "ca.pem").read_bytes())
         assert run("import", str(file), other.address, by=by_other) == 0
         assert run("import", str(file), other.address, by=by_other) == 1
         assert run("import", str(file), other.address, by=secured.files / "admin.toml") == 0

@@ -76,7 +76,7 @@ KNOWN: dict[str, tuple[str, str]] = {
         " limit",
     ),
     "minOffsetsPerTrigger": ("0", "rows to wait for before a batch"),
-    "maxTriggerDelay": ("15m", "but no longer than this"),
+    "maxTriggerDelay": ("15m", "longest wait for `minOffsetsPerTrigger`"),
     "minPartitions": ("0", "cut queues until there are this many tasks"),
     "maxRecordsPerPartition": ("0", "cut queues so that no task spans more offsets"),
     "failOnDataLoss": ("true", "fail when unread messages are gone"),
