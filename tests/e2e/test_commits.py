@@ -198,7 +198,7 @@ def test_a_group_is_joined_while_a_broker_is_away(topic: str) -> None:
                     consumer.subscribe(topic)
                 return bool(consumer.assignment())
 
-            await_true(has_joined)
+            await_true(has_joined, 40)
             take(consumer, QUEUES * MESSAGES)
             assert {queue.broker for queue in consumer.assignment()} == {"broker-a"}
 

@@ -9,12 +9,13 @@ import sys
 import textwrap
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
-from pyrmq import Producer, PullConsumer, TopicNotFound
+from pyrmq import Producer, PullConsumer, QueueId, RouteError, TopicNotFound
 from pyrmq.testing import cluster
 
 HEAD = """
@@ -181,12 +182,24 @@ await_true(lambda: members("polled") == members("pushed") == [], 10)
 """
 
 
+def _is_sent(producer: Producer, queue: QueueId, body: str) -> bool:
+    with suppress(RouteError):
+        producer.send(queue.topic, body, queue=queue)
+        return True
+    return False
+
+
 @pytest.mark.timeout(100)
 def test_a_close_that_ctrl_c_interrupts_goes_on_and_a_second_one_waits_for_it() -> None:
     with cluster(brokers=2, processes=True) as running:
         healthy, frozen = running.brokers
         assert frozen.pid is not None
-        make(running.name_server, "orders", [str(number) for number in range(20)])
+        make(running.name_server, "orders", [])
+        with Producer(name_server=running.name_server, send_timeout=20) as producer:
+            # Each broker has some, also if the name server hears of one broker's queues late.
+            for number, broker in enumerate(("broker-a", "broker-b") * 10):
+                queue = QueueId("orders", broker, 0)
+                await_true(partial(_is_sent, producer, queue, str(number)), 20)
         words = [sys.executable, "-c", CLOSES, running.name_server, healthy.address]
         try:
             done = subprocess.run(

@@ -81,7 +81,9 @@ def replying(address: str, topic: str) -> Iterator[str]:
 
     def serve() -> None:
         with (
-            Producer(name_server=address, group="replying", hooks=[watch]) as producer,
+            Producer(
+                name_server=address, group="replying", hooks=[watch], send_timeout=20
+            ) as producer,
             PullConsumer(name_server=address, group=f"{topic}-replying") as consumer,
         ):
             producer.send(f"{topic}-asked", b"first")
@@ -95,7 +97,7 @@ def replying(address: str, topic: str) -> Iterator[str]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(30)
     yield f"{topic}-asked"
     ended.set()
     thread.join()
