@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -277,6 +278,44 @@ def test_mqadmin_changes_and_shows_users_and_policies(
         assert "success" in run("deleteAcl", "-s", f"User:{name}", "-r", "Topic:t1")
         shown = ask(broker, RequestCode.AUTH_GET_ACL, {"subject": f"User:{name}"})
         assert [entry["resource"] for entry in shown["policies"][0]["entries"]] == ["Group:g*"]
+
+
+@pytest.mark.interop_all
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", ["push-concurrent", "push-orderly"])
+def test_a_go_consumer_reads_in_a_users_name(way: str, ours: tuple[str, str]) -> None:
+    """The client's pull consumer signs nothing in this version."""
+    program, (names, broker), topic = artifacts.go_program(), ours, f"go-{way}"
+    bodies = [f"m-{number}" for number in range(50)]
+    with Admin(name_server=names, credentials=ROOT) as admin:
+        await_true(admin.cluster, seconds=60)
+        admin.create_topic(topic)
+    with Producer(name_server=names, credentials=ROOT) as producer:
+        producer.send_batch(topic, [body.encode() for body in bodies])
+    entries = [
+        {"resource": f"{kind}:{topic}", "actions": ["Sub", "Get"], "decision": "Allow"}
+        for kind in ("Topic", "Group")
+    ]
+    name = f"gopher-{way}"
+    gopher = add_user(broker, name, entries)
+
+    def is_known() -> bool:
+        with Client(credentials=gopher) as client:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            return client.request(names, code, {"topic": topic}).code == 0
+
+    await_true(is_known, seconds=30)
+    done = subprocess.run(
+        [str(program), way, names, topic, topic, str(len(bodies))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "ACCESS_KEY": name, "SECRET_KEY": f"{name}-pw"},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {row["body"] for row in rows} >= set(bodies)
 
 
 @pytest.mark.nightly

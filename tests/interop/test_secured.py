@@ -1,10 +1,7 @@
-"""TLS and users together: Java's and Go's clients on our servers, our clients on the real ones."""
+"""TLS and users together: Java's clients on our servers, our clients on the real ones."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(240)
-NO_PERMISSION = 16
+NO_PERMISSION, NO_ROUTE = 16, 10005
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +44,8 @@ def ours(files: Path) -> Iterator[tuple[str, str]]:
         "authorizationEnabled": "true",
         "authConfigPath": files / "users.json",
         "innerClientCredentialsPath": files / "server.toml",
+        # Strangers try again and again here.
+        "failedLoginMaxDelay": 0,
     }
     with (
         OurNameServer(properties=options) as names,
@@ -54,8 +53,7 @@ def ours(files: Path) -> Iterator[tuple[str, str]]:
     ):
         with Admin(name_server=names.address, credentials=user(files, "admin")) as admin:
             await_true(admin.cluster, seconds=30)
-            for topic in ("java", "go"):
-                admin.create_topic(topic, queues=4)
+            admin.create_topic("java", queues=4)
         yield names.address, f"127.0.0.1:{broker.port}"
 
 
@@ -93,8 +91,8 @@ def test_a_java_client_sends_and_receives_in_a_users_name_through_tls(
             driver.call("producer.start", id=name, group=f"of-{name}", retries=0, **given)
             with pytest.raises(DriverError) as raised:
                 driver.call("producer.send", id=name, topic="java", count=1)
-            # The route is refused; 4.x does not tell the code.
-            assert raised.value.code in {NO_PERMISSION, None}, raised.value
+            # The name server refuses the route already, and the client then says that it has none.
+            assert raised.value.code in {NO_PERMISSION, NO_ROUTE}, raised.value
 
 
 @pytest.mark.nightly
@@ -138,30 +136,6 @@ def test_a_java_client_of_4x_works_for_an_account_through_tls(files: Path) -> No
         with pytest.raises(DriverError) as raised:
             driver.call("producer.send", id="producer", topic="bills", count=1)
         assert raised.value.code == 1
-
-
-@pytest.mark.interop_all
-@pytest.mark.parametrize("way", ["push-concurrent", "pull"])
-def test_a_go_consumer_reads_in_a_users_name_through_tls(
-    way: str, ours: tuple[str, str], files: Path
-) -> None:
-    program, (names, _) = artifacts.go_program(), ours
-    bodies = [f"m-{number}" for number in range(50)]
-    with Producer(name_server=names, credentials=user(files, "app")) as producer:
-        producer.send_batch("go", [body.encode() for body in bodies])
-    given = keys(files, "app")
-    own = {"TLS": "true", "ACCESS_KEY": given["accessKey"], "SECRET_KEY": given["secretKey"]}
-    done = subprocess.run(
-        [str(program), way, names, f"go-{way}", "go", str(len(bodies))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, **own},
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert {row["body"] for row in rows} >= set(bodies)
 
 
 @pytest.mark.nightly

@@ -3,8 +3,7 @@
 //
 //	consume push-concurrent|push-orderly|pull NAME_SERVER GROUP TOPIC COUNT
 //
-// With TLS=true in the environment it connects through TLS; the client checks no certificate. ACCESS_KEY and SECRET_KEY
-// name the user.
+// ACCESS_KEY and SECRET_KEY in the environment name the user. This version of the client has no TLS.
 package main
 
 import (
@@ -129,9 +128,6 @@ func main() {
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{server})),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithInstance(strconv.Itoa(os.Getpid())),
-	}
-	if os.Getenv("TLS") == "true" {
-		options = append(options, consumer.WithTls(true))
 	}
 	if key := os.Getenv("ACCESS_KEY"); key != "" {
 		user := primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("SECRET_KEY")}
