@@ -109,7 +109,13 @@ async fn the_timers_topic_takes_no_messages_of_clients() {
     ]);
     let forbidden = response::NO_PERMISSION;
     let closed = "rmq_sys_wheel_timer";
-    refused(&site, send(closed, 0, b"x", &forged), forbidden, "Only the broker writes").await;
+    refused(
+        &site,
+        send(closed, 0, b"x", &forged),
+        forbidden,
+        "Only the broker writes",
+    )
+    .await;
     // In other topics, these names are ordinary properties.
     site.send_ok("T", b"x", &forged).await;
     assert_eq!(records(&site.ask_ok(pull("G", "T", 0, "*", None)).await).len(), 1);

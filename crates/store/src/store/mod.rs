@@ -68,9 +68,9 @@ impl Store {
         self.engine.shared.listeners.set_arrival(listener);
     }
 
-    /// Sets a callback that runs while [`AppendBatch::commit`] or a put blocks its thread because the disk hangs, so that
-    /// other work of that thread can be moved: every 10 ms in an fsync, at least every second in a write. Once; later
-    /// calls do nothing.
+    /// Sets a callback that runs while [`AppendBatch::commit`] or a put blocks its thread because the disk hangs, so
+    /// that other work of that thread can be moved: every 10 ms in an fsync, at least every second in a write. Once;
+    /// later calls do nothing.
     pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
         self.engine.shared.listeners.set_slow_flush(callback);
     }
