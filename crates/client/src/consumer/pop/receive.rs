@@ -1,10 +1,10 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
-use crate::consumer::pop::answer::{self, Asked, PopAnswer, Popped};
+use crate::consumer::pop::answer::{self, Asked, PopAnswer};
 use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
-use crate::consumer::pop::state::{Pop, PopTarget, Probe, Taken};
+use crate::consumer::pop::state::{Pop, PopTarget, Probe};
 use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
@@ -12,7 +12,6 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pop::{PopMessageRequestHeader, PopMessageResponseHeader};
 use pyrmq_remoting::net::NetError;
-use pyrmq_remoting::sync::wait_while;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,61 +26,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pops: ask it less often.
 const HELD_AT_LEAST: Duration = Duration::from_millis(5);
-
-/// A call that waits for messages; dropped, it waits no longer. What comes for it then is for the next call.
-#[derive(Debug)]
-pub struct Receiving {
-    pub(super) shared: Arc<PopShared>,
-    pub(super) id: u64,
-    pub(super) invisible: Duration,
-}
-
-impl Receiving {
-    /// Messages; an empty list when the time is over; `None`: wait.
-    pub fn take(&self) -> Result<Option<Vec<Popped>>, ClientError> {
-        let mut stale = Vec::new();
-        let taken = self.shared.state().take(self.id, Instant::now(), &mut stale);
-        for batch in stale {
-            let (shared, invisible) = (self.shared.clone(), self.invisible);
-            self.shared
-                .tracker
-                .spawn(async move { shared.bring_back(batch, invisible).await });
-        }
-        match taken? {
-            Taken::Messages(messages) => {
-                let now = Instant::now();
-                for message in &messages {
-                    message.receipt.return_to_caller(&self.shared.in_hand, now);
-                }
-                Ok(Some(messages))
-            }
-            Taken::Over => Ok(Some(Vec::new())),
-            Taken::Wait => {
-                self.shared.send_pops();
-                Ok(None)
-            }
-        }
-    }
-
-    /// Waits up to `slice` until something may be there.
-    pub fn wait(&self, slice: Duration) {
-        let state = self.shared.state();
-        drop(wait_while(&self.shared.changed, state, slice, |state| {
-            !state.is_ready()
-        }));
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.pending.remove(&self.id);
-        // Another call may wait for what this one was woken for.
-        if state.is_ready() && !state.pending.is_empty() {
-            self.shared.wake(&state);
-        }
-    }
-}
 
 impl PopShared {
     /// Sends the pops that calls wait for.

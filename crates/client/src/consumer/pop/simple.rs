@@ -31,8 +31,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-pub use crate::consumer::pop::receive::Receiving;
-
 /// Deliveries after the first where the group's setting is not known (Apache `retryMaxTimes`).
 const MAX_TRIES: i32 = 16;
 /// How often messages that nobody asks for are looked at.
