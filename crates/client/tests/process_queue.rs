@@ -5,6 +5,7 @@ use bytes::Bytes;
 use pyrmq_client::Subscription;
 use pyrmq_client::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::message::NewRecord;
+use pyrmq_testkit::new_record;
 use std::sync::Arc;
 
 fn key() -> Arc<QueueKey> {
@@ -23,20 +24,10 @@ fn records(tags: &[&str]) -> Bytes {
     let mut bytes = Vec::new();
     for (offset, tag) in (10..).zip(tags) {
         NewRecord {
-            topic: "orders",
-            queue_id: 3,
-            flag: 0,
-            queue_offset: offset,
             physical_offset: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 1,
-            born_host: "127.0.0.1:1".parse().unwrap(),
-            store_timestamp_ms: 2,
-            store_host: "127.0.0.1:2".parse().unwrap(),
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body: tag.as_bytes(),
             properties: format!("TAGS\u{1}{tag}\u{2}").as_bytes(),
+            ..new_record("orders", 3, offset)
         }
         .encode(&mut bytes)
         .unwrap();

@@ -9,6 +9,7 @@ use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};
 use pyrmq_remoting::net::{
     Client, ClientOptions, Peer, Processor, ProcessorTable, Reply, Server, ServerOptions, Shutdown,
 };
+use pyrmq_testkit::new_record;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -96,20 +97,10 @@ fn batch_record(topic: &str, queue_id: i32, base: i64, count: i64) -> Vec<u8> {
 fn record(topic: &str, queue_id: i32, offset: i64) -> Vec<u8> {
     let mut bytes = Vec::new();
     NewRecord {
-        topic,
-        queue_id,
-        flag: 0,
-        queue_offset: offset,
         physical_offset: offset * 100,
-        sys_flag: 0,
-        born_timestamp_ms: 1,
-        born_host: "127.0.0.1:1".parse().unwrap(),
-        store_timestamp_ms: 2,
-        store_host: "127.0.0.1:2".parse().unwrap(),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
         body: b"body",
         properties: format!("TAGS\u{1}{}\u{2}", tag(offset)).as_bytes(),
+        ..new_record(topic, queue_id, offset)
     }
     .encode(&mut bytes)
     .unwrap();

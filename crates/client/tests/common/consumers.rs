@@ -18,6 +18,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::message::NewRecord;
 use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
+use pyrmq_testkit::new_record;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -212,20 +213,9 @@ impl Drop for World {
 pub fn record(offset: i64, body: &[u8], properties: &str) -> Bytes {
     let mut bytes = Vec::new();
     NewRecord {
-        topic: TOPIC,
-        queue_id: 0,
-        flag: 0,
-        queue_offset: offset,
-        physical_offset: offset * 1000,
-        sys_flag: 0,
-        born_timestamp_ms: 1,
-        born_host: "127.0.0.1:1".parse().unwrap(),
-        store_timestamp_ms: 2,
-        store_host: "127.0.0.1:2".parse().unwrap(),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
         body,
         properties: properties.as_bytes(),
+        ..new_record(TOPIC, 0, offset)
     }
     .encode(&mut bytes)
     .unwrap();

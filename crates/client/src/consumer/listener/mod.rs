@@ -335,7 +335,7 @@ mod tests {
     use crate::session::heartbeat::Subscription;
     use bytes::Bytes;
     use pyrmq_remoting::clock;
-    use pyrmq_remoting::message::NewRecord;
+    use pyrmq_testkit::new_record;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::runtime::Runtime;
@@ -343,24 +343,7 @@ mod tests {
     fn records(count: i64) -> Bytes {
         let mut bytes = Vec::new();
         for offset in 0..count {
-            NewRecord {
-                topic: "orders",
-                queue_id: 0,
-                flag: 0,
-                queue_offset: offset,
-                physical_offset: offset * 1000,
-                sys_flag: 0,
-                born_timestamp_ms: 1,
-                born_host: "127.0.0.1:1".parse().unwrap(),
-                store_timestamp_ms: 2,
-                store_host: "127.0.0.1:2".parse().unwrap(),
-                reconsume_times: 0,
-                prepared_transaction_offset: 0,
-                body: b"x",
-                properties: b"",
-            }
-            .encode(&mut bytes)
-            .unwrap();
+            new_record("orders", 0, offset).encode(&mut bytes).unwrap();
         }
         Bytes::from(bytes)
     }

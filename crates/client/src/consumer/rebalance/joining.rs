@@ -35,7 +35,7 @@ impl ConsumerShared {
 impl Joining {
     /// Subscribes, unless the topic was left meanwhile.
     pub(crate) fn join(&self, subscription: Subscription) -> Result<(), ClientError> {
-        // Who leaves the topic looks here first, then at the subscriptions.
+        // An `unsubscribe` looks here first, then at the subscriptions.
         let state = self.shared.state();
         if !state.joining.contains_key(&self.number) {
             return Err(ClientError::Unsubscribed {
