@@ -69,7 +69,7 @@ class Subscriptions:
         self._by_pattern: set[str] = set()
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
-        # Held over the network by who joins and leaves topics for patterns and polls. Taken before
+        # Held over the network while topics are joined or left for patterns and polls. Taken before
         # the other one.
         self._changing = threading.Lock()
         self._polling = 0
