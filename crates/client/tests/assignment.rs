@@ -477,9 +477,7 @@ fn a_member_that_has_read_nothing_does_not_take_the_group_back() {
 fn a_queue_of_another_member_begins_behind_its_last_commit() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 20]));
-    for broker in &world.consumed {
-        broker.members.lock().unwrap().push(LAST.to_owned());
-    }
+    world.set_others(&[LAST]);
     let puller = polled(&world, |options| {
         options.commit_interval = Some(Duration::from_mins(10));
     });
@@ -499,10 +497,7 @@ fn a_queue_may_be_another_members_after_several_changes_at_once() {
     const SECOND: &str = "00";
     let world = World::new(2);
     world.consumed[1].store(tagged(&["a"; 20]));
-    for broker in &world.consumed {
-        let mut members = broker.members.lock().unwrap();
-        members.extend([FIRST.to_owned(), SECOND.to_owned()]);
-    }
+    world.set_others(&[FIRST, SECOND]);
     let puller = polled(&world, |options| {
         options.commit_interval = Some(Duration::from_mins(10));
     });
@@ -529,10 +524,7 @@ fn a_queue_may_be_another_members_when_the_queues_have_changed_with_the_members(
     // Two queues of the first member, one of the second, one of this one.
     world.offer(&[1, 1, 2]);
     world.consumed[1].store(tagged(&["a"; 20]));
-    for broker in &world.consumed {
-        let mut members = broker.members.lock().unwrap();
-        members.extend([FIRST.to_owned(), SECOND.to_owned()]);
-    }
+    world.set_others(&[FIRST, SECOND]);
     let puller = polled(&world, |options| {
         options.commit_interval = Some(Duration::from_mins(10));
     });
@@ -564,9 +556,7 @@ fn a_queue_may_be_another_members_when_the_queues_have_changed_with_the_members(
 fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 20]));
-    for broker in &world.consumed {
-        broker.members.lock().unwrap().push(LAST.to_owned());
-    }
+    world.set_others(&[LAST]);
     let puller = polled(&world, |options| {
         options.commit_interval = Some(Duration::from_mins(10));
     });
@@ -582,9 +572,7 @@ fn a_commit_of_ones_own_does_not_move_a_queue_that_was_just_taken() {
 fn a_commit_of_ones_own_that_fails_leaves_that_of_the_member_before_to_be_waited_for() {
     let world = World::new(2);
     world.consumed[0].store(tagged(&["a"; 20]));
-    for broker in &world.consumed {
-        broker.members.lock().unwrap().push(LAST.to_owned());
-    }
+    world.set_others(&[LAST]);
     let puller = polled(&world, |options| {
         options.commit_interval = Some(Duration::from_mins(10));
     });

@@ -120,15 +120,20 @@ impl World {
         self.names.to_string()
     }
 
-    /// Changes the other members of the group, and tells the consumer.
+    /// Changes the other members of the group, and notifies the consumer.
     pub fn regroup(&self, others: &[&str]) {
+        self.set_others(others);
+        self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
+    }
+
+    /// Changes the other members of the group.
+    pub fn set_others(&self, others: &[&str]) {
         for broker in &self.consumed {
             let mut members = broker.members.lock().unwrap();
             // A client id of ours has an address in front.
             members.retain(|id| id.contains('@'));
             members.extend(others.iter().map(|id| (*id).to_owned()));
         }
-        self.push(0, request::NOTIFY_CONSUMER_IDS_CHANGED, Vec::new());
     }
 
     /// From now on the only broker of the route is `b0`, with these replicas: the id of each and its place in
