@@ -119,15 +119,21 @@ def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
     assert not look.away
 
 
+def three_topics(site: Site, *, queues: int) -> list[str]:
+    """Make three topics on both brokers; return their names."""
+    names = [f"{site.name}{letter}" for letter in "ABC"]
+    with Admin(name_server=site.running.name_server) as admin:
+        for name in names:
+            admin.create_topic(name, queues=queues)
+    site.await_look(lambda look: len(look.bounds) == 2)
+    return names
+
+
 def test_a_broker_is_asked_once_for_many_topics(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real broker takes no notice of the body, and is asked for each topic."""
-    names = [f"{site.name}{letter}" for letter in "ABC"]
-    with Admin(name_server=site.running.name_server) as admin:
-        for name in names:
-            admin.create_topic(name, queues=2)
-    site.await_look(lambda look: len(look.bounds) == 2)
+    names = three_topics(site, queues=2)
     asked: list[int] = []
     ask, is_real = site.remote._request, False
 
@@ -163,11 +169,7 @@ def test_a_broker_that_refuses_many_queues_is_asked_for_fewer_topics(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its limit is 65,536 queues; here it is two topics."""
-    names = [f"{site.name}{letter}" for letter in "ABC"]
-    with Admin(name_server=site.running.name_server) as admin:
-        for name in names:
-            admin.create_topic(name, queues=1)
-    site.await_look(lambda look: len(look.bounds) == 2)
+    names = three_topics(site, queues=1)
     asked: list[list[int]] = []
     ask = site.remote._request
 
