@@ -381,7 +381,7 @@ def test_users_move_between_the_real_broker_and_ours(
         users = ask(source, RequestCode.AUTH_LIST_USER, {"filter": ""})
         # Newer brokers of Apache's show no passwords.
         known = {user["username"]: f"{user['username']}-pw" for user in users} | {"root": PASSWORD}
-        passwords = private(tmp_path / "passwords.json", known)
+        passwords = private(tmp_path / "user-secrets.json", known)
         file = tmp_path / f"{name}-users.json"
         words = ["export", source, str(file), "--passwords", str(passwords)]
         assert main(["secure", *words]) == 0
