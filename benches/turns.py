@@ -29,6 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benches.bytecode import kept_bytecode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -408,13 +410,16 @@ def main() -> int:
     print("| row | this | other | ratio | 95 % of its mean | turns | verdict |")
     print("|---|---|---|---|---|---|---|", flush=True)
     slower = False
-    for rows in together.values():
-        began = time.perf_counter()
-        groups = measured(sides, rows, given.turns, given.group)
-        print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-        for row in rows:
-            print(line(row, groups), flush=True)
-            slower = slower or interval(_ratios(row, groups))[1] < SLOWER
+    with kept_bytecode():
+        for side in sides:
+            side.output(*side.python("-m", "compileall", "-q", side.root / "python"))
+        for rows in together.values():
+            began = time.perf_counter()
+            groups = measured(sides, rows, given.turns, given.group)
+            print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+            for row in rows:
+                print(line(row, groups), flush=True)
+                slower = slower or interval(_ratios(row, groups))[1] < SLOWER
     return 1 if slower else 0
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
-import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver
 
 from benches import report
+from benches.bytecode import kept_bytecode
 from benches.e2e import rows
 from benches.e2e.breadth import ROWS as BREADTH
 from benches.e2e.breadth import breadth_rows
@@ -45,11 +43,7 @@ from benches.results import machine, save
 from benches.row import Row
 from pyrmq import _core
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 SENDS = (
     ("sync", "Java client, sync, 64 threads, 128 B", 64, 1),
@@ -210,15 +204,6 @@ def wheel_wanted(chosen: str | None) -> bool:
     return chosen is None or "import" in chosen.split(",")
 
 
-@contextmanager
-def installed() -> Iterator[None]:
-    """Let started processes find compiled modules, as pip installs them from a wheel."""
-    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as compiled:
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = compiled
-        yield
-
-
 def main() -> int:
     """Parse the command line, measure, report."""
     parser = argparse.ArgumentParser(prog="benches.e2e", description=__doc__)
@@ -277,7 +262,7 @@ def main() -> int:
             "not worth citing",
             file=sys.stderr,
         )
-    with installed():
+    with kept_bytecode():
         done = measure(arguments)
     print(table(done))
     rivals = {row.name: row for row in done if row.client_us}
