@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 import time
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,8 +36,8 @@ NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
-    """Two brokers in processes of their own."""
-    with cluster(brokers=2, processes=True, flush_disk_type="SYNC_FLUSH") as running:
+    """Two brokers in processes of their own, behind links that can be slow."""
+    with cluster(brokers=2, processes=True, faults=True, flush_disk_type="SYNC_FLUSH") as running:
         yield running
 
 
@@ -65,11 +68,19 @@ def pair(brokers: Cluster) -> Pair:
 
 @pytest.fixture
 def run(spark: SparkSession, pair: Pair, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
-    """Start a query on the test's topic; each call of `on_batch` gets a batch's rows."""
+    """Start a query on the test's topic; each call of `on_batch` gets a batch's rows.
+
+    `before` is called when a batch is planned and not read yet.
+    """
     started: list[StreamingQuery] = []
 
-    def start(on_batch: Callable[[list[str], int], None], **options: object) -> StreamingQuery:
+    def start(
+        on_batch: Callable[[list[str], int], None],
+        before: Callable[[int], None] = lambda _: None,
+        **options: object,
+    ) -> StreamingQuery:
         def process(frame: DataFrame, batch: int) -> None:
+            before(batch)
             on_batch(sorted(row[0] for row in frame.collect()), batch)
 
         given = {
@@ -96,9 +107,17 @@ def run(spark: SparkSession, pair: Pair, tmp_path: Path) -> Iterator[Callable[..
         query.stop()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "most_lag"),
+    [
+        pytest.param(8, 40, id="8 s"),
+        pytest.param(300, 2, id="5 minutes", marks=[pytest.mark.nightly, pytest.mark.timeout(600)]),
+    ],
+)
 def test_a_killed_broker_stops_neither_the_others_nor_the_query(
-    pair: Pair, run: Callable[..., StreamingQuery]
+    pair: Pair, run: Callable[..., StreamingQuery], seconds: float, most_lag: float
 ) -> None:
+    """The lag is that of rows of the broker that is there, in the query that is behind."""
     both = [Batches(), Batches()]
     pair.send(0, ["a0"])
     pair.send(1, ["b0"])
@@ -112,14 +131,19 @@ def test_a_killed_broker_stops_neither_the_others_nor_the_query(
     expected = ["a0", "b0"]
     begun = time.monotonic()
     number = 0
+    lags = []
     # Longer than timeoutMs, after which the query must still be there.
-    while time.monotonic() - begun < 8 or number < 4:
+    while time.monotonic() - begun < seconds or number < 4:
         number += 1
         pair.send(0, [f"a{number}"])
+        sent = time.monotonic()
         expected.append(f"a{number}")
         for batches in both:
             batches.await_texts(expected)
+        lags.append(time.monotonic() - sent)
         time.sleep(0.5)
+    sys.stdout.write(f"lag: median {median(lags):.2f} s, at most {max(lags):.2f} s\n")
+    assert max(lags) < most_lag
     pair.running.brokers[1].start()
     pair.send(1, ["b1", "b2"])
     expected += ["b1", "b2"]
@@ -154,6 +178,47 @@ def test_a_batch_waits_for_a_broker_that_was_killed_while_it_was_read(
     expected = [f"a{number}" for number in range(3)]
     expected += [f"b{number}-{body}" for number in range(60)]
     batches.await_texts(expected)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("moment", ["planned", "read"])
+def test_a_batch_ends_within_two_seconds_of_its_brokers_return(
+    pair: Pair, run: Callable[..., StreamingQuery], moment: str, fail: str
+) -> None:
+    """The broker is killed when the batch is planned, or while a task reads it."""
+    texts = [f"b{number}-{'x' * 200_000}" for number in range(100)]
+    pair.send(0, ["a"])
+    pair.send(1, texts)
+    batches, begun = Batches(), threading.Event()
+    broker = pair.running.brokers[1]
+
+    def before(batch: int) -> None:
+        if batch == 0 and moment == "planned":
+            broker.kill()
+        elif batch == 0:
+            # The read takes two and a half seconds.
+            broker.network.slow(8_000_000, direction="answers")
+        begun.set()
+
+    query = run(batches, before, maxBatchBytes=300_000, failOnDataLoss=fail)
+    assert begun.wait(60), query.exception()
+    if moment == "read":
+        time.sleep(1)
+        broker.kill()
+        broker.network.heal()
+    time.sleep(5)
+    assert query.isActive, query.exception()
+    assert not batches.rows
+    broker.start()
+    returned = time.monotonic()
+    while not batches.rows:
+        assert time.monotonic() - returned < 40, query.exception()
+        time.sleep(0.01)
+    took = time.monotonic() - returned
+    batches.await_texts(["a", *texts])
+    sys.stdout.write(f"the batch ended {took:.2f} s after its broker had returned\n")
+    assert took < 2
 
 
 def test_a_batch_read_names_the_broker_that_it_misses(spark: SparkSession, pair: Pair) -> None:
