@@ -71,11 +71,35 @@ def all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) 
 
 def every_way_gives_the_same_rows(spark: SparkSession, topic: Topic, folder: Path) -> None:
     """Read all that a topic can hold as batch, stream, log files and without Spark."""
+    _same_rows(spark, topic, folder, _fill_with_everything(topic))
+
+
+def every_way_gives_the_same_rows_of_batches(
+    spark: SparkSession, topic: Topic, folder: Path
+) -> None:
+    """Read a topic whose broker stores each batch as one record, as above."""
+    batches = [
+        [
+            Sent(
+                f"{batch}-{row}".encode(),
+                keys=f"k{row}",
+                tags="ab"[row % 2],
+                properties={"UNIQ_KEY": f"{batch:030}{row:02}"},
+            )
+            for row in range(1 + 4 * batch)
+        ]
+        for batch in range(3)
+    ]
+    for batch in batches:
+        topic.send_batch(0, batch)
+    _same_rows(spark, topic, folder, [one.body for batch in batches for one in batch])
+
+
+def _same_rows(spark: SparkSession, topic: Topic, folder: Path, expected: list[bytes]) -> None:
     from pyspark.sql import functions as F
 
     from pyrmq import arrow
 
-    expected = _fill_with_everything(topic)
     columns = [name for name in ALL.split(",") if name != "properties"]
     broker = topic.broker_name()
     batch = topic.read(spark, columns=ALL)

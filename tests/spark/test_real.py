@@ -47,5 +47,14 @@ def test_every_way_gives_the_same_rows(spark: SparkSession, topic: Topic, tmp_pa
     checks.every_way_gives_the_same_rows(spark, topic, tmp_path)
 
 
+def test_every_way_gives_the_same_rows_of_batches(
+    spark: SparkSession, java_site: Site, version: str, tmp_path: Path
+) -> None:
+    if version.startswith("4."):
+        pytest.skip("topics of batches came with RocketMQ 5")
+    topic = Topic(f"SparkReal{next(NUMBERS)}", *java_site).create(1, "+queue.type=BatchCQ")
+    checks.every_way_gives_the_same_rows_of_batches(spark, topic, tmp_path)
+
+
 def test_times_are_exact(topic: Topic) -> None:
     checks.times_are_exact(topic)

@@ -47,7 +47,7 @@ class Topic:
     broker: str
     connections: Connections = field(default_factory=Connections)
 
-    def create(self, queues: int = 4) -> Topic:
+    def create(self, queues: int = 4, attributes: str = "") -> Topic:
         """Create the topic, or change its number of queues, and wait until it is routable."""
         fields: Fields = {
             "topic": self.name,
@@ -59,6 +59,8 @@ class Topic:
             "topicSysFlag": 0,
             "order": False,
         }
+        if attributes:
+            fields["attributes"] = attributes
         self.ask(CREATE_TOPIC, fields)
         options = Options.parse({"nameserver": self.name_server, "topic": self.name}, batch=True)
         deadline = time.monotonic() + 20
@@ -91,23 +93,35 @@ class Topic:
                 if isinstance(one, Sent)
                 else Sent(one if isinstance(one, bytes) else one.encode())
             )
-            fields: Fields = {
-                "producerGroup": "test",
-                "topic": self.name,
-                "defaultTopic": "TBW102",
-                "defaultTopicQueueNums": 4,
-                "queueId": queue_id,
-                "sysFlag": message.sys_flag,
-                "bornTimestamp": int(time.time() * 1000),
-                "flag": message.flag,
-                "properties": message.wire(),
-                "reconsumeTimes": 0,
-                "unitMode": False,
-                "batch": False,
-            }
+            fields = self._sent(queue_id, message)
             offsets.append(int(self.ask(SEND, fields, message.body).fields["queueOffset"]))
         self.await_offset(queue_id, offsets[-1] + 1 if offsets else 0)
         return offsets
+
+    def send_batch(self, queue_id: int, messages: list[Sent]) -> None:
+        """Send messages in one request; a topic of batches stores them as one record."""
+        body = reference.encode_batch(
+            [reference.BatchItem(one.body, one.wire(), one.flag) for one in messages]
+        )
+        whole = Sent(body, properties={**messages[0].properties, "INNER_NUM": str(len(messages))})
+        answer = self.ask(SEND, {**self._sent(queue_id, whole), "batch": True}, body)
+        self.await_offset(queue_id, int(answer.fields["queueOffset"]) + len(messages))
+
+    def _sent(self, queue_id: int, message: Sent) -> Fields:
+        return {
+            "producerGroup": "test",
+            "topic": self.name,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": queue_id,
+            "sysFlag": message.sys_flag,
+            "bornTimestamp": int(time.time() * 1000),
+            "flag": message.flag,
+            "properties": message.wire(),
+            "reconsumeTimes": 0,
+            "unitMode": False,
+            "batch": False,
+        }
 
     def await_offset(self, queue_id: int, offset: int) -> None:
         """Wait until a queue ends at `offset`: queues are filled a moment after the log."""
