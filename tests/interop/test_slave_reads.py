@@ -15,6 +15,7 @@ from pyrmq.codes import RequestCode
 from pyrmq.errors import CommitError, RmqError
 from tests.interop import artifacts
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
+from tests.spark.test_choices import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,6 +124,21 @@ def test_a_consumer_that_is_behind_reads_where_the_master_says(pair: Pair) -> No
     assert numbers(found) == list(range(COUNT))
     # The first answer is the master's, and so may be the last.
     await_true(lambda: pair.read_of_slave() - before >= COUNT - 2 * AT_ONCE, 10)
+
+
+def test_tables_are_read_from_the_replica_that_an_option_names(pair: Pair) -> None:
+    (topic, _) = TOPICS
+    given = {"nameServer": pair.names.address, "topic": topic}
+
+    def read_from(choice: str) -> list[int]:
+        rows = read({**given, "readFrom": choice})
+        return sorted(int(bytes(body).split(b" ", 1)[0]) for (body,) in rows)  # type: ignore[call-overload]
+
+    before = pair.read_of_slave()
+    assert read_from("master") == list(range(COUNT))
+    assert pair.read_of_slave() == before
+    assert read_from("slave") == list(range(COUNT))
+    await_true(lambda: pair.read_of_slave() - before >= COUNT, 10)
 
 
 def test_consumers_go_on_at_the_slave_when_the_master_is_killed(pair: Pair) -> None:
