@@ -71,7 +71,8 @@ FOLDERS: dict[str, list[str]] = {
         *("fields", "scan", "command", "header", "frame", "message", "body", "net"),
     ],
     "remoting/net": [
-        *("error", "code_set", "stats", "shutdown", "options", "limits", "audit", "socket"),
+        *("error", "code_set", "stats", "shutdown", "options", "limits", "audit"),
+        *("request_log", "socket"),
         *("link", "table", "connection", "server", "client", "faulty_link"),
     ],
     "routing": ["fault", "select", "route", "allocate", "filter", "table"],

@@ -1,7 +1,7 @@
 //! Errors of the broker itself ([`BrokerError`]) and of one request ([`Refusal`]).
 
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::net::{NetError, Reply, RequestLog, RequestNames};
 use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::StoreError;
 use thiserror::Error;
@@ -160,6 +160,12 @@ impl Refusal {
             _ => response::SERVICE_NOT_AVAILABLE,
         };
         Self::new(code, error.to_string())
+    }
+
+    /// Answers the request that is refused, and logs it.
+    pub(crate) fn answer<'a>(self, request: impl Into<RequestNames<'a>>, reply: Reply, log: &RequestLog) {
+        log.refused(request, reply.peer().remote(), self.code, &self.remark);
+        reply.send(self.into_response());
     }
 
     /// The response that carries this refusal.

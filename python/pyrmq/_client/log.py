@@ -226,8 +226,8 @@ def _print_raised() -> None:
 
 def _effective_level() -> int:
     if "logging" in sys.modules:
-        # The audit log may want more than the rest.
-        loggers = get("pyrmq"), get("pyrmq.audit")
+        # The logs of changes and of requests may want more than the rest.
+        loggers = get("pyrmq"), get("pyrmq.audit"), get("pyrmq.requests")
         return min(logger.getEffectiveLevel() for logger in loggers)
     # Nobody has set a level where nobody has imported it.
     return _LEVELS[_level or "WARNING"]

@@ -8,6 +8,7 @@ use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::command::Command;
 use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{PythonRequest, Reply, Requests};
@@ -69,6 +70,7 @@ pub(crate) struct Request {
     // The answer's way back until it is used. Guards only the taking.
     reply: Mutex<Option<Reply>>,
     at: Instant,
+    taken_at: Instant,
     requests: Arc<Requests>,
 }
 
@@ -79,6 +81,7 @@ impl Request {
             command: request.command,
             reply: Mutex::new(Some(request.reply)),
             at: request.at,
+            taken_at: Instant::now(),
             requests,
         }
     }
@@ -158,6 +161,13 @@ impl Request {
         Ok(match reply {
             Some(reply) => {
                 self.requests.meter().add(self.at.elapsed());
+                let (from, times) = (reply.peer().remote(), reply.times(self.taken_at));
+                let log = self.requests.log();
+                log.served(&self.command, from, times);
+                if code != response::SUCCESS {
+                    let why = response.remark.as_deref().unwrap_or_default();
+                    log.refused(&self.command, from, code, why);
+                }
                 reply.send(response);
                 true
             }

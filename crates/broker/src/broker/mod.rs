@@ -373,7 +373,7 @@ fn hook_up(
     let first_uses = FirstUses::new(state, tasks);
     let table = |fast, is_admin: bool| {
         let mut table = processor::table((state, pull), tasks, &first_uses, fast, python, python_codes);
-        table.secured_by(security);
+        table.secured_by(security).logged_by(&state.requests);
         if !is_admin {
             table.without_administration(security);
         }

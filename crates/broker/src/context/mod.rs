@@ -11,7 +11,7 @@ use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
 use crate::delivery::transactions::Transactions;
-use crate::error::BrokerError;
+use crate::error::{BrokerError, Refusal};
 use crate::long_polling::LongPolling;
 use crate::message::properties;
 use crate::options::LiveOptions;
@@ -32,7 +32,9 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{AuditLog, Client, Peer, ProcessorTable, RequestCheck, WeakClient};
+use pyrmq_remoting::net::{
+    AuditLog, Client, Peer, ProcessorTable, Reply, RequestCheck, RequestLog, RequestNames, WeakClient,
+};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -87,6 +89,8 @@ pub struct BrokerContext {
     check: OnceLock<Arc<dyn RequestCheck>>,
     /// Where refusals are written that a row decides about; set before the ports open.
     audit: OnceLock<Arc<AuditLog>>,
+    /// Where slow and refused requests are written.
+    pub(crate) requests: Arc<RequestLog>,
     /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end in bytes within which a queue counts as young.
@@ -182,10 +186,8 @@ impl BrokerContext {
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
         // Only generated ids contain it, and any address distinguishes their makers well enough.
-        let ip = options
-            .broker_ip1
-            .parse()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let ip = options.broker_ip1.parse();
+        let ip = ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let delay_levels = options.delay_levels()?;
         let (traced, untraced) = BrokerFields::both(&options)?;
         let config = options.store.root.join("config");
@@ -220,6 +222,7 @@ impl BrokerContext {
             announcements: Announcements::new(name_servers),
             check: OnceLock::new(),
             audit: OnceLock::new(),
+            requests: Arc::default(),
             address: OnceLock::new(),
             asks: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
@@ -234,6 +237,11 @@ impl BrokerContext {
             options,
             store,
         })
+    }
+
+    /// Answers a request that is refused, and logs it.
+    pub(crate) fn refuse<'a>(&self, request: impl Into<RequestNames<'a>>, reply: Reply, refusal: Refusal) {
+        refusal.answer(request, reply, &self.requests);
     }
 
     /// The address that clients get and that records contain.

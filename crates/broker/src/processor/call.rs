@@ -3,6 +3,8 @@
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
+use crate::processor::Answer;
+use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{
     ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
@@ -29,8 +31,8 @@ impl Call {
         Self { state }
     }
 
-    /// The consumer's connection, and the request to forward, with the message for 309.
-    fn prepare(&self, mut request: Command) -> Result<(Peer, Command), Refusal> {
+    /// The consumer's connection, and the message to forward for 309.
+    fn prepare(&self, request: &Command) -> Result<(Peer, Option<Bytes>), Refusal> {
         let message = if request.code == request::CONSUME_MESSAGE_DIRECTLY {
             let header = ConsumeMessageDirectlyResultRequestHeader::decode(&request.fields)?;
             let id: OffsetId = header.msg_id.ok_or(WireError::MissingField("msgId"))?.parse()?;
@@ -60,34 +62,38 @@ impl Call {
                 member.version
             )));
         }
-        if let Some(offset) = message {
-            let record = self.state.store.record_at(offset);
-            let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
-            request.body = Some(record.ok_or_else(|| {
-                Refusal::internal(format!("no message begins at commit log offset {offset}"))
-            })?);
-        }
-        Ok((member.peer, request))
+        let Some(offset) = message else {
+            return Ok((member.peer, None));
+        };
+        let record = self.state.store.record_at(offset);
+        let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
+        let record = record
+            .ok_or_else(|| Refusal::internal(format!("no message begins at commit log offset {offset}")))?;
+        Ok((member.peer, Some(record)))
     }
 }
 
 impl Processor for Call {
-    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        match self.prepare(request) {
-            Ok((consumer, request)) => {
-                consumer.request_with(request, CALL_TIMEOUT, move |result| reply.send(outcome(result)));
+    fn process(&self, mut request: Command, _peer: &Peer, reply: Reply) {
+        match self.prepare(&request) {
+            Ok((consumer, message)) => {
+                if message.is_some() {
+                    request.body = message;
+                }
+                let log = self.state.requests.clone();
+                consumer.request_with(request, CALL_TIMEOUT, move |result| match outcome(result) {
+                    Ok(answer) => reply.send(answer),
+                    Err(refusal) => refusal.answer(reply.request_code(), reply, &log),
+                });
             }
-            Err(refusal) => reply.send(refusal.into_response()),
+            Err(refusal) => self.state.refuse(&request, reply, refusal),
         }
     }
 }
 
-fn outcome(result: Result<Command, NetError>) -> Command {
-    match result {
-        Ok(answer) => answer,
-        Err(error @ NetError::Timeout { .. }) => {
-            Command::error(response::CONSUME_MSG_TIMEOUT, error.to_string())
-        }
-        Err(error) => Command::error(response::SYSTEM_ERROR, error.to_string()),
-    }
+fn outcome(result: Result<Command, NetError>) -> Answer {
+    result.map_err(|error| match error {
+        NetError::Timeout { .. } => Refusal::new(response::CONSUME_MSG_TIMEOUT, error.to_string()),
+        error => Refusal::internal(error.to_string()),
+    })
 }

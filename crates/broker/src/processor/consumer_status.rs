@@ -83,7 +83,7 @@ impl Processor for ConsumerStatus {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         let (members, question) = match self.prepare(&request) {
             Ok(prepared) => prepared,
-            Err(refusal) => return reply.send(refusal.into_response()),
+            Err(refusal) => return self.state.refuse(&request, reply, refusal),
         };
         let collected = Arc::new(Collected {
             table: Mutex::default(),

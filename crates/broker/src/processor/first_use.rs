@@ -30,6 +30,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tokio::task::spawn_blocking;
 
 /// Maximum number of requests that wait.
@@ -198,7 +199,7 @@ impl FirstUses {
                      whether the disk of the broker is slow",
                     used.requests, used.bytes, most.requests, most.bytes
                 );
-                return self.refuse(reply, &row, Refusal::new(response::SYSTEM_BUSY, text));
+                return self.refuse(&request, reply, &row, Refusal::new(response::SYSTEM_BUSY, text));
             }
         };
         let peer = reply.peer().clone();
@@ -282,6 +283,7 @@ impl FirstUses {
         let topics = caught(|| self.make_topics(&waiting)).unwrap_or_else(panicked);
         // The disk may have taken long.
         let waiting = self.still_allowed(waiting);
+        let made = Instant::now();
         lock(&self.queue).paused.get_or_insert_default();
         let mut batch: Option<Box<dyn RequestBatch>> = None;
         for one in waiting {
@@ -289,10 +291,11 @@ impl FirstUses {
             let refusal = (groups.as_ref().err().filter(|_| !one.needs.groups.is_empty()))
                 .or(topics.as_ref().err().filter(|_| !one.needs.topics.is_empty()));
             if let Some(refusal) = refusal {
-                self.refuse(one.reply, &one.row, refusal.clone());
+                self.refuse(&one.request, one.reply, &one.row, refusal.clone());
                 continue;
             }
-            let (request, reply) = (one.request, one.reply);
+            let reply = self.log_wait(&one.request, one.reply, made);
+            let request = one.request;
             let peer = reply.peer().clone();
             caught(|| match one.row {
                 Row::OfConnection(_) if reply.is_closed() => reply.silence(),
@@ -318,7 +321,10 @@ impl FirstUses {
         for one in waiting {
             match caught(|| self.state.check_again(&one.request, one.reply.peer())) {
                 Some(None) => allowed.push(one),
-                Some(Some(refusal)) => self.answer(one.reply, &one.row, refusal),
+                Some(Some(refusal)) => {
+                    self.count_refused(&one.row);
+                    one.reply.send(refusal);
+                }
                 // The log has why; its reply is an error once it is dropped.
                 None => {}
             }
@@ -336,15 +342,24 @@ impl FirstUses {
         self.state.make_topics(topics.collect())
     }
 
-    fn refuse(&self, reply: Reply, row: &Row, refusal: Refusal) {
-        self.answer(reply, row, refusal.into_response());
+    fn refuse(&self, request: &Command, reply: Reply, row: &Row, refusal: Refusal) {
+        self.count_refused(row);
+        self.state.refuse(request, reply, refusal);
     }
 
-    fn answer(&self, reply: Reply, row: &Row, refusal: Command) {
+    fn count_refused(&self, row: &Row) {
         if matches!(row, Row::Batched(_)) {
             self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         }
-        reply.send(refusal);
+    }
+
+    /// Logs a request if it has waited long, since not every row logs that. Its row then counts from here on.
+    fn log_wait(&self, request: &Command, reply: Reply, made: Instant) -> Reply {
+        let (from, times) = (reply.peer().remote(), reply.times(made));
+        if self.state.requests.served(request, from, times) {
+            return reply.arrived_at(Instant::now());
+        }
+        reply
     }
 }
 

@@ -44,7 +44,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
@@ -59,6 +59,16 @@ pub(crate) fn read_body<T: Body>(request: &Command) -> Result<T, Refusal> {
 /// A successful response with this body.
 pub(crate) fn answer(body: &impl Body) -> Command {
     Command::response(response::SUCCESS).with_body(body.encode())
+}
+
+/// Answers a request that was served from `began` on, and logs it if it was slow or is refused.
+fn send_answer(state: &BrokerContext, request: &Command, reply: Reply, began: Instant, answer: Answer) {
+    let (from, times) = (reply.peer().remote(), reply.times(began));
+    state.requests.served(request, from, times);
+    match answer {
+        Ok(answer) => reply.send(answer),
+        Err(refusal) => state.refuse(request, reply, refusal),
+    }
 }
 
 /// A function that serves a request at once.
@@ -81,8 +91,9 @@ impl Handler {
 
 impl Processor for Handler {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        let began = Instant::now();
         let answer = (self.function)(&self.state, &request, peer);
-        reply.send(answer.unwrap_or_else(Refusal::into_response));
+        send_answer(&self.state, &request, reply, began, answer);
     }
 }
 
@@ -137,16 +148,20 @@ impl Processor for Change {
         let (peer, pause) = (peer.clone(), peer.pause());
         self.tasks.spawn(async move {
             let changing = state.clone();
-            let changed = spawn_blocking(move || function(&changing, &request, &peer)).await;
+            let change = move || {
+                let began = Instant::now();
+                let answer = function(&changing, &request, &peer);
+                (request, began, answer)
+            };
+            let changed = spawn_blocking(change).await;
             drop(pause);
             match changed {
-                Ok(Ok(answer)) => {
-                    if is_announced {
+                Ok((request, began, answer)) => {
+                    if is_announced && answer.is_ok() {
                         state.announcements.settle(SETTLE_LIMIT).await;
                     }
-                    reply.send(answer);
+                    send_answer(&state, &request, reply, began, answer);
                 }
-                Ok(Err(refusal)) => reply.send(refusal.into_response()),
                 Err(error) => tracing::error!(%error, "a change panicked"),
             }
         });

@@ -44,7 +44,11 @@ impl Processor for Recall {
             }
             Ok((answer, None)) => reply.send(answer),
             Err(refusal) => {
-                let region = &self.state.options.region_id;
+                let (state, from) = (&self.state, peer.remote());
+                state
+                    .requests
+                    .refused(&request, from, refusal.code, &refusal.remark);
+                let region = &state.options.region_id;
                 reply.send(refusal.into_response().with_field(names::MSG_REGION, region));
             }
         }

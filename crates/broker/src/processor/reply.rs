@@ -7,7 +7,7 @@ use crate::context::{BrokerContext, born_host};
 use crate::error::Refusal;
 use crate::message::properties::{self, names};
 use crate::processor::first_use::Needs;
-use crate::processor::send;
+use crate::processor::{Answer, send};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
 use pyrmq_remoting::message::{java_hash, sys_flag};
@@ -104,33 +104,31 @@ impl Processor for SendReply {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         match self.push(&request, peer) {
             Ok((requester, push, queue_id)) => {
+                let log = self.state.requests.clone();
                 requester.request_with(push, PUSH_TIMEOUT, move |result| {
-                    reply.send(outcome(result, queue_id));
+                    match outcome(result, queue_id) {
+                        Ok(answer) => reply.send(answer),
+                        Err(refusal) => refusal.answer(reply.request_code(), reply, &log),
+                    }
                 });
             }
-            Err(refusal) => reply.send(refusal.into_response()),
+            Err(refusal) => self.state.refuse(&request, reply, refusal),
         }
     }
 }
 
-fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Command {
+fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Answer {
     match result {
         // Message id and offset are 0 so that clients can read the header.
-        Ok(answer) if answer.code == response::SUCCESS => Command::response(response::SUCCESS)
+        Ok(answer) if answer.code == response::SUCCESS => Ok(Command::response(response::SUCCESS)
             .with_field("msgId", "0")
             .with_field("queueId", &queue_id.to_string())
-            .with_field("queueOffset", "0"),
-        Ok(answer) => Command::error(
-            response::SYSTEM_ERROR,
-            format!(
-                "the requester refused the reply: {}",
-                answer.remark.unwrap_or_default()
-            ),
-        ),
-        Err(error) => Command::error(
-            response::SYSTEM_ERROR,
-            format!("push reply message fail: {error}"),
-        ),
+            .with_field("queueOffset", "0")),
+        Ok(answer) => Err(Refusal::internal(format!(
+            "the requester refused the reply: {}",
+            answer.remark.unwrap_or_default()
+        ))),
+        Err(error) => Err(Refusal::internal(format!("push reply message fail: {error}"))),
     }
 }
 

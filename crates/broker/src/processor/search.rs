@@ -2,8 +2,8 @@
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::processor::Function;
 use crate::processor::backlog::{Backlog, BacklogFull, Load, detached};
+use crate::processor::{Function, send_answer};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
@@ -76,7 +76,7 @@ impl Processor for Search {
                     "[OVERLOAD] {} searches with {} bytes wait, allowed are {} with {} bytes: ask for less at once",
                     used.requests, used.bytes, MOST_SEARCHES.requests, MOST_SEARCHES.bytes
                 );
-                return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
+                return state.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
             }
         };
         let (function, permits) = (self.function, self.permits.clone());
@@ -97,15 +97,16 @@ impl Processor for Search {
                     waited.as_millis(),
                     patience.as_millis()
                 );
-                return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
+                return state.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
             }
             // Its user may have lost its rights meanwhile.
             if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
                 return reply.send(refusal);
             }
             let search = move || {
+                let began = Instant::now();
                 let answer = function(&state, &request, &peer);
-                reply.send(answer.unwrap_or_else(Refusal::into_response));
+                send_answer(&state, &request, reply, began, answer);
                 drop(entry);
             };
             if let Err(error) = spawn_blocking(search).await {

@@ -7,20 +7,14 @@
 use super::CodeSet;
 use crate::codes::{request, response};
 use crate::command::Command;
-use crate::net::limits::address_map::AddressMap;
-use crate::sync::lock;
+use crate::net::limits::line_limit::LineLimit;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::sync::Arc;
 
-/// Time in which a limited number of refusals is written, for each address and in sum.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Refusals that are written in ten seconds, for each address and in sum.
 const PER_ADDRESS: u32 = 10;
 const IN_SUM: u32 = 200;
-/// Addresses whose refusals are counted.
-const ADDRESSES: usize = 4096;
 /// Characters of a text that a peer chose.
 const MAX_TEXT: usize = 256;
 
@@ -39,42 +33,7 @@ pub trait RequestAudit: Send + Sync + fmt::Debug + 'static {
 pub struct AuditLog {
     requests: Arc<dyn RequestAudit>,
     changes: CodeSet,
-    // Guards how many refusals were written lately.
-    refusals: Mutex<Refusals>,
-}
-
-#[derive(Debug)]
-struct Refusals {
-    sum: Window,
-    by_address: AddressMap<Window>,
-}
-
-/// Refusals since the beginning of an interval.
-#[derive(Debug, Default)]
-struct Window {
-    since: Option<Instant>,
-    written: u32,
-    omitted: u64,
-}
-
-impl Window {
-    /// Whether one more may be written; the number of those that were not, if it is the first of an interval.
-    fn take(&mut self, now: Instant, most: u32) -> Option<u64> {
-        let mut omitted = 0;
-        if self
-            .since
-            .is_none_or(|since| now.duration_since(since) >= INTERVAL)
-        {
-            omitted = std::mem::take(&mut self.omitted);
-            (self.since, self.written) = (Some(now), 0);
-        }
-        if self.written >= most {
-            self.omitted += 1;
-            return None;
-        }
-        self.written += 1;
-        Some(omitted)
-    }
+    refusals: LineLimit,
 }
 
 impl AuditLog {
@@ -83,10 +42,7 @@ impl AuditLog {
         Self {
             changes: requests.changes(),
             requests,
-            refusals: Mutex::new(Refusals {
-                sum: Window::default(),
-                by_address: AddressMap::new(ADDRESSES),
-            }),
+            refusals: LineLimit::new(PER_ADDRESS, IN_SUM),
         }
     }
 
@@ -105,16 +61,9 @@ impl AuditLog {
 
     /// Writes that a request was refused, and why. Rows call it for what they alone can decide.
     pub fn refused(&self, request: &Command, from: SocketAddr, answer: i32, why: &str) {
-        let now = Instant::now();
-        let mut refusals = lock(&self.refusals);
-        let window = refusals.by_address.entry(from.ip());
-        let Some(omitted) = window.take(now, PER_ADDRESS) else {
+        let Some(omitted) = self.refusals.take(from.ip()) else {
             return;
         };
-        let Some(omitted_in_sum) = refusals.sum.take(now, IN_SUM) else {
-            return;
-        };
-        drop(refusals);
         tracing::warn!(
             target: "pyrmq_audit",
             user = ?self.user(request),
@@ -124,7 +73,7 @@ impl AuditLog {
             resources = ?cut(&self.requests.resources(request)),
             result = result_of(answer),
             reason = ?cut(why),
-            not_logged = omitted.max(omitted_in_sum),
+            not_logged = omitted,
             "refused"
         );
     }
@@ -160,15 +109,18 @@ impl Change {
     }
 }
 
-fn name_of(code: i32) -> &'static str {
+/// Returns the name of a request code.
+pub(super) fn name_of(code: i32) -> &'static str {
     request::name(code).unwrap_or("UNKNOWN")
 }
 
-fn result_of(code: i32) -> &'static str {
+/// Returns the name of a response code.
+pub(super) fn result_of(code: i32) -> &'static str {
     response::name(code).unwrap_or("UNKNOWN")
 }
 
-fn cut(text: &str) -> String {
+/// Returns the beginning of a text that a peer chose.
+pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
@@ -178,15 +130,6 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_interval_has_so_many_lines_and_the_next_one_tells_of_the_rest() {
-        let (mut window, begin) = (Window::default(), Instant::now());
-        let written = (0..25).filter(|_| window.take(begin, 10) == Some(0)).count();
-        assert_eq!(written, 10);
-        assert_eq!(window.take(begin + INTERVAL, 10), Some(15));
-        assert_eq!(window.take(begin + INTERVAL, 10), Some(0));
-    }
 
     #[test]
     fn long_texts_are_cut_between_characters() {

@@ -35,20 +35,20 @@ pub(crate) struct BatchedAck(pub(crate) Arc<BrokerContext>);
 
 impl Processor for Ack {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        answer(&self.0, one(&self.0, &request), reply);
+        answer(&self.0, &request, one(&self.0, &request), reply);
     }
 }
 
 impl Processor for BatchedAck {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        answer(&self.0, several(&self.0, &request), reply);
+        answer(&self.0, &request, several(&self.0, &request), reply);
     }
 }
 
-fn answer(state: &BrokerContext, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
+fn answer(state: &BrokerContext, request: &Command, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
     match outcome {
         Ok(end) => reply_when_durable(state, end, reply, Command::response(response::SUCCESS)),
-        Err(refusal) => reply.send(refusal.into_response()),
+        Err(refusal) => state.refuse(request, reply, refusal),
     }
 }
 

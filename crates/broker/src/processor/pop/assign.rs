@@ -30,7 +30,7 @@ impl Processor for QueryAssignment {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         let body: QueryAssignmentRequestBody = match read_body(&request) {
             Ok(body) => body,
-            Err(refusal) => return reply.send(refusal.into_response()),
+            Err(refusal) => return self.0.refuse(&request, reply, refusal),
         };
         let state = self.0.clone();
         let Some((client, name_server)) = state.name_server() else {

@@ -26,7 +26,7 @@ impl Processor for ChangeInvisibleTime {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         match change(&self.0, &request) {
             Ok((answer, end)) => reply_when_durable(&self.0, end, reply, answer),
-            Err(refusal) => reply.send(refusal.into_response()),
+            Err(refusal) => self.0.refuse(&request, reply, refusal),
         }
     }
 }

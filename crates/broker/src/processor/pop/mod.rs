@@ -171,11 +171,12 @@ fn pop_offset(state: &BrokerContext, topic: &str, group: &str, queue_id: i32, in
 fn reply_when_durable(state: &BrokerContext, end_position: Option<i64>, reply: Reply, answer: Command) {
     match end_position.filter(|_| state.waits_for_disk()) {
         None => reply.send(answer),
-        Some(end) => state.store.when_durable(end, move |flushed| {
-            reply.send(match flushed {
-                Ok(()) => answer,
-                Err(error) => Refusal::of_flush(&error, false).into_response(),
+        Some(end) => {
+            let log = state.requests.clone();
+            state.store.when_durable(end, move |flushed| match flushed {
+                Ok(()) => reply.send(answer),
+                Err(error) => Refusal::of_flush(&error, false).answer(reply.request_code(), reply, &log),
             });
-        }),
+        }
     }
 }

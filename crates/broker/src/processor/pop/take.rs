@@ -32,6 +32,7 @@ use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{Get, GetStatus, Got, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Answers pops and notifications.
 #[derive(Debug)]
@@ -68,14 +69,20 @@ impl Pop {
     }
 
     fn answer(&self, request: Command, reply: Reply, deadline_ms: Option<i64>) {
+        let began = Instant::now();
         let outcome = if request.code == request::NOTIFICATION {
             self.notice(&request, deadline_ms)
         } else {
             self.pop(&request, deadline_ms)
         };
+        let (waited, served) = reply.times(began);
+        // One that was held waited for messages.
+        let waited = deadline_ms.map_or(waited, |_| Duration::ZERO);
+        let from = reply.peer().remote();
+        self.state.requests.served(&request, from, (waited, served));
         match outcome {
             Ok(Outcome::Answer(answer)) => reply.send(*answer),
-            Err(refusal) => reply.send(refusal.into_response()),
+            Err(refusal) => self.state.refuse(&request, reply, refusal),
             Ok(Outcome::Hold(wait)) => self.hold(*wait, request, reply),
         }
     }

@@ -74,6 +74,10 @@ impl Pop {
             wake_ms: wait.wake_ms,
         };
         if let Err(pop) = held.insert(pop) {
+            let (from, why) = (pop.reply.peer().remote(), "too many pops wait for messages");
+            self.state
+                .requests
+                .refused(&pop.request, from, response::POLLING_FULL, why);
             pop.reply.send(wait.full);
             return;
         }

@@ -29,7 +29,7 @@ use pyrmq_routing::route::MASTER_ID;
 use pyrmq_store::{Get, GetStatus, Got};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A pull at least this many messages before its queue's end may need the disk.
 const OLD: i64 = 4096;
@@ -130,11 +130,11 @@ impl Pull {
 
     /// Answers or holds a pull. Returns it if it needs the disk and `disk` leaves that to the pool.
     fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
-        let (ask, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
+        let (ask, admitted, got) = match self.inspect(&request, &reply, pass, disk) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
-                reply.send(refusal.into_response());
+                self.state.refuse(&request, reply, refusal);
                 return None;
             }
         };
@@ -167,6 +167,16 @@ impl Pull {
         None
     }
 
+    /// Logs a pull if it waited long for its turn or for the disk. One that was held waited for messages.
+    fn log_slow(&self, request: &Command, reply: &Reply, pass: Pass, (began, read): (Instant, Duration)) {
+        let waited = match pass {
+            Pass::First => reply.waited(began),
+            Pass::Resumed { .. } => Duration::ZERO,
+        };
+        let from = reply.peer().remote();
+        self.state.requests.served(request, from, (waited, read));
+    }
+
     /// Stores the offset that a pull commits along with its request.
     fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
         let commits = ask.sys_flag & sys_flag::COMMIT_OFFSET != 0 && ask.commit_offset >= 0;
@@ -195,10 +205,10 @@ impl Pull {
                 };
                 return self.resume(now);
             }
-            held.reply.send(Command::error(
-                response::SYSTEM_BUSY,
-                "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached",
-            ));
+            let text = "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached";
+            let refusal = Refusal::new(response::SYSTEM_BUSY, text);
+            let Held { request, reply, .. } = *held;
+            self.state.refuse(&request, reply, refusal);
             return;
         }
         let end = self.state.store.max_offset(topic, queue_id);
@@ -211,14 +221,14 @@ impl Pull {
     fn inspect<'a>(
         &self,
         request: &'a Command,
-        peer: &Peer,
+        reply: &Reply,
         pass: Pass,
         disk: Disk,
     ) -> Result<Option<PullResult<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
         if self.state.live.reject_pull_consumer_enable() {
-            self.admit_puller(ask.consumer_group, peer)?;
+            self.admit_puller(ask.consumer_group, reply.peer())?;
         }
         let state = &self.state;
         if state.options.use_server_side_reset_offset
@@ -256,7 +266,9 @@ impl Pull {
             Disk::OnTask => {
                 let begin = Instant::now();
                 let got = state.store.get(&get).map(Some);
-                self.cold_reads.note(begin.elapsed(), clock::now_ms());
+                let took = begin.elapsed();
+                self.cold_reads.note(took, clock::now_ms());
+                self.log_slow(request, reply, pass, (begin, took));
                 got
             }
         };

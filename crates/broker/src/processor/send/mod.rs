@@ -10,6 +10,7 @@
 //! thread waits. A send that would make a topic or a group waits for them elsewhere (`processor/first_use.rs`).
 
 mod checks;
+mod first_send;
 mod reply;
 
 pub(crate) use checks::refuse_unsupported;
@@ -23,6 +24,7 @@ use crate::message::properties::{self, ParsedProperties, names};
 use crate::processor::first_use::{FirstUses, Needs, Row};
 use crate::tables::topics::Topic;
 use checks::{asked_level, is_half, refuse_in_batch};
+use first_send::FirstSend;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
@@ -53,6 +55,7 @@ pub(crate) struct Send {
 struct SendBatch {
     send: Send,
     puts: AppendBatch,
+    first: FirstSend,
 }
 
 /// Where a message goes.
@@ -69,24 +72,27 @@ impl BatchProcessor for Send {
         Box::new(SendBatch {
             send: self.clone(),
             puts: self.state.store.append_batch(),
+            first: FirstSend::default(),
         })
     }
 }
 
 impl RequestBatch for SendBatch {
     fn process(&mut self, request: Command, peer: &Peer, reply: Reply) {
+        self.first.note(&request, &reply);
         let mut reply = Some(reply);
         let staged = self.send.stage(&request, peer, &mut reply, &mut self.puts);
         let Some(reply) = reply else { return };
         match staged {
             Ok(Some(needs)) => self.send.wait(needs, request, reply),
             Ok(None) => {}
-            Err(refusal) => refuse(&self.send.state, refusal, reply),
+            Err(refusal) => refuse(&self.send.state, &request, refusal, reply),
         }
     }
 
     fn end(&mut self) {
         self.puts.commit();
+        self.first.end(&self.send.state.requests);
     }
 }
 

@@ -8,13 +8,14 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::HeadWriter;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability};
-use pyrmq_remoting::net::Reply;
+use pyrmq_remoting::net::{Reply, RequestNames};
 use pyrmq_remoting::sync::Completion;
 use pyrmq_store::{OnDurable, StoreError, Stored};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What the response to a stored message says besides its position.
 #[derive(Debug)]
@@ -32,9 +33,14 @@ pub(super) struct SendAnswer {
     pub(super) recall: Option<i64>,
 }
 
-pub(super) fn refuse(state: &BrokerContext, refusal: Refusal, reply: Reply) {
+pub(super) fn refuse<'a>(
+    state: &BrokerContext,
+    request: impl Into<RequestNames<'a>>,
+    refusal: Refusal,
+    reply: Reply,
+) {
     state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
-    reply.send(refusal.into_response());
+    state.refuse(request, reply, refusal);
 }
 
 /// A send that waits until its message is in the store or on disk. One allocation serves both waits, and later sends.
@@ -86,8 +92,9 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(OpenReply { state, reply, .. }) = self.open_reply.take() {
-                    refuse(&state, Refusal::of_put(&error), reply);
+                if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
+                    let names = answer.names(&reply);
+                    refuse(&state, names, Refusal::of_put(&error), reply);
                 }
             }
         }
@@ -107,8 +114,26 @@ impl Completion<Result<(), StoreError>> for PendingReply {
             .as_ref()
             .is_some_and(|open_reply| open_reply.answer.half);
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
+        if let Some(open_reply) = &self.open_reply {
+            open_reply.log(late.as_ref());
+        }
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
+    }
+}
+
+impl OpenReply {
+    /// Writes a line if the disk was slow or failed.
+    fn log(&self, late: Option<&Refusal>) {
+        let (log, from) = (&self.state.requests, self.reply.peer().remote());
+        let names = self.answer.names(&self.reply);
+        match (late, self.reply.arrived()) {
+            (Some(late), _) => log.refused(names, from, late.code, &late.remark),
+            (None, Some(arrived)) => {
+                log.served(names, from, (Duration::ZERO, arrived.elapsed()));
+            }
+            (None, None) => {}
+        }
     }
 }
 
@@ -131,6 +156,15 @@ impl PendingReply {
 }
 
 impl SendAnswer {
+    /// What the log says of the send. Its group is not kept.
+    fn names(&self, reply: &Reply) -> RequestNames<'_> {
+        RequestNames {
+            code: reply.request_code(),
+            topic: &self.topic.topic_name,
+            group: "",
+        }
+    }
+
     /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
     /// that structure borrows the message id as text: here its digits go straight into the frame.
     fn write(

@@ -87,10 +87,13 @@ impl Connection {
 
     fn request(&mut self, request: Command, permit: Option<LargeFramePermit>) {
         self.tally.requests += 1;
-        let reply = Reply::new(self.peer.clone(), &request).holding(permit);
+        let reply = Reply::new(self.peer.clone(), &request)
+            .holding(permit)
+            .arrived_at(self.now.into_std());
         if !reply.is_oneway() && self.link.begin_request() > self.setting.options.in_flight {
             self.tally.busy += 1;
-            reply.send(busy("too many requests of this connection wait for their answer"));
+            let answer = busy("too many requests of this connection wait for their answer");
+            self.refuse_unserved(&request, reply, answer);
             return;
         }
         if self.link.phase() == Phase::Draining && request.version > GO_AWAY_ABOVE {
@@ -129,13 +132,20 @@ impl Connection {
             }
             Some(Row::Refused(why)) => {
                 self.tally.unsupported += 1;
-                reply.send(unsupported(code, &format!(": {why}")));
+                let answer = unsupported(code, &format!(": {why}"));
+                self.refuse_unserved(&request, reply, answer);
             }
             None => {
                 self.tally.unsupported += 1;
-                reply.send(unsupported(code, ""));
+                let answer = unsupported(code, "");
+                self.refuse_unserved(&request, reply, answer);
             }
         }
+    }
+
+    fn refuse_unserved(&self, request: &Command, reply: Reply, answer: Command) {
+        let table = &self.setting.table;
+        table.refuse_unserved(request, &self.peer, reply, answer);
     }
 
     /// Returns the reply of a request that may be served, and refuses others.

@@ -10,6 +10,7 @@ pub(super) mod address_map;
 pub(super) mod descriptors;
 mod failed_logins;
 pub(super) mod large_frames;
+pub(super) mod line_limit;
 pub(super) mod memory_budget;
 pub(super) mod partial_frames;
 pub(super) mod refusal_log;

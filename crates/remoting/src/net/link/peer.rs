@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Queue of a connection's outgoing frames. The server and the client implement it; tests may too.
 pub trait Outbox: Send + Sync + 'static {
@@ -190,10 +190,12 @@ impl Events for () {}
 #[derive(Debug)]
 pub struct Reply {
     peer: Peer,
+    code: i32,
     opaque: i32,
     serialize_type: SerializeType,
     oneway: bool,
     open: bool,
+    arrived: Option<Instant>,
     // Released when the request is answered.
     permit: Option<LargeFramePermit>,
     // Written down with the answer.
@@ -205,13 +207,43 @@ impl Reply {
     pub fn new(peer: Peer, request: &Command) -> Self {
         Self {
             peer,
+            code: request.code,
             opaque: request.opaque,
             serialize_type: request.serialize_type,
             oneway: request.is_oneway(),
             open: true,
+            arrived: None,
             permit: None,
             change: None,
         }
+    }
+
+    /// Sets when the request arrived, or from when on the log counts its time.
+    #[must_use]
+    pub fn arrived_at(mut self, arrived: Instant) -> Self {
+        self.arrived = Some(arrived);
+        self
+    }
+
+    /// Returns how long the request waited until a row began to serve it.
+    pub fn waited(&self, began: Instant) -> Duration {
+        let arrived = self.arrived.unwrap_or(began);
+        began.saturating_duration_since(arrived)
+    }
+
+    /// Returns how long the request waited until a row began to serve it, and how long that has taken.
+    pub fn times(&self, began: Instant) -> (Duration, Duration) {
+        (self.waited(began), began.elapsed())
+    }
+
+    /// Returns the code of the request.
+    pub fn request_code(&self) -> i32 {
+        self.code
+    }
+
+    /// Returns when the request arrived, if a connection received it.
+    pub fn arrived(&self) -> Option<Instant> {
+        self.arrived
     }
 
     /// Writes down an administrative change when it is answered.

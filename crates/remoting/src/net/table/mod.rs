@@ -7,7 +7,7 @@ use crate::codes::{request, response};
 use crate::command::Command;
 use crate::hash::NameMap;
 use crate::net::{
-    AdminPort, AuditLog, Peer, PythonRequest, Refused, Reply, RequestCheck, Requests, Security,
+    AdminPort, AuditLog, Peer, PythonRequest, Refused, Reply, RequestCheck, RequestLog, Requests, Security,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -104,6 +104,7 @@ pub struct ProcessorTable {
     // Whether a request may be served at all.
     check: Option<Arc<dyn RequestCheck>>,
     audit: Option<Arc<AuditLog>>,
+    log: Arc<RequestLog>,
     // The port that serves administrators in its place.
     admin: Option<Arc<AdminPort>>,
 }
@@ -173,6 +174,12 @@ impl ProcessorTable {
         self
     }
 
+    /// Writes into this log which requests no row takes.
+    pub fn logged_by(&mut self, log: &Arc<RequestLog>) -> &mut Self {
+        self.log = log.clone();
+        self
+    }
+
     /// Refuses requests of administrators if another port serves them.
     pub fn without_administration(&mut self, security: &Security) -> &mut Self {
         self.admin.clone_from(&security.admin);
@@ -216,6 +223,13 @@ impl ProcessorTable {
         if let Some(audit) = &self.audit {
             audit.refused(request, peer.remote(), answer, why);
         }
+    }
+
+    /// Answers a request that no row takes, and logs it.
+    pub(super) fn refuse_unserved(&self, request: &Command, peer: &Peer, reply: Reply, answer: Command) {
+        let why = answer.remark.as_deref().unwrap_or_default();
+        self.log.refused(request, peer.remote(), answer.code, why);
+        reply.send(answer);
     }
 
     /// Whether a request is for the owner of this table.
@@ -267,7 +281,11 @@ pub(super) fn enqueue(requests: &Requests, command: Command, peer: &Peer, reply:
     match requests.push(request) {
         Ok(()) => true,
         Err(back) => {
-            back.reply.send(busy("the queue of the control plane is full"));
+            const WHY: &str = "the queue of the control plane is full";
+            let from = back.peer.remote();
+            let log = requests.log();
+            log.refused(&back.command, from, response::SYSTEM_BUSY, WHY);
+            back.reply.send(busy(WHY));
             false
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::meter::Meter;
-use crate::net::{Peer, Reply};
+use crate::net::{Peer, Reply, RequestLog};
 use crate::sync::{lock, wait_while};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
@@ -29,6 +29,7 @@ pub struct Requests {
     state: Mutex<State>,
     ready: Condvar,
     meter: Meter,
+    log: RequestLog,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +46,18 @@ impl Requests {
             state: Mutex::default(),
             ready: Condvar::new(),
             meter: Meter::default(),
+            log: RequestLog::default(),
         }
     }
 
     /// Returns the meter of times from arrival to answer. The code that answers a request adds its time.
     pub fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// Returns the log of these requests. The code that answers a request tells it how long that took.
+    pub fn log(&self) -> &RequestLog {
+        &self.log
     }
 
     /// Queues a request, or returns it if the queue is full or closed.
