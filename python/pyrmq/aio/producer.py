@@ -83,7 +83,7 @@ class Producer(ConfiguredProducer):
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
-            self, abandon, self._core, self._batcher, self._request_reply.native
+            self, abandon, self._core, self._batcher, self._request_reply.core
         )
 
     async def send(
@@ -317,8 +317,8 @@ class Producer(ConfiguredProducer):
             >>> await producer.recall("orders", later.recall_handle)  # doctest: +SKIP
         """
         broker, message_id = handle_of(topic, handle)
-        native = self._request_reply.native
-        taken: str = await self._outcomes.call(native.recall, topic, broker, message_id, handle)
+        core = self._request_reply.core
+        taken: str = await self._outcomes.call(core.recall, topic, broker, message_id, handle)
         return taken
 
     async def request(
@@ -359,7 +359,7 @@ class Producer(ConfiguredProducer):
     async def _meet(self, topic: str, wait: int) -> None:
         """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
-            await self._outcomes.call(self._request_reply.native.heartbeat, topic, wait)
+            await self._outcomes.call(self._request_reply.core.heartbeat, topic, wait)
             self._met.add(topic)
 
     async def _store(
@@ -377,9 +377,7 @@ class Producer(ConfiguredProducer):
         with suppress(RmqError):
             await self._meet(topic, left_of(until))
         arguments = (topic, body, options, system, kind, (place, left_of(until)))
-        result: SendResult = await self._outcomes.call(
-            self._request_reply.native.send_to, *arguments
-        )
+        result: SendResult = await self._outcomes.call(self._request_reply.core.send_to, *arguments)
         return result
 
     async def reply(
@@ -395,13 +393,13 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.reply(message, b"2.80")  # doctest: +SKIP
         """
-        native = self._request_reply.native
+        core = self._request_reply.core
         topic, system, place = reply_address(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         async def store() -> SendResult:
             arguments = (topic, body, options, system, "reply", (place, wait))
-            sent: SendResult = await self._outcomes.call(native.send_to, *arguments)
+            sent: SendResult = await self._outcomes.call(core.send_to, *arguments)
             return sent
 
         result: SendResult = await self._hooked("reply", topic, body, options, store)

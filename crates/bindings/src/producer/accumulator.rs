@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
-    pub(super) native: Py<PyProducer>,
+    pub(super) py_producer: Py<PyProducer>,
     pub(super) producer: Arc<Producer>,
     pub(super) accumulator: Owned<Accumulator<Completer>>,
     pub(super) calls: Arc<Callbacks>,
@@ -66,14 +66,14 @@ impl PyAccumulator {
             properties,
             queue: queue.as_ref(),
             batch_bytes,
-            timeout: self.native.get().timeout(*timeout_ms),
+            timeout: self.py_producer.get().timeout(*timeout_ms),
             inner,
         }
     }
 
     pub(super) fn batch_target(&self) -> BatchTarget<'_> {
         BatchTarget {
-            native: &self.native,
+            py_producer: &self.py_producer,
             producer: &self.producer,
             accumulator: &self.accumulator,
         }
@@ -119,12 +119,12 @@ impl PyAccumulator {
             bytes: batch_bytes,
             messages: batch_messages,
         };
-        let native = producer;
-        let producer = native.get().producer.clone();
+        let py_producer = producer;
+        let producer = py_producer.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
         let sink = Box::new(move |outcome| share(&to_calls.completion_queue, &to_futures, outcome));
         Ok(Self {
-            native,
+            py_producer,
             accumulator: Owned::new("this producer", Accumulator::new(producer.clone(), limits, sink)),
             producer,
             calls,
