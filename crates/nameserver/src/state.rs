@@ -187,8 +187,8 @@ impl State {
 
     /// Closes the connections of expired brokers. The close removes other brokers that had registered on them.
     fn close_connections(&self, removed_brokers: &[RemovedBroker]) {
-        for removed_brokers in removed_brokers {
-            let peer = self.peers().get(&removed_brokers.peer).cloned();
+        for removed in removed_brokers {
+            let peer = self.peers().get(&removed.peer).cloned();
             if let Some(peer) = peer {
                 peer.close();
             }
@@ -211,12 +211,8 @@ impl Events for State {
 }
 
 fn report(removed_brokers: &[RemovedBroker], why: &str, expected: bool) {
-    for removed_brokers in removed_brokers {
-        let (broker, address, cluster) = (
-            &removed_brokers.name,
-            &removed_brokers.broker.address,
-            &removed_brokers.broker.cluster,
-        );
+    for removed in removed_brokers {
+        let (broker, address, cluster) = (&removed.name, &removed.broker.address, &removed.broker.cluster);
         if expected {
             tracing::info!(broker, address, cluster, "broker removed: {why}");
         } else {
