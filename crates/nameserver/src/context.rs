@@ -1,4 +1,4 @@
-//! State that the name server's rows share.
+//! What the name server's rows share: tables, options and counters.
 
 use crate::notify::Notifier;
 use crate::options::Options;
@@ -69,8 +69,9 @@ meters!(
     register_topic
 );
 
+/// What every row of the name server reads and changes.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct NameServerContext {
     pub(crate) table: RouteTable,
     pub(crate) queue: RegistrationQueue,
     options: RwLock<Options>,
@@ -84,7 +85,7 @@ pub(crate) struct State {
     pub(crate) meters: Meters,
 }
 
-impl State {
+impl NameServerContext {
     /// `sets` are the address sets that have a listener.
     pub(crate) fn new(options: Options, sets: Vec<String>, notifier: Notifier) -> Self {
         Self {
@@ -201,7 +202,7 @@ impl State {
     }
 }
 
-impl Events for State {
+impl Events for NameServerContext {
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
         let known = self.peers().contains_key(&peer.id());
         if known {
