@@ -110,7 +110,7 @@ impl PyAccumulator {
     ) -> PyResult<Self> {
         let pipe_signal = descriptor.then(PipeSignal::new).transpose();
         let calls = producer.get().callbacks.clone();
-        calls.tell_errors_to(on_error);
+        calls.set_error_handler(on_error);
         let futures = Arc::new(CompletionQueue::new(
             pipe_signal.map_err(|error| error.into_py(py))?,
         ));
@@ -173,7 +173,7 @@ impl PyAccumulator {
     /// sent with the messages of the tasks that run in this pass of the loop.
     fn offer<'py>(
         slf: &Bound<'py, Self>,
-        soon: Py<CallbackQueue>,
+        callback_queue: Py<CallbackQueue>,
         eager: bool,
         topic: &str,
         body: &Bound<'py, PyAny>,
@@ -183,7 +183,7 @@ impl PyAccumulator {
         let (this, py) = (slf.get(), slf.py());
         let args = SendArgs::read(Kind::Send, options)?;
         let (queue, timeout_ms) = queue_and_time;
-        let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
+        let future = Py::new(py, SendFuture::new(callback_queue.clone_ref(py)))?;
         let mode = SendMode {
             completion: Some(Completer::SendFuture(future.clone_ref(py))),
             eager,
@@ -192,7 +192,7 @@ impl PyAccumulator {
         };
         if this.submit(py, topic, body, &args.properties, queue.as_ref(), mode)? {
             let uncork = slf.getattr(intern!(py, "uncork"))?;
-            soon.get().call(py, &uncork)?;
+            callback_queue.get().call(py, &uncork)?;
         }
         Ok(future)
     }
