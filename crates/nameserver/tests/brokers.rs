@@ -124,8 +124,8 @@ async fn brokers_are_notified_when_the_lowest_id_of_their_name_changes() {
     let server = start(options);
     let (slave, master) = (broker_port(), broker_port());
     let (first, second) = (client(), client());
-    let with = |id, told: &ReportedChange| {
-        registration("broker-a", id, &told.address, body(1, 2).encode())
+    let with = |id, broker: &ReportedChange| {
+        registration("broker-a", id, &broker.address, body(1, 2).encode())
             .with_field("enableActingMaster", "true")
     };
     assert_eq!(

@@ -40,7 +40,7 @@ fn route() -> Route {
     }
 }
 
-fn told(queues: &[PublishedQueue]) -> Vec<(&str, i32, &str)> {
+fn listed(queues: &[PublishedQueue]) -> Vec<(&str, i32, &str)> {
     queues
         .iter()
         .map(|queue| (&*queue.broker, queue.queue_id, &*queue.address))
@@ -52,7 +52,7 @@ fn producers_get_writable_queues_of_masters_by_broker_and_number() {
     let published = route().published();
     assert!(!published.ordered);
     assert_eq!(
-        told(&published.queues),
+        listed(&published.queues),
         [("a", 0, "1:1"), ("a", 1, "1:1"), ("b", 0, "2:1")]
     );
 }
@@ -65,7 +65,7 @@ fn consumers_get_readable_queues_also_of_brokers_without_master() {
         ("b", 1, "2:1"),
         ("slave-only", 0, "3:3"),
     ];
-    assert_eq!(told(&route().subscribed()), expected);
+    assert_eq!(listed(&route().subscribed()), expected);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn permissions_are_kept() {
     route.queues[0].perm = 4;
     route.queues[1].perm = 2;
     assert_eq!(
-        told(&route.published().queues),
+        listed(&route.published().queues),
         [("a", 0, "1:1"), ("a", 1, "1:1")]
     );
     let read = route.subscribed();
@@ -88,7 +88,7 @@ fn an_order_configuration_holds_word_for_word() {
     let published = route.published();
     assert!(published.ordered);
     assert_eq!(
-        told(&published.queues),
+        listed(&published.queues),
         [("b", 0, "2:1"), ("b", 1, "2:1"), ("a", 0, "1:1")]
     );
     route.order = Some(String::new());

@@ -196,5 +196,5 @@ pub struct MinIdChange {
     /// Replication address of the broker that joined, if one did.
     pub ha_address: Option<String>,
     /// Addresses of the brokers to notify.
-    pub tell: Vec<String>,
+    pub recipients: Vec<String>,
 }

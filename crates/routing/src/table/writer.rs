@@ -364,7 +364,7 @@ impl Writer {
             address: address.clone(),
             offline: None,
             ha_address: Some(from.ha_address.to_owned()),
-            tell: others.map(|(_, address)| address.clone()).collect(),
+            recipients: others.map(|(_, address)| address.clone()).collect(),
         })
     }
 
