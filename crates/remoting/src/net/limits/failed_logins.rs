@@ -80,9 +80,9 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(millis(&failed, "192.0.2.7", now), 5000);
         }
-        let soon = now + FORGIVEN_AFTER - Duration::from_millis(1);
-        assert_eq!(millis(&failed, "192.0.2.7", soon), 5000);
-        assert_eq!(millis(&failed, "192.0.2.7", soon + FORGIVEN_AFTER), 0);
+        let before = now + FORGIVEN_AFTER - Duration::from_millis(1);
+        assert_eq!(millis(&failed, "192.0.2.7", before), 5000);
+        assert_eq!(millis(&failed, "192.0.2.7", before + FORGIVEN_AFTER), 0);
     }
 
     #[test]
