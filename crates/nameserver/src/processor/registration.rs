@@ -30,7 +30,7 @@ pub(crate) fn register(
     request: &Command,
     peer: &Peer,
 ) -> Result<Command, Refusal> {
-    let registered = take(context, request, peer).inspect_err(|refusal| {
+    let registered = register_broker(context, request, peer).inspect_err(|refusal| {
         context.counters.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(peer = %peer.remote(), "registration refused: {}", refusal.remark);
     })?;
@@ -53,7 +53,12 @@ pub(crate) fn register(
     Ok(answer)
 }
 
-fn take(context: &NameServerContext, request: &Command, peer: &Peer) -> Result<Registered, Refusal> {
+/// Renews or reads a registration, and notifies the brokers that must know of it.
+fn register_broker(
+    context: &NameServerContext,
+    request: &Command,
+    peer: &Peer,
+) -> Result<Registered, Refusal> {
     let mut fields = request.fields.clone();
     if fields.get("compressed").is_none() {
         // Brokers before 4.2 lack this field.
@@ -67,11 +72,16 @@ fn take(context: &NameServerContext, request: &Command, peer: &Peer) -> Result<R
     // 5.x says `compressed=false` for bodies that it compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
-    let head = plain.then(|| fast_path::version_of(bytes)).flatten();
-    let (content_fingerprint, fingerprint) =
-        fingerprints(&header, (zone, sets), request.version, bytes, head.as_ref());
+    let version_part = plain.then(|| fast_path::version_of(bytes)).flatten();
+    let (content_fingerprint, fingerprint) = fingerprints(
+        &header,
+        (zone, sets),
+        request.version,
+        bytes,
+        version_part.as_ref(),
+    );
     let now_ms = context.now_ms();
-    let content = content_fingerprint.zip(head.as_ref().map(|(version, ..)| version));
+    let content = content_fingerprint.zip(version_part.as_ref().map(|(data_version, ..)| data_version));
     if let Some(registered) = refresh(context, &header, peer, fingerprint, content, now_ms) {
         context.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
@@ -126,8 +136,8 @@ fn refresh(
     let table = &context.table;
     let unchanged = table.refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
     unchanged.or_else(|| {
-        let (content_fingerprint, version) = content?;
-        let summary = (content_fingerprint, version, fingerprint);
+        let (content_fingerprint, data_version) = content?;
+        let summary = (content_fingerprint, data_version, fingerprint);
         table.refresh_version((cluster, address, id), peer.id(), summary, now_ms)
     })
 }
@@ -153,26 +163,31 @@ fn advertised(sets: Option<&str>) -> Result<Vec<(String, String)>, Refusal> {
 fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
     (zone, sets): (Option<&str>, Option<&str>),
-    version: i32,
+    software: i32,
     body: &[u8],
-    head: Option<&(DataVersion, &[u8], &[u8])>,
+    version_part: Option<&(DataVersion, &[u8], &[u8])>,
 ) -> (Option<u64>, u64) {
     let mut hasher = DefaultHasher::new();
     let names = (header.broker_name, header.broker_addr, header.cluster_name);
     let rest = (header.ha_server_addr, header.broker_id, header.compressed);
     let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
-    (names, rest, flags, zone, sets, version).hash(&mut hasher);
-    let Some((data, before, behind)) = head else {
+    (names, rest, flags, zone, sets, software).hash(&mut hasher);
+    let Some((data_version, before, behind)) = version_part else {
         body.hash(&mut hasher);
         return (None, hasher.finish());
     };
     (before, behind).hash(&mut hasher);
     let content_fingerprint = hasher.finish();
-    (data.counter, data.state_version, data.timestamp).hash(&mut hasher);
+    (
+        data_version.counter,
+        data_version.state_version,
+        data_version.timestamp,
+    )
+        .hash(&mut hasher);
     (Some(content_fingerprint), hasher.finish())
 }
 
-/// Remembers whose connection this is, and tells the brokers of its set when their smallest id has changed.
+/// Remembers the connection of the broker, and notifies the brokers of its name if their lowest id has changed.
 fn announce(context: &NameServerContext, peer: &Peer, registered: &Registered, outcome: &RegistrationEvents) {
     if matches!(registered, Registered::Taken { .. }) {
         context.remember(peer);
@@ -219,14 +234,14 @@ fn check_sum(bytes: &[u8], announced: i32) -> Result<(), Refusal> {
 
 type DecodedBody = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
 
-fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<DecodedBody, WireError> {
+fn decode(bytes: &[u8], compressed: bool, software: i32) -> Result<DecodedBody, WireError> {
     if bytes.is_empty() {
         return Ok(DecodedBody::default());
     }
-    if version < V3_0_11 {
+    if software < V3_0_11 {
         return Ok((TopicConfigAndMappingSerializeWrapper::decode(bytes)?, None));
     }
-    let body = RegisterBrokerBody::decode_form(bytes, compressed, version)?;
+    let body = RegisterBrokerBody::decode_form(bytes, compressed, software)?;
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 
