@@ -38,15 +38,15 @@ pub struct Settings {
     pub max_topics_per_broker: Option<usize>,
     /// Maximum number of topics of all broker names together, counted once for each name that has it; `None`: no limit.
     pub max_topics: Option<usize>,
-    /// Maximum number of broker names, with [`IDS_PER_NAME`] ids each and [`IDS_FOR_EACH_NAME`] on average; `None`: no
+    /// Maximum number of broker names, with [`MAX_IDS_PER_NAME`] ids each and [`MEAN_IDS_PER_NAME`] on average; `None`: no
     /// limit.
     pub max_brokers: Option<usize>,
 }
 
 /// Maximum number of ids of one broker name, a master's and its slaves', if names are limited.
-pub const IDS_PER_NAME: usize = 1000;
+pub const MAX_IDS_PER_NAME: usize = 1000;
 /// Maximum average number of ids of the allowed names.
-pub const IDS_FOR_EACH_NAME: usize = 10;
+pub const MEAN_IDS_PER_NAME: usize = 10;
 
 /// A broker's registration.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ pub enum RegisterError {
     },
     /// More ids than all names may have together.
     #[error(
-        "broker {name} with id {id} is not taken: all names together have {limit} ids already, {IDS_FOR_EACH_NAME} for each \
+        "broker {name} with id {id} is not taken: all names together have {limit} ids already, {MEAN_IDS_PER_NAME} for each \
          name that there may be (maxBrokers)"
     )]
     TooManyIdsOfAll {
