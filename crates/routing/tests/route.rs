@@ -1,6 +1,6 @@
 //! The queues of a route that a client writes and reads.
 
-use pyrmq_routing::route::{MOST_IN_ALL, MOST_QUEUES, PublishedQueue, Route, RouteBroker, RouteQueues};
+use pyrmq_routing::route::{MAX_QUEUES, MAX_QUEUES_IN_ALL, PublishedQueue, Route, RouteBroker, RouteQueues};
 
 fn broker(name: &str, addresses: &[(i64, &str)]) -> RouteBroker {
     RouteBroker {
@@ -106,7 +106,7 @@ fn negative_counts_are_no_queues() {
 
 #[test]
 fn a_route_of_any_size_makes_no_more_queues_than_the_memory_holds() {
-    let most = usize::try_from(MOST_QUEUES).unwrap_or_default();
+    let most = usize::try_from(MAX_QUEUES).unwrap_or_default();
     let mut one = Route {
         brokers: vec![broker("a", &[(0, "1:1")])],
         queues: vec![queues("a", i32::MAX, i32::MAX, 6)],
@@ -119,8 +119,8 @@ fn a_route_of_any_size_makes_no_more_queues_than_the_memory_holds() {
     one.queues = vec![queues("a", i32::MAX, i32::MIN, 6); 5];
     assert_eq!(
         (one.published().queues.len(), one.subscribed().len()),
-        (0, MOST_IN_ALL)
+        (0, MAX_QUEUES_IN_ALL)
     );
     one.order = Some("a:2147483647;".repeat(5));
-    assert_eq!(one.published().queues.len(), MOST_IN_ALL);
+    assert_eq!(one.published().queues.len(), MAX_QUEUES_IN_ALL);
 }

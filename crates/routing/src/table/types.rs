@@ -38,8 +38,8 @@ pub struct Settings {
     pub max_topics_per_broker: Option<usize>,
     /// Maximum number of topics of all broker names together, counted once for each name that has it; `None`: no limit.
     pub max_topics: Option<usize>,
-    /// Maximum number of broker names, with [`MAX_IDS_PER_NAME`] ids each and [`MEAN_IDS_PER_NAME`] on average; `None`: no
-    /// limit.
+    /// Maximum number of broker names, with [`MAX_IDS_PER_NAME`] ids each and [`MEAN_IDS_PER_NAME`] on average; `None`:
+    /// no limit.
     pub max_brokers: Option<usize>,
 }
 
