@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
-use pyrmq_routing::allocate::{self, AllocateError, Queue};
+use pyrmq_routing::allocate::{self, AllocateError, AllocatedQueue};
 use pyrmq_routing::fault::{LatencyFaultTolerance, OnBroker, Schedule};
 use pyrmq_routing::filter::Filter;
 use pyrmq_routing::select::{self, QueueSelector};
@@ -232,9 +232,9 @@ fn allocate_consistent_hash(
     if place(py, client, queues.len(), &clients)?.is_none() {
         return Ok(Vec::new());
     }
-    let queues: Vec<Queue<'_>> = queues
+    let queues: Vec<AllocatedQueue<'_>> = queues
         .iter()
-        .map(|(topic, broker, queue_id)| Queue {
+        .map(|(topic, broker, queue_id)| AllocatedQueue {
             topic,
             broker,
             queue_id: *queue_id,
