@@ -113,7 +113,7 @@ impl<'a, 'py> Frames<'a, 'py> {
     }
 
     /// Adds a message for any queue to the frame that is being filled. `id`: the unique id among its properties.
-    pub(super) fn gather(
+    pub(super) fn add_to_frame(
         &mut self,
         (number, body, properties, flag): Member<'_>,
         id: &str,

@@ -292,7 +292,7 @@ impl RouteView {
         {
             return Some(encoded.body());
         }
-        let (route, broker_entries) = self.gather(topic, &topic_entry, set)?;
+        let (route, broker_entries) = self.collect_route(topic, &topic_entry, set)?;
         let body = Bytes::from(route.encode_as(style));
         self.cache.store(
             &topic_entry,
@@ -314,7 +314,7 @@ impl RouteView {
 
     /// Returns the route of a topic with the addresses of a set, and the broker entries that it was read from with
     /// their versions before the read.
-    pub(super) fn gather(
+    pub(super) fn collect_route(
         &self,
         topic: &str,
         topic_entry: &TopicEntry,
