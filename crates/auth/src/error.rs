@@ -11,12 +11,12 @@ pub enum AuthError {
     #[error("it is not a list of users and policies: {0}")]
     Json(#[from] WireError),
     /// An object has a member that nothing reads.
-    #[error("unknown key `{key}` in {place}; the known keys are: {known}")]
+    #[error("unknown key `{key}` in {context}; the known keys are: {known}")]
     UnknownKey {
         /// The key.
         key: String,
         /// The object that has it.
-        place: String,
+        context: String,
         /// What it may have.
         known: String,
     },
@@ -66,12 +66,12 @@ pub enum AuthError {
         error: Box<AuthError>,
     },
     /// A key that nothing reads, and that resembles one that is read.
-    #[error("unknown key `{key}` in {place}; did you mean `{nearest}`?")]
+    #[error("unknown key `{key}` in {context}; did you mean `{nearest}`?")]
     Misspelt {
         /// The key.
         key: String,
         /// The object that has it.
-        place: String,
+        context: String,
         /// The key that it resembles.
         nearest: &'static str,
     },

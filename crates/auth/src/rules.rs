@@ -91,10 +91,10 @@ fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
 
 /// Refuses members that nothing reads, and members that are there twice: a misspelt or hidden `decision` must not
 /// become a default.
-fn check_keys(json: &Json, known: &[&str], place: &str) -> Result<(), AuthError> {
+fn check_keys(json: &Json, known: &[&str], context: &str) -> Result<(), AuthError> {
     let members = json
         .as_object()
-        .ok_or_else(|| wrong(place, "something else", "give an object"))?;
+        .ok_or_else(|| wrong(context, "something else", "give an object"))?;
     for (at, (key, _)) in members.iter().enumerate() {
         let Name::Str(key) = key else {
             return Err(wrong("a key", "no text", "give it in quotes"));
@@ -104,13 +104,13 @@ fn check_keys(json: &Json, known: &[&str], place: &str) -> Result<(), AuthError>
             .take(at)
             .any(|(other, _)| *other == Name::Str(key.clone()))
         {
-            let what = format!("the key `{key}` of {place}");
+            let what = format!("the key `{key}` of {context}");
             return Err(AuthError::Twice { what });
         }
         if !known.contains(&key.as_str()) {
             return Err(AuthError::UnknownKey {
                 key: key.clone(),
-                place: place.to_owned(),
+                context: context.to_owned(),
                 known: known.join(", "),
             });
         }

@@ -91,7 +91,7 @@ impl PyConsumer {
         self.puller.check_in(py)?;
         let queues = queues
             .into_iter()
-            .map(|(place, start)| (key_of(&self.puller, place), start))
+            .map(|(queue, start)| (key_of(&self.puller, queue), start))
             .collect();
         let puller = self.puller.clone();
         completion::run(py, to, async move { puller.assign(queues, &expression).await })
@@ -116,10 +116,10 @@ impl PyConsumer {
     }
 
     /// Goes on from this offset.
-    fn seek(&self, py: Python<'_>, place: QueueRef, offset: i64) -> PyResult<()> {
+    fn seek(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller
-            .seek(&key_of(&self.puller, place), offset)
+            .seek(&key_of(&self.puller, queue), offset)
             .map_err(|error| Error::from(error).into_py(py))
     }
 

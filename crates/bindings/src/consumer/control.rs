@@ -28,8 +28,8 @@ pub(crate) struct PyControl {
 }
 
 /// A queue by the name that brokers know.
-pub(crate) fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
-    let (topic, broker, queue_id) = place;
+pub(crate) fn key_of(puller: &Puller, queue_ref: QueueRef) -> QueueKey {
+    let (topic, broker, queue_id) = queue_ref;
     QueueKey {
         topic: puller.options().client.wrap(&topic).into(),
         broker: broker.into(),
@@ -47,14 +47,17 @@ fn queue_ref_in(client: &ClientOptions, key: &QueueKey) -> QueueRef {
     (topic, key.broker.to_string(), key.queue_id)
 }
 
-pub(crate) fn keys_of(puller: &Puller, places: Vec<QueueRef>) -> Vec<QueueKey> {
-    places.into_iter().map(|place| key_of(puller, place)).collect()
+pub(crate) fn keys_of(puller: &Puller, queue_refs: Vec<QueueRef>) -> Vec<QueueKey> {
+    queue_refs
+        .into_iter()
+        .map(|queue_ref| key_of(puller, queue_ref))
+        .collect()
 }
 
 fn offsets_of(puller: &Puller, offsets: Vec<(QueueRef, i64)>) -> Vec<(QueueKey, i64)> {
     let offsets = offsets.into_iter();
     offsets
-        .map(|(place, offset)| (key_of(puller, place), offset))
+        .map(|(queue_ref, offset)| (key_of(puller, queue_ref), offset))
         .collect()
 }
 
@@ -88,9 +91,16 @@ pub(crate) fn stats_tuple(
         rates.call_ms,
     );
     let queues = queues.into_iter().map(|queue| {
-        let place = queue_ref_in(client, &queue.key);
+        let queue_ref = queue_ref_in(client, &queue.key);
         let (position, lag) = (queue.position, queue.lag);
-        (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
+        (
+            queue_ref,
+            position,
+            lag,
+            queue.waiting,
+            queue.bytes,
+            queue.in_flight,
+        )
     });
     (rates, queues.collect(), renewed)
 }
@@ -254,9 +264,11 @@ impl PyControl {
     fn local_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.puller.check_in(py)?;
         let offsets = self.puller.local_offsets().into_iter();
-        let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
+        let message_queue = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
         let body = ResetOffsetBody {
-            offset_table: offsets.map(|(key, offset)| (place(key), offset)).collect(),
+            offset_table: offsets
+                .map(|(key, offset)| (message_queue(key), offset))
+                .collect(),
         };
         Ok(PyBytes::new(py, &body.encode_as(Style::PRETTY)))
     }
@@ -297,8 +309,8 @@ impl PyControl {
         };
         Ok(Some(match callback {
             Callback::Allocate { queues, members } => {
-                let places = queues.iter().map(|key| queue_ref_of(&self.puller, key)).collect();
-                (number, "allocate", places, members, None)
+                let queue_refs = queues.iter().map(|key| queue_ref_of(&self.puller, key)).collect();
+                (number, "allocate", queue_refs, members, None)
             }
             Callback::Stacks => (number, "stacks", Vec::new(), Vec::new(), None),
             Callback::Consume { chunk } => {
@@ -308,11 +320,11 @@ impl PyControl {
         }))
     }
 
-    /// Answers with places of queues.
-    fn answer_places(&self, py: Python<'_>, number: u64, places: Vec<usize>) -> PyResult<()> {
+    /// Answers with indexes in the queues of the callback.
+    fn answer_indexes(&self, py: Python<'_>, number: u64, indexes: Vec<usize>) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller
-            .answer_callback(number, CallbackAnswer::Indexes(places));
+            .answer_callback(number, CallbackAnswer::Indexes(indexes));
         Ok(())
     }
 

@@ -48,8 +48,8 @@ impl PyRebalanceEvents {
         self.puller.check_in(py)?;
         let event = self.puller.next_rebalance_event(all_done);
         Ok(event.map(|event| {
-            let places = event.queues.iter().map(|key| queue_ref_of(&self.puller, key));
-            (name_of(event.kind), places.collect())
+            let queue_refs = event.queues.iter().map(|key| queue_ref_of(&self.puller, key));
+            (name_of(event.kind), queue_refs.collect())
         }))
     }
 

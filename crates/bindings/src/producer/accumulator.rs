@@ -217,7 +217,7 @@ impl PyAccumulator {
         };
         self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)?;
         match enter::wait(py, |slice| waiter.wait(slice))? {
-            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Ok((frame, index)) => Ok(PySendResult::of(frame, index)),
             Err(error) => Err(Error::from(error).into_py(py)),
         }
     }
