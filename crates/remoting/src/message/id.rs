@@ -8,24 +8,26 @@
 
 use crate::error::WireError;
 use crate::message::properties::names;
+use crate::text::{Case, hex};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// Size of an id with an IPv6 address, in bytes; it has two digits for each.
 const MAX_ID_BYTES: usize = 28;
 
 /// The two upper-case hex digits of each byte.
 pub static HEX_PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+    let mut byte: u8 = 0;
+    loop {
+        pairs[byte as usize] = hex(byte, Case::Upper);
+        if byte == u8::MAX {
+            break pairs;
+        }
         byte += 1;
     }
-    pairs
 };
 
 /// The digits of an id.
