@@ -6,7 +6,7 @@ use std::fmt;
 /// The kind of a resource (Apache `ResourceType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResourceType {
-    /// Everything.
+    /// Every kind of resource.
     Any,
     /// The whole cluster: its settings, its users, its brokers.
     Cluster,
@@ -43,18 +43,18 @@ impl ResourceType {
 /// How a resource's name is compared (Apache `ResourcePattern`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// Every name.
+    /// The pattern covers every name.
     Any,
-    /// This name.
+    /// The pattern covers one name.
     Literal,
-    /// Names that begin so.
+    /// The pattern covers the names that begin with a text.
     Prefixed,
 }
 
 /// A resource, or a pattern of resources: `*`, `Topic:*`, `Topic:name`, `Topic:prefix*`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
-    /// Its kind.
+    /// The resource's kind.
     pub kind: ResourceType,
     /// How the name is compared.
     pub pattern: Pattern,

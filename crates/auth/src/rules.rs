@@ -19,27 +19,27 @@ use std::collections::BTreeMap;
 /// What a user may do besides what policies say (Apache `UserType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserType {
-    /// Everything.
+    /// The user may do everything.
     Super,
-    /// What policies allow.
+    /// The user may do what policies allow.
     Normal,
 }
 
 /// Whether a user may do anything (Apache `UserStatus`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserStatus {
-    /// It may.
+    /// The user's requests are served.
     Enable,
-    /// Every request of it is refused.
+    /// Every request of the user is refused.
     Disable,
 }
 
 /// One user.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// What it may do besides what policies say.
+    /// What the user may do besides what policies say.
     pub kind: UserType,
-    /// Whether it may do anything.
+    /// Whether the user may do anything.
     pub status: UserStatus,
     password: Secret,
     previous: Option<Secret>,

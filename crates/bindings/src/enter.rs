@@ -14,8 +14,8 @@ use tokio::time::timeout;
 /// How long a thread waits before it checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// As [`SLICE`], for threads of the package's own. Signals are handled in the main thread, so that these threads need
-/// not look for them, and what they wait for wakes them. The end of the slice mends a wake that was lost.
+/// How long one of the package's own threads waits before it checks what it waits for. Signals are handled in the main
+/// thread and a result wakes its waiter, so the check only mends a lost wake-up.
 const LONG_SLICE: Duration = Duration::from_secs(5);
 
 /// Runs bounded work (computing or copying) detached from the interpreter.
@@ -31,7 +31,7 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, poll: impl FnMut(Duration) -> Option
     wait_in(py, SLICE, poll)
 }
 
-/// As [`wait`], on a thread that no signal comes to and that must not wake without need.
+/// Calls `poll` like [`wait`], but in long slices: for a thread that gets no signals and should rarely wake up.
 pub(crate) fn wait_quietly<T: Send>(
     py: Python<'_>,
     poll: impl FnMut(Duration) -> Option<T> + Send,

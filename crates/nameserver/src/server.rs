@@ -164,7 +164,7 @@ impl NameServer {
         self.context.options().clone()
     }
 
-    /// Returns its state.
+    /// Returns the state of the name server.
     pub fn health(&self) -> Health {
         let (brokers, topics) = self.context.table.counts();
         Health {

@@ -61,7 +61,7 @@ pub(super) struct Account {
     default_group: Permission,
     topics: HashMap<String, Permission>,
     groups: HashMap<String, Permission>,
-    /// As the file has it, with the secret.
+    /// The account as the file has it, with the secret.
     config: PlainAccessConfig,
 }
 

@@ -19,13 +19,13 @@ const REPLY_SUFFIX: &str = "_REPLY_TOPIC";
 /// One thing that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need<'r> {
-    /// That the account is an administrator.
+    /// The account must be an administrator.
     Admin,
-    /// To send to a topic.
+    /// The account must be allowed to send to a topic.
     Publish(&'r str),
-    /// To consume a topic.
+    /// The account must be allowed to consume a topic.
     Subscribe(&'r str),
-    /// To consume in the name of a group.
+    /// The account must be allowed to consume in the name of a group.
     Group(&'r str),
 }
 

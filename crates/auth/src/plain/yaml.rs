@@ -96,7 +96,7 @@ fn key_text<'n>(key: &'n Yaml<'_>) -> &'n str {
     }
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 pub(crate) fn get<'n, 'y>(mapping: &'n Mapping<'y>, key: &str) -> Option<&'n Yaml<'y>> {
     mapping
         .iter()
@@ -104,7 +104,7 @@ pub(crate) fn get<'n, 'y>(mapping: &'n Mapping<'y>, key: &str) -> Option<&'n Yam
         .map(|(_, value)| value)
 }
 
-/// As [`get`], to change it.
+/// Returns the value of a key, which the caller may change.
 pub(crate) fn get_mut<'n, 'y>(mapping: &'n mut Mapping<'y>, key: &str) -> Option<&'n mut Yaml<'y>> {
     mapping
         .iter_mut()

@@ -134,7 +134,7 @@ impl PyConsumer {
         received::to_list(py, taken, &self.puller.options().client)
     }
 
-    /// As `poll`, with all messages in one object.
+    /// Takes messages as `poll` does, but returns them all in one object.
     fn poll_batch(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<PyMessageBatch> {
         let taken = self.take(py, max, timeout_ms)?;
         Ok(PyMessageBatch::new(taken, self.puller.options().client.clone()))

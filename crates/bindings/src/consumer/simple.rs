@@ -169,7 +169,7 @@ impl PySimpleConsumer {
         self.list(py, taken.map_err(|error| Error::from(error).into_py(py))?)
     }
 
-    /// As `receive`, without a wait: the result is asked.
+    /// Starts to receive messages without waiting for them; the returned object is asked for them. See `receive`.
     fn begin(&self, py: Python<'_>, max: usize, invisible_ms: u64, wait_ms: u64) -> PyResult<PyReceiving> {
         let receiving = self.begin_native(py, max, invisible_ms, wait_ms)?;
         Ok(PyReceiving {
@@ -263,7 +263,7 @@ impl PyReceiving {
             .transpose()
     }
 
-    /// Waits no longer.
+    /// Ends the wait for messages.
     fn end(&self) {
         drop(lock(&self.receiving).take());
     }
@@ -271,7 +271,7 @@ impl PyReceiving {
 
 #[pymethods]
 impl PyRenewal {
-    /// Renews no longer.
+    /// Ends the renewals.
     fn end(&self) {
         drop(lock(&self.renewal).take());
     }

@@ -73,7 +73,7 @@ impl Broker {
         )
     }
 
-    /// As [`Broker::start`], on a disk that fails on command: for `pyrmq.testing` alone.
+    /// Starts a broker on a disk that fails on command, for `pyrmq.testing` alone; see [`Broker::start`].
     #[staticmethod]
     fn start_on(
         py: Python<'_>,
@@ -119,7 +119,7 @@ impl Broker {
         RequestQueue::new(self.requests.clone())
     }
 
-    /// How it is.
+    /// The state of the broker and its store.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.owner.check_in(py)?;
         let health = self.inner.health();

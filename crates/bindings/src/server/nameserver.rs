@@ -115,7 +115,7 @@ impl NameServer {
         RequestQueue::new(self.requests.clone())
     }
 
-    /// How it is.
+    /// The state of the name server.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let health = self.here(py)?.health();
         let all = PyDict::new(py);

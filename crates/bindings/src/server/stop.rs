@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 /// Longest drain: the caller's deadline ends it earlier.
 pub(crate) const DRAIN: Duration = Duration::from_hours(1);
 
-/// Where a stop stands.
+/// The progress of a stop.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     shared: Arc<Shared>,
@@ -24,7 +24,7 @@ pub(crate) struct Stop {
 
 #[derive(Debug, Default)]
 struct Shared {
-    // Guards where the stop stands; held for a look only.
+    // Guards the phase of the stop; held only to read or set it.
     phase: Mutex<Phase>,
     changed: Condvar,
 }

@@ -24,7 +24,8 @@ const V3_0_11: i32 = 37;
 /// First byte of a zlib stream with the usual window; JSON never begins with it.
 const ZLIB: u8 = 0x78;
 
-/// 103. If it equals the previous one, or differs only in its version, it is accepted without being parsed.
+/// Answers request 103. A registration that equals the broker's previous one, or differs only in its data version, is
+/// accepted without being parsed.
 pub(crate) fn register(
     context: &NameServerContext,
     request: &Command,
@@ -255,7 +256,7 @@ pub(crate) fn removal(request: &Command) -> Result<RemovalReason, Refusal> {
     })
 }
 
-/// 217.
+/// Answers request 217, which registers the queues of a topic.
 pub(crate) fn register_topic(context: &NameServerContext, request: &Command) -> Result<Command, Refusal> {
     let header = RegisterTopicRequestHeader::decode(&request.fields)?;
     if header.topic.is_empty() {

@@ -91,7 +91,7 @@ impl Filter {
     /// Returns the value of the expression if the property `names()[slot]` has the value `value(slot)`.
     ///
     /// # Errors
-    /// As for `evaluate`.
+    /// A value cannot be compared as the expression asks.
     pub fn evaluate_with<'a>(
         &'a self,
         value: impl Fn(usize) -> Option<&'a str>,

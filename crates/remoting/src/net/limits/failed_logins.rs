@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const FREE: u32 = 3;
 /// Wait of the first failure that costs something; each further one doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// An address without a failure for so long is forgiven.
+/// An address without a failure for this time is forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_mins(10);
 /// Addresses that are remembered.
 const ADDRESSES: usize = 8192;
