@@ -276,7 +276,7 @@ async fn no_more_ids_of_one_name_or_of_all_names_are_taken_than_allowed() {
     let remark = refused.remark.unwrap();
     assert_eq!(refused.code, response::SYSTEM_ERROR);
     assert!(
-        remark.contains("broker a has 1000 ids already, 1000 is not taken"),
+        remark.contains("broker a has 1000 ids already, so 1000 is refused"),
         "{remark}"
     );
     // Known brokers may register again, also from another address or with another id.
