@@ -230,8 +230,10 @@ class Producer(ConfiguredProducer):
         )
 
     def _callback_queue_of(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
-        queue = self._callback_queue
-        return self._bind(loop) if queue is None or loop is not self._loop else queue
+        callback_queue = self._callback_queue
+        return (
+            self._bind(loop) if callback_queue is None or loop is not self._loop else callback_queue
+        )
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         if self._closed:
