@@ -69,7 +69,7 @@ pub fn changed(before: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Resul
     Ok(rules)
 }
 
-/// The body of the answer to a request that looks at users or policies; `None` if there is nothing to show.
+/// Returns the body of the answer to a request that reads users or policies; `None` if there is nothing to show.
 pub fn asked(rules: &Rules, code: i32, fields: &Fields) -> Result<Option<Vec<u8>>, AuthError> {
     let with_password = caller_is_super(rules, fields);
     Ok(match code {

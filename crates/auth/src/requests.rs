@@ -142,7 +142,7 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         &[request::QUERY_MESSAGE],
         Rights::On(&[Sub, Get], &[Topic("topic")]),
     ),
-    // A topic that is looked at.
+    // Reads of one topic.
     (
         &[
             request::SEARCH_OFFSET_BY_TIMESTAMP,
@@ -162,7 +162,7 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         &[request::GET_TOPIC_STATS_INFO],
         Rights::On(&[Get], &[Topic("topic"), Further(&["topics"])]),
     ),
-    // A group that is looked at.
+    // Reads of one group.
     (
         &[
             request::GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -199,7 +199,7 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         // The broker passes on a message that is named by its offset, of whatever topic.
         Rights::On(&[Update], &[Cluster]),
     ),
-    // What creates, changes and deletes.
+    // Changes of topics and groups.
     (
         &[request::UPDATE_AND_CREATE_TOPIC],
         Rights::On(&[Create], &[Topic("topic")]),
@@ -260,7 +260,7 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         ],
         Rights::On(&[List, Get], &[Cluster]),
     ),
-    // The cluster is looked at. A message by its offset may be of any topic.
+    // Reads of the cluster. A message by its offset may be of any topic.
     (
         &[
             request::VIEW_MESSAGE_BY_ID,
@@ -304,7 +304,7 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         ],
         Rights::On(&[Get], &[Cluster]),
     ),
-    // The cluster is changed. What servers ask of clients is here too: no client asks a server that.
+    // Changes of the cluster, and what servers ask of clients: no client sends that to a server.
     (
         &[
             request::UPDATE_BROKER_CONFIG,
@@ -588,8 +588,8 @@ fn add_rights_to_subscriptions(
     is_whole
 }
 
-/// The texts at the end of a path of members. Something else than a text there counts as an empty name, which no right
-/// covers but that to everything.
+/// Returns the texts at the end of a path of members. Anything but a text counts as an empty name, which only the right
+/// to everything covers.
 fn texts<'a>(json: &'a Json, path: &[&str]) -> Vec<&'a str> {
     let mut found = Vec::new();
     walk(json, path, &mut found);
@@ -599,7 +599,7 @@ fn texts<'a>(json: &'a Json, path: &[&str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// What stands at the end of a path of members; an array on the way stands for each of its items.
+/// Collects the values at the end of a path of members; an array on the way stands for each of its items.
 fn walk<'a>(json: &'a Json, path: &[&str], found: &mut Vec<&'a Json>) {
     match (json, path) {
         (Json::Array(items), _) => items.iter().for_each(|item| walk(item, path, found)),

@@ -68,8 +68,8 @@ impl Resource {
         Self::literal(ResourceType::Topic, name)
     }
 
-    /// A group by its name, or by the name of its retry or dead-letter topic. Of a retry topic of POP with
-    /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, it is what stands before the `+`.
+    /// A group by its name, or by the name of its retry or dead-letter topic. In a retry topic of POP with
+    /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, the group is before the `+`.
     pub fn group(name: &str) -> Self {
         let of_retry = name.strip_prefix(RETRY_PREFIX);
         let of_retry = of_retry.map(|rest| rest.split_once('+').map_or(rest, |(group, _)| group));

@@ -1,4 +1,4 @@
-//! Texts of bounded length: what a stranger sends may be a megabyte.
+//! Texts of bounded length: what an unknown client sends may be a megabyte.
 
 /// Maximum length of a client's text that reasons and remarks repeat, in characters.
 const MAX_CHARS: usize = 100;

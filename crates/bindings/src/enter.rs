@@ -15,7 +15,7 @@ use tokio::time::timeout;
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// How long one of the package's own threads waits before it checks what it waits for. Signals are handled in the main
-/// thread and a result wakes its waiter, so the check only mends a lost wake-up.
+/// thread and a result wakes its waiter, so the check only makes up for a lost wake-up.
 const LONG_SLICE: Duration = Duration::from_secs(5);
 
 /// Runs bounded work (computing or copying) detached from the interpreter.
@@ -62,8 +62,8 @@ impl<T> Drop for Awaited<T> {
 }
 
 /// Drives a future on this thread for a slice, then on the runtime, and waits for its outcome. So a quick call costs no
-/// change of threads, and a slow one goes on while the handler of a signal runs in this thread. The handler may call
-/// the object whose locks the future holds; an exception of it ends the future.
+/// change of threads, and a slow one continues while the handler of a signal runs in this thread. The handler may call
+/// the object whose locks the future holds; an exception that it raises ends the future.
 pub(crate) fn run<T: Send + 'static, E: Into<Error> + Send + 'static>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send + 'static,

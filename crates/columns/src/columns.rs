@@ -134,7 +134,7 @@ impl Columns {
         }))
     }
 
-    /// Hands over what was collected, and starts anew.
+    /// Returns the collected rows and starts a new block.
     pub fn finish(&mut self) -> Block {
         let columns = self.builders.iter_mut().map(Builder::finish).collect();
         self.bytes = 0;

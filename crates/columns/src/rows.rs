@@ -160,7 +160,7 @@ impl LogRows {
         self.columns.bytes()
     }
 
-    /// Hands over what was collected, and starts anew.
+    /// Returns the collected rows and starts a new block.
     pub fn finish(&mut self) -> Block {
         self.columns.finish()
     }

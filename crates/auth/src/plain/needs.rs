@@ -3,7 +3,7 @@
 //! Apache 4.9.7 asks for a permission for ten codes and for an administrator for five; any account may send the others.
 //! Among these are sends of batches, POP, and the codes that change accounts and show their secrets. Here those that
 //! Apache asks about need the same, and the others what decision 0008 says: the right to send, to consume, or, where
-//! something changes, an administrator. What only looks at something stays open to every account, as with Apache.
+//! something changes, an administrator. Requests that only read stay open to every account, as with Apache.
 
 use crate::requests::required_rights;
 use crate::resource::{Action, ResourceType};

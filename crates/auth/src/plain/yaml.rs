@@ -65,7 +65,7 @@ pub(crate) fn write(mapping: Mapping<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Quoted scalars as strings, which the emitter quotes anew; plain ones stay as they are written.
+/// Turns quoted scalars into strings, which the emitter quotes again; plain ones stay as they are written.
 fn settled(node: Yaml<'_>) -> Yaml<'_> {
     match node {
         Yaml::Representation(text, style, _) if style != ScalarStyle::Plain => {

@@ -107,7 +107,7 @@ pub(crate) fn stats_tuple(
 
 #[pymethods]
 impl PyControl {
-    /// The rates of the last minute, how each queue stands, and how often popped messages were renewed.
+    /// The rates of the last minute, the state of each queue, and how often popped messages were renewed.
     fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
         self.puller.check_in(py)?;
         let puller = &self.puller;
@@ -244,7 +244,7 @@ impl PyControl {
 
     // Groups whose members get every message each: their offsets are in a file of the member.
 
-    /// Where this member goes on.
+    /// Sets the offsets at which this member continues.
     fn begin_at(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
         self.puller.check_in(py)?;
         // As the file has them: topics with their namespace.

@@ -118,7 +118,7 @@ impl PyListeningConsumer {
         }
     }
 
-    /// Messages that come again, that are dead letters, and that were passed over because they cannot be read.
+    /// Numbers of messages that are delivered again, that became dead letters, and that were skipped as unreadable.
     fn failures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.puller.check_in(py)?;
         let counts = self.puller.failures();

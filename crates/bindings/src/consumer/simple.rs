@@ -99,7 +99,7 @@ impl PySimpleConsumer {
         topics.map(|topic| options.inside(&topic).to_owned()).collect()
     }
 
-    /// The rates of the last minute, how each topic stands on each broker, and how often messages were renewed.
+    /// The rates of the last minute, the state of each topic on each broker, and how often messages were renewed.
     fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
         self.consumer.check_in(py)?;
         let consumer = &self.consumer;
