@@ -17,7 +17,7 @@ fn caller_is_super(rules: &Rules, fields: &Fields) -> bool {
     caller.is_some_and(|caller| caller.kind == UserType::Super)
 }
 
-/// Refuses what only a super user may do: to make one, to change one, to delete one.
+/// Refuses to create, change or delete a super user, unless a super user requests it.
 fn check_super(rules: &Rules, fields: &Fields, info: Option<&UserInfo>) -> Result<(), AuthError> {
     let names = |kind: &str| kind.eq_ignore_ascii_case("Super");
     let makes = info.and_then(|info| info.user_type.as_deref()).is_some_and(names);

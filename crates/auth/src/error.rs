@@ -15,7 +15,7 @@ pub enum AuthError {
     UnknownKey {
         /// The key.
         key: String,
-        /// The object that has it.
+        /// The object that has the key.
         context: String,
         /// What it may have.
         known: String,
@@ -48,7 +48,7 @@ pub enum AuthError {
     /// The change would leave no enabled super user.
     #[error("the user is the last enabled super user: enable or create another one first")]
     LastSuper,
-    /// Somebody else than a super user would make, change or delete one.
+    /// A user that is no super user would create, change or delete a super user.
     #[error("only a super user can create, change or delete a super user")]
     OnlySuper,
     /// The code is none of 3001 to 3010 that fits the call.
@@ -70,7 +70,7 @@ pub enum AuthError {
     Misspelt {
         /// The key.
         key: String,
-        /// The object that has it.
+        /// The object that has the key.
         context: String,
         /// The key that it resembles.
         nearest: &'static str,

@@ -26,8 +26,8 @@ enum At {
     Topic(&'static str),
     /// A topic in a field, and the group in another that uses it: the group's own retry topic needs no right besides.
     TopicOf(&'static str, &'static str),
-    /// A topic and a group like [`At::TopicOf`], for popped messages: they may also come from the group's retry topic of
-    /// POP.
+    /// A topic and a group like [`At::TopicOf`], for popped messages: they may also come from the group's retry topic
+    /// of POP.
     PoppedOf(&'static str, &'static str),
     /// A group in a field.
     Group(&'static str),

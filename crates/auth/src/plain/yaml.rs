@@ -8,11 +8,11 @@ use saphyr::{Mapping, Scalar, ScalarStyle, Yaml, YamlEmitter, YamlLoader};
 use saphyr_parser::{Event, Parser, SpannedEventReceiver};
 use std::borrow::Cow;
 
-/// Sequences and mappings inside each other; a file of accounts has four.
+/// Maximum depth of nested sequences and mappings; a file of accounts has four.
 const DEPTH_LIMIT: usize = 32;
-/// Bytes of a file: some 100,000 accounts.
+/// Maximum size of a file in bytes: some 100,000 accounts.
 const SIZE_LIMIT: usize = 16 << 20;
-/// More edits than these make another word.
+/// Maximum number of edits between a misspelt key and the key that is meant.
 const TYPO_EDITS: usize = 3;
 
 /// The mapping of a file; empty if the file is.
@@ -142,7 +142,7 @@ pub(crate) fn text<'n>(
     get(mapping, key).map_or(Ok(None), |node| scalar(node, key, context))
 }
 
-/// The text of an item, as [`text`].
+/// Returns the text of an item; `None` if it is null.
 pub(crate) fn scalar<'n>(node: &'n Yaml<'_>, key: &str, context: &str) -> Result<Option<&'n str>, AuthError> {
     match node {
         node if is_null(node) => Ok(None),
@@ -151,7 +151,7 @@ pub(crate) fn scalar<'n>(node: &'n Yaml<'_>, key: &str, context: &str) -> Result
     }
 }
 
-/// A scalar that must be what its letters say.
+/// Returns the text of a scalar that YAML 1.1 would not read as another value; `None` if it is missing or null.
 pub(crate) fn literal<'n>(
     mapping: &'n Mapping<'_>,
     key: &str,

@@ -35,7 +35,7 @@ async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, Client
 }
 
 impl PyConsumer {
-    /// Messages, waiting for the first; none when the time has passed, or the application is to hear of queues first.
+    /// Takes messages, waiting for the first. The list is empty if the time has passed or a rebalance event waits.
     fn take(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<Vec<Messages>> {
         self.puller.check_in(py)?;
         self.arrival_signal.reset();
@@ -115,7 +115,7 @@ impl PyConsumer {
             .collect())
     }
 
-    /// Goes on from this offset.
+    /// Sets the offset at which polls of a queue continue.
     fn seek(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller
@@ -146,7 +146,7 @@ impl PyConsumer {
         self.arrival_signal.fd(py, |waker| self.puller.on_arrival(waker))
     }
 
-    /// Makes the descriptor silent until something comes.
+    /// Makes the descriptor unreadable until something arrives.
     fn hush(&self) {
         self.arrival_signal.reset();
     }

@@ -125,7 +125,7 @@ impl PyControl {
         self.puller.client_id()
     }
 
-    /// What polled consumers hear of their queues.
+    /// The rebalance events of polled consumers.
     fn rebalance_events(&self) -> PyRebalanceEvents {
         PyRebalanceEvents::new(self.puller.clone())
     }
@@ -165,7 +165,7 @@ impl PyControl {
         })
     }
 
-    /// Has calls of `subscribe` for a topic fail that have not joined the group yet. In a forked child nothing is done.
+    /// Fails the calls of `subscribe` for a topic that have not joined the group yet. Does nothing in a forked child.
     fn cancel_subscribe(&self, topic: &str) {
         if self.puller.is_here() {
             let topic = self.puller.options().client.wrap(topic);
@@ -173,7 +173,7 @@ impl PyControl {
         }
     }
 
-    /// Stops queues, or lets them go on.
+    /// Pauses queues or resumes them.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
         self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
@@ -182,22 +182,22 @@ impl PyControl {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// The queues that are stopped.
+    /// The paused queues.
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
         self.puller.check_in(py)?;
         let keys = self.puller.paused();
         Ok(keys.iter().map(|key| queue_ref_of(&self.puller, key)).collect())
     }
 
-    /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
+    /// Commits everything that was handed out or that listeners have finished.
     #[pyo3(signature = (to=None))]
     fn commit(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         let puller = self.puller.here(py)?;
         completion::run(py, to, async move { puller.commit().await })
     }
 
-    /// Ends everything; `all`: what was handed out is done, and of listeners' messages what they have finished. Commits
-    /// only with a commit interval. In a forked child nothing is done: it is the parent's.
+    /// Closes the consumer. With `all`, messages that were handed out or that listeners have finished are done, and
+    /// committed if there is a commit interval. In a forked child nothing is done: the consumer is the parent's.
     #[pyo3(signature = (all, to=None))]
     fn shut(&self, py: Python<'_>, all: bool, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         if to.is_none() && !self.puller.is_here() {
@@ -335,7 +335,7 @@ impl PyControl {
         Ok(())
     }
 
-    /// Says how a listener's call went: done, later, or what it raised.
+    /// Reports how a listener's call ended: done, later, or what it raised.
     fn answer_consumed(
         &self,
         py: Python<'_>,

@@ -234,7 +234,7 @@ impl PySimpleConsumer {
             .fd(py, |waker| self.consumer.on_arrival(waker))
     }
 
-    /// Makes the descriptor silent until something comes.
+    /// Makes the descriptor unreadable until something arrives.
     fn hush(&self) {
         self.arrival_signal.reset();
     }

@@ -66,7 +66,7 @@ impl RequestQueue {
 pub(crate) struct Request {
     command: Command,
     remote: String,
-    // The answer's way back until it is used. Guards only the taking.
+    // Guards the reply, which is there until the request is answered.
     reply: Mutex<Option<Reply>>,
     at: Instant,
     requests: Arc<Requests>,

@@ -38,7 +38,7 @@ enum Phase {
 }
 
 impl Stop {
-    /// Starts the stop, the first time.
+    /// Starts the stop; later calls do nothing.
     pub(crate) fn begin(
         &self,
         handle: &Handle,
@@ -58,7 +58,7 @@ impl Stop {
         });
     }
 
-    /// Waits for the end. False: it has not come within the time. What went wrong is raised once.
+    /// Waits for the end of the stop. Returns false if it has not ended within `timeout`. Its error is raised once.
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Duration) -> PyResult<bool> {
         let until = Instant::now() + timeout;
         let ended = enter::wait(py, |slice| {

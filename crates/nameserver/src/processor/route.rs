@@ -16,7 +16,7 @@ pub(crate) fn route(
     set: Option<&str>,
 ) -> Result<Command, Refusal> {
     let header = GetRouteInfoRequestHeader::decode(&request.fields)?;
-    refuse_while_young(context)?;
+    refuse_right_after_start(context)?;
     let style = route_style(request.version, header.accept_standard_json_only);
     let table = context.table.in_set(set);
     let body = match zone(request) {
@@ -45,13 +45,12 @@ fn zone(request: &Command) -> Option<&str> {
     zone.filter(|zone| !zone.trim().is_empty() && mode.eq_ignore_ascii_case("true"))
 }
 
-/// Refuses while the server is young: right after a start, only some brokers have registered, so an answer would be
-/// incomplete.
-fn refuse_while_young(context: &NameServerContext) -> Result<(), Refusal> {
+/// Refuses for a time after the start: then only some brokers have registered, so an answer would be incomplete.
+fn refuse_right_after_start(context: &NameServerContext) -> Result<(), Refusal> {
     let options = context.options();
-    let young = options.need_wait_for_service
+    let just_started = options.need_wait_for_service
         && context.now_ms() < options.wait_seconds_for_service.saturating_mul(1000);
-    if young {
+    if just_started {
         let remark = "name server not ready: it has just started and waits for its brokers (needWaitForService); ask again";
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));
     }
