@@ -153,7 +153,7 @@ impl PolicyEntry {
                     .any(|(_, network)| network.contains(source)))
     }
 
-    /// Which of two entries that both match decides: the more special one, and of two alike the one that denies.
+    /// Which of two matching entries decides: the more specific one; if they are equally specific, the one that denies.
     fn precedence(&self, other: &Self) -> Ordering {
         let rank = |entry: &Self| match (entry.resource.kind, entry.resource.pattern) {
             (ResourceType::Any, _) => 3,

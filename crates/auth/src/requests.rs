@@ -45,14 +45,14 @@ enum At {
 /// How to find the rights that a request code needs.
 #[derive(Debug, Clone, Copy)]
 enum Rights {
-    /// These actions on what is found at all of these places.
+    /// One of these actions on each resource that is named at these places.
     On(&'static [Action], &'static [At]),
     /// Reading a consumer group, in the heartbeat's body.
     Heartbeat,
     /// Reading the queues of the body.
     Locks,
-    /// These actions on what is found at all of these places; a request without the named thing needs no right, since
-    /// older clients do not name it.
+    /// One of these actions on each resource that is named at these places; a request that names none needs no right,
+    /// since older clients name none.
     IfNamed(&'static [Action], &'static [At]),
 }
 

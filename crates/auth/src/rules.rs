@@ -146,8 +146,8 @@ fn check_lists(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
     Ok(())
 }
 
-/// The items of a member; none if the member is missing. Something else than an array is an error, for taken as empty
-/// it would drop every user or policy in it.
+/// The items of a member; none if the member is missing. Anything but an array is an error: taken as empty, it would
+/// drop every user or policy in it.
 fn items<'j>(json: &'j Json, member: &str) -> Result<&'j [Json], AuthError> {
     match json.get(member) {
         None => Ok(&[]),

@@ -90,7 +90,7 @@ pub struct LogRows {
 }
 
 impl LogRows {
-    /// Nothing yet. Without a broker's name its column is null.
+    /// Collects nothing yet. Without a broker's name, the column of the broker is null.
     pub fn new(wanted: Vec<Column>, filter: RowFilter, broker: Option<String>, on_bad: BadBody) -> Self {
         let columns = Columns::new(wanted);
         Self {
@@ -155,7 +155,7 @@ impl LogRows {
         self.columns.rows()
     }
 
-    /// About how many bytes they take.
+    /// About how many bytes the rows take.
     pub fn bytes(&self) -> usize {
         self.columns.bytes()
     }
