@@ -63,7 +63,7 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "columns": ["layout", "build", "columns", "tags", "rows"],
     "nameserver": [
-        *("error", "notify", "options", "registration_queue", "state", "processor"),
+        *("error", "notify", "options", "registration_queue", "context", "processor"),
         *("registration_thread", "rows", "server"),
     ],
     "remoting": [

@@ -278,7 +278,16 @@ RETIRED = {
     "way_back": "reply_address",
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
+    "IDS_FOR_EACH_NAME": "MEAN_IDS_PER_NAME",
+    "IDS_PER_NAME": "MAX_IDS_PER_NAME",
+    "Rest": "Remaining",
+    "answer_places": "answer_indexes",
+    "look_at_names": "add_rights_to_names",
+    "look_at_subscriptions": "add_rights_to_subscriptions",
+    "tell_errors_to": "set_error_handler",
 }
+# Constants of Rust for a bound: it is MAX_ or MIN_ and a noun.
+SUPERLATIVE = re.compile(r"\b(?:const|static)\s+((?:MOST|LEAST|LONGEST)(?:_\w+)?)\s*:")
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {
     r"brake[sd]?|braking": "flow control",
@@ -386,6 +395,31 @@ def test_no_retired_name_is_an_identifier() -> None:
             f"{path.relative_to(ROOT)}: {name} (say {RETIRED[name]})" for name in _retired(names)
         ]
     assert not found, "\n".join(found)
+
+
+def test_bounds_are_named_max_or_min() -> None:
+    found = []
+    for path in _files(".rs"):
+        code, _ = _identifiers_and_prose(path)
+        found += [f"{path.relative_to(ROOT)}: {name}" for name in SUPERLATIVE.findall(code)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "pub(crate) const MOST: usize = 1;\nstatic LONGEST_PAUSE: u64 = 2;",
+            ["MOST", "LONGEST_PAUSE"],
+        ),
+        ("impl Queue {\n    const LEAST_BYTES\n        : usize = 1;\n}", ["LEAST_BYTES"]),
+        ("const HELD_AT_LEAST: u64 = 1; const MOSTLY: u64 = 2; // const MOST: u64", []),
+        ('let text = "const MOST: u64"; fn most() -> usize { MOST }', []),
+    ],
+)
+def test_the_scan_sees_bounds_by_other_names(text: str, names: list[str]) -> None:
+    code, _ = _rust(text)
+    assert SUPERLATIVE.findall(code) == names
 
 
 def test_no_coined_word_stands_in_prose() -> None:

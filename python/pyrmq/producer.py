@@ -148,7 +148,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._is_interrupted = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
-            self, abandon, self._core, self._batcher, self._request_reply.native
+            self, abandon, self._core, self._batcher, self._request_reply.core
         )
         self._produce_by(None if self._hooks else self._batcher)
 

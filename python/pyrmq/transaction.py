@@ -184,14 +184,14 @@ class TransactionProducer(Producer):
         self, half: SendResult, state: TransactionState, end: dict[str, object], wait: int
     ) -> bool:
         try:
-            self._request_reply.native.end(end, wait)
+            self._request_reply.core.end(end, wait)
         except RmqError as error:
             not_confirmed(half, state, error)
             return False
         return True
 
     def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._request_reply.native, question)
+        message = asked_about(self._request_reply.core, question)
         try:
             state = state_of(self._ask(message))
         except BaseException:  # noqa: BLE001 - a user's function; the broker asks again
@@ -244,9 +244,9 @@ def end_of(
     }
 
 
-def asked_about(native: _core.RequestReply, question: _core.Request) -> ReceivedMessage:
+def asked_about(core: _core.RequestReply, question: _core.Request) -> ReceivedMessage:
     """The message whose transaction a broker asks about."""
-    return native.asked_about(question.body or b"", question.fields.get("bname", ""))
+    return core.asked_about(question.body or b"", question.fields.get("bname", ""))
 
 
 def answer_of(

@@ -36,7 +36,7 @@ def test_half_requests_of_many_peers_do_not_fill_the_memory(topic: str) -> None:
         # Connections whose rest does not arrive are closed, with a line in the log.
         until = time.monotonic() + 60
         pattern = (
-            r"closed a connection: the rest of a frame did not come.* bytes=\d+ limit=134217728"
+            r"closed a connection: the rest of a frame did not arrive.* bytes=\d+ limit=134217728"
         )
         while not re.search(pattern, broker.log.read_text()):
             assert time.monotonic() < until, broker.log_tail()

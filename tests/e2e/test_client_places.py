@@ -123,7 +123,7 @@ def test_a_unit_is_part_of_the_client_id(shared: Cluster, topic: str) -> None:
     }
     with Producer(**options, unit_name="north", unit_mode=True) as producer:
         producer._request_reply.heartbeat(topic, 3000)
-        assert producer._request_reply.native.client_id.endswith("@one@north")
+        assert producer._request_reply.core.client_id.endswith("@one@north")
         answer = ask(shared.broker.address, 204, {"producerGroup": topic, "topic": topic})
         assert b"@one@north" in (answer.body or b"")
         producer.send(topic, b"x")

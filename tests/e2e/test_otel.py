@@ -92,7 +92,7 @@ def test_a_send_is_a_span_whose_context_travels_with_the_message(
     assert span.parent.span_id == parent.get_span_context().span_id
     assert dict(span.attributes) == {
         "messaging.system": "rocketmq",
-        "messaging.client.id": producer._request_reply.native.client_id,
+        "messaging.client.id": producer._request_reply.core.client_id,
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": topic,

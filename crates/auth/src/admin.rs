@@ -17,7 +17,7 @@ fn caller_is_super(rules: &Rules, fields: &Fields) -> bool {
     caller.is_some_and(|caller| caller.kind == UserType::Super)
 }
 
-/// Refuses what only a super user may do: to make one, to change one, to delete one.
+/// Refuses to create, change or delete a super user, unless a super user requests it.
 fn check_super(rules: &Rules, fields: &Fields, info: Option<&UserInfo>) -> Result<(), AuthError> {
     let names = |kind: &str| kind.eq_ignore_ascii_case("Super");
     let makes = info.and_then(|info| info.user_type.as_deref()).is_some_and(names);
@@ -69,7 +69,7 @@ pub fn changed(before: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Resul
     Ok(rules)
 }
 
-/// The body of the answer to a request that looks at users or policies; `None` if there is nothing to show.
+/// Returns the body of the answer to a request that reads users or policies; `None` if there is nothing to show.
 pub fn asked(rules: &Rules, code: i32, fields: &Fields) -> Result<Option<Vec<u8>>, AuthError> {
     let with_password = caller_is_super(rules, fields);
     Ok(match code {

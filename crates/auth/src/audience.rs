@@ -1,4 +1,4 @@
-//! The senders of each request code, and which codes are administrative changes. Both follow from the code's row in
+//! The senders of each request code, and which codes are administrative changes. Both follow from the code's rights in
 //! [`requests`](crate::requests), so that each code of both servers has an answer.
 
 use crate::requests::actions_of;
@@ -73,7 +73,7 @@ const SERVERS: &[i32] = &[
     request::RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
 ];
 
-/// The senders of a code; `None` for a code without a row, which may be an application's own.
+/// The senders of a code; `None` for an unknown code, which may be an application's own.
 pub fn audience(code: i32) -> Option<Audience> {
     let actions = actions_of(code)?;
     let sends_or_receives = actions
@@ -119,7 +119,7 @@ mod tests {
     fn each_code_of_a_list_belongs_there() {
         for code in CLIENTS.iter().chain(SERVERS) {
             let actions = actions_of(*code);
-            assert!(actions.is_some(), "{code} has no row");
+            assert!(actions.is_some(), "{code} is unknown");
         }
         assert!(CLIENTS.iter().all(|code| !SERVERS.contains(code)));
     }

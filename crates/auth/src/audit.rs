@@ -1,4 +1,4 @@
-//! What the audit log writes about a request: its user, and the resources that its row names.
+//! What the audit log writes about a request: its user, and the resources that it names.
 
 use crate::audience::changes;
 use crate::requests::required_rights;

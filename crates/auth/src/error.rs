@@ -11,12 +11,12 @@ pub enum AuthError {
     #[error("it is not a list of users and policies: {0}")]
     Json(#[from] WireError),
     /// An object has a member that nothing reads.
-    #[error("unknown key `{key}` in {place}; the known keys are: {known}")]
+    #[error("unknown key `{key}` in {context}; the known keys are: {known}")]
     UnknownKey {
         /// The key.
         key: String,
-        /// The object that has it.
-        place: String,
+        /// The object that has the key.
+        context: String,
         /// What it may have.
         known: String,
     },
@@ -48,7 +48,7 @@ pub enum AuthError {
     /// The change would leave no enabled super user.
     #[error("the user is the last enabled super user: enable or create another one first")]
     LastSuper,
-    /// Somebody else than a super user would make, change or delete one.
+    /// A user that is no super user would create, change or delete a super user.
     #[error("only a super user can create, change or delete a super user")]
     OnlySuper,
     /// The code is none of 3001 to 3010 that fits the call.
@@ -66,12 +66,12 @@ pub enum AuthError {
         error: Box<AuthError>,
     },
     /// A key that nothing reads, and that resembles one that is read.
-    #[error("unknown key `{key}` in {place}; did you mean `{nearest}`?")]
+    #[error("unknown key `{key}` in {context}; did you mean `{nearest}`?")]
     Misspelt {
         /// The key.
         key: String,
-        /// The object that has it.
-        place: String,
+        /// The object that has the key.
+        context: String,
         /// The key that it resembles.
         nearest: &'static str,
     },

@@ -7,12 +7,12 @@ use pyrmq_remoting::net::Network;
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-/// What an entry says.
+/// The decision of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// May be done.
+    /// The entry allows its actions.
     Allow,
-    /// May not be done.
+    /// The entry denies its actions.
     Deny,
 }
 
@@ -31,12 +31,12 @@ impl Decision {
     }
 }
 
-/// Which entries are looked at first: the default ones only where no custom one matches.
+/// When an entry is checked: default entries only where no custom entry matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyType {
-    /// Looked at first.
+    /// The entry is checked first.
     Custom,
-    /// Looked at if no custom entry matches.
+    /// The entry is checked if no custom entry matches.
     Default,
 }
 
@@ -48,7 +48,7 @@ impl PolicyType {
         }
     }
 
-    /// By Apache's name, in any case; `None` in the text means custom, as Apache fills it in.
+    /// Returns the type with Apache's name, in any case; without a name it is custom, as Apache fills it in.
     pub fn from_name(name: Option<&str>) -> Result<Self, AuthError> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return Ok(Self::Custom);
@@ -69,7 +69,7 @@ pub struct PolicyEntry {
     pub actions: Vec<Action>,
     /// The addresses; none means all.
     source_ips: Vec<(String, Network)>,
-    /// What it says.
+    /// Whether the entry allows or denies its actions.
     pub decision: Decision,
 }
 
@@ -153,7 +153,7 @@ impl PolicyEntry {
                     .any(|(_, network)| network.contains(source)))
     }
 
-    /// Which of two entries that both match decides: the more special one, and of two alike the one that denies.
+    /// Which of two matching entries decides: the more specific one; if they are equally specific, the one that denies.
     fn precedence(&self, other: &Self) -> Ordering {
         let rank = |entry: &Self| match (entry.resource.kind, entry.resource.pattern) {
             (ResourceType::Any, _) => 3,
@@ -253,7 +253,8 @@ impl Acl {
         self.decide_on((resource.kind, &resource.name), actions, source)
     }
 
-    /// As [`Self::decide`], for the resource of this kind and name.
+    /// Returns what the entries say of one of these actions on the resource of a kind and name, from an address; `None`
+    /// if no entry matches. See [`Self::decide`].
     pub(crate) fn decide_on(
         &self,
         resource: (ResourceType, &str),

@@ -1,8 +1,8 @@
-//! What a request does to which resources: one row for each request code (docs/decisions/0008-who-may-what.md, Apache
+//! The rights that each request code needs (docs/decisions/0008-who-may-what.md, Apache
 //! `DefaultAuthorizationContextBuilder` and its annotations `RocketMQAction`).
 //!
-//! A request is served if its user has each right that it needs. A row whose fields or body are missing, and a code
-//! without a row, need the right to change the cluster: nothing is open by omission.
+//! A request is served if its user has each right that it needs. A request without the fields or the body that name its
+//! resources, and an unknown code, need the right to change the cluster: nothing is open by omission.
 
 use crate::resource::{Action, Resource, ResourceType};
 use pyrmq_remoting::body::{Body, HeartbeatData, Json, LockBatchRequestBody};
@@ -19,37 +19,40 @@ pub struct Right {
     pub actions: &'static [Action],
 }
 
-/// Where a row finds the name of a resource.
+/// Where a request has the name of a resource.
 #[derive(Debug, Clone, Copy)]
 enum At {
     /// A topic in a field; a retry topic stands for its group.
     Topic(&'static str),
     /// A topic in a field, and the group in another that uses it: the group's own retry topic needs no right besides.
     TopicOf(&'static str, &'static str),
-    /// As `TopicOf`, for messages that were popped: they may also come from the group's retry topic of POP.
+    /// A topic and a group like [`At::TopicOf`], for popped messages: they may also come from the group's retry topic
+    /// of POP.
     PoppedOf(&'static str, &'static str),
     /// A group in a field.
     Group(&'static str),
     /// Topics or groups in the body, by the path of members to their names; a retry topic stands for its group.
     Body(ResourceType, &'static [&'static str]),
-    /// Further topics in the body, as `Body`; a request may have no body.
+    /// Further topics in the body, by the path of members to their names; a request may have no body.
     Further(&'static [&'static str]),
-    /// As `TopicOf`, in objects of the body: the path to them, the member with the group, the path to the topics.
+    /// Topics and the group that uses them, in objects of the body: the path to the objects, the member with the group,
+    /// the path to the topics.
     BodyTopicsOf(&'static [&'static str], &'static str, &'static [&'static str]),
     /// The cluster.
     Cluster,
 }
 
-/// The row of a request code.
+/// How to find the rights that a request code needs.
 #[derive(Debug, Clone, Copy)]
-enum Row {
-    /// These actions on what is found at all of these places.
+enum Rights {
+    /// One of these actions on each resource that is named at these places.
     On(&'static [Action], &'static [At]),
     /// Reading a consumer group, in the heartbeat's body.
     Heartbeat,
     /// Reading the queues of the body.
     Locks,
-    /// As `On`, but without the named thing any user may do it, as older clients do.
+    /// One of these actions on each resource that is named at these places; a request that names none needs no right,
+    /// since older clients name none.
     IfNamed(&'static [Action], &'static [At]),
 }
 
@@ -57,11 +60,11 @@ use Action::{Create, Delete, Get, List, Pub, Sub, Update};
 use At::{Body as InBody, BodyTopicsOf, Cluster, Further, Group, PoppedOf, Topic, TopicOf};
 use ResourceType::{Group as Groups, Topic as Topics};
 
-/// Codes, each with its row.
-const ROWS: &[(&[i32], Row)] = &[
+/// Codes with the rights that they need.
+const RIGHTS: &[(&[i32], Rights)] = &[
     (
         &[request::GET_ROUTEINFO_BY_TOPIC],
-        Row::On(&[Pub, Sub, Get], &[Topic("topic")]),
+        Rights::On(&[Pub, Sub, Get], &[Topic("topic")]),
     ),
     (
         &[
@@ -69,7 +72,7 @@ const ROWS: &[(&[i32], Row)] = &[
             request::SEND_REPLY_MESSAGE,
             request::RECALL_MESSAGE,
         ],
-        Row::On(&[Pub], &[Topic("topic")]),
+        Rights::On(&[Pub], &[Topic("topic")]),
     ),
     (
         &[
@@ -77,20 +80,20 @@ const ROWS: &[(&[i32], Row)] = &[
             request::SEND_BATCH_MESSAGE,
             request::SEND_REPLY_MESSAGE_V2,
         ],
-        Row::On(&[Pub], &[Topic("b")]),
+        Rights::On(&[Pub], &[Topic("b")]),
     ),
     (
         &[request::END_TRANSACTION],
-        Row::IfNamed(&[Pub], &[Topic("topic")]),
+        Rights::IfNamed(&[Pub], &[Topic("topic")]),
     ),
-    (&[request::HEART_BEAT], Row::Heartbeat),
+    (&[request::HEART_BEAT], Rights::Heartbeat),
     (
         &[request::UNREGISTER_CLIENT],
-        Row::IfNamed(&[Sub], &[Group("consumerGroup")]),
+        Rights::IfNamed(&[Sub], &[Group("consumerGroup")]),
     ),
     (
         &[request::CHECK_CLIENT_CONFIG],
-        Row::On(
+        Rights::On(
             &[Sub],
             &[BodyTopicsOf(&[], "group", &["subscriptionData", "topic"])],
         ),
@@ -104,39 +107,42 @@ const ROWS: &[(&[i32], Row)] = &[
             request::NOTIFICATION,
             request::POP_LITE_MESSAGE,
         ],
-        Row::On(&[Sub], &[TopicOf("topic", "consumerGroup")]),
+        Rights::On(&[Sub], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[request::ACK_MESSAGE, request::CHANGE_MESSAGE_INVISIBLETIME],
-        Row::On(&[Sub], &[PoppedOf("topic", "consumerGroup")]),
+        Rights::On(&[Sub], &[PoppedOf("topic", "consumerGroup")]),
     ),
     (
         &[request::BATCH_ACK_MESSAGE],
-        Row::On(&[Sub], &[BodyTopicsOf(&["acks"], "c", &["t"])]),
+        Rights::On(&[Sub], &[BodyTopicsOf(&["acks"], "c", &["t"])]),
     ),
     (
         &[request::QUERY_ASSIGNMENT],
-        Row::On(&[Sub], &[BodyTopicsOf(&[], "consumerGroup", &["topic"])]),
+        Rights::On(&[Sub], &[BodyTopicsOf(&[], "consumerGroup", &["topic"])]),
     ),
     (
         &[request::CONSUMER_SEND_MSG_BACK],
-        Row::On(&[Sub], &[TopicOf("originTopic", "group")]),
+        Rights::On(&[Sub], &[TopicOf("originTopic", "group")]),
     ),
-    (&[request::LOCK_BATCH_MQ, request::UNLOCK_BATCH_MQ], Row::Locks),
+    (&[request::LOCK_BATCH_MQ, request::UNLOCK_BATCH_MQ], Rights::Locks),
     (
         &[request::QUERY_CONSUMER_OFFSET],
-        Row::On(&[Sub, Get], &[TopicOf("topic", "consumerGroup")]),
+        Rights::On(&[Sub, Get], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[request::UPDATE_CONSUMER_OFFSET],
-        Row::On(&[Sub, Update], &[TopicOf("topic", "consumerGroup")]),
+        Rights::On(&[Sub, Update], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[request::GET_CONSUMER_LIST_BY_GROUP],
-        Row::On(&[Sub, Get], &[Group("consumerGroup")]),
+        Rights::On(&[Sub, Get], &[Group("consumerGroup")]),
     ),
-    (&[request::QUERY_MESSAGE], Row::On(&[Sub, Get], &[Topic("topic")])),
-    // A topic that is looked at.
+    (
+        &[request::QUERY_MESSAGE],
+        Rights::On(&[Sub, Get], &[Topic("topic")]),
+    ),
+    // Reads of one topic.
     (
         &[
             request::SEARCH_OFFSET_BY_TIMESTAMP,
@@ -150,19 +156,19 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_LITE_TOPIC_INFO,
             request::GET_PARENT_TOPIC_INFO,
         ],
-        Row::On(&[Get], &[Topic("topic")]),
+        Rights::On(&[Get], &[Topic("topic")]),
     ),
     (
         &[request::GET_TOPIC_STATS_INFO],
-        Row::On(&[Get], &[Topic("topic"), Further(&["topics"])]),
+        Rights::On(&[Get], &[Topic("topic"), Further(&["topics"])]),
     ),
-    // A group that is looked at.
+    // Reads of one group.
     (
         &[
             request::GET_SUBSCRIPTIONGROUP_CONFIG,
             request::QUERY_TOPICS_BY_CONSUMER,
         ],
-        Row::On(&[Get], &[Group("group")]),
+        Rights::On(&[Get], &[Group("group")]),
     ),
     (
         &[
@@ -170,11 +176,11 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_CONSUME_STATS,
             request::GET_CONSUMER_RUNNING_INFO,
         ],
-        Row::On(&[Get], &[Group("consumerGroup")]),
+        Rights::On(&[Get], &[Group("consumerGroup")]),
     ),
     (
         &[request::POLLING_INFO],
-        Row::On(&[Get], &[TopicOf("topic", "consumerGroup")]),
+        Rights::On(&[Get], &[TopicOf("topic", "consumerGroup")]),
     ),
     (
         &[
@@ -182,56 +188,56 @@ const ROWS: &[(&[i32], Row)] = &[
             request::QUERY_SUBSCRIPTION_BY_CONSUMER,
             request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
         ],
-        Row::On(&[Get], &[TopicOf("topic", "group")]),
+        Rights::On(&[Get], &[TopicOf("topic", "group")]),
     ),
     (
         &[request::QUERY_CORRECTION_OFFSET],
-        Row::On(&[Get], &[TopicOf("topic", "compareGroup")]),
+        Rights::On(&[Get], &[TopicOf("topic", "compareGroup")]),
     ),
     (
         &[request::CONSUME_MESSAGE_DIRECTLY],
         // The broker passes on a message that is named by its offset, of whatever topic.
-        Row::On(&[Update], &[Cluster]),
+        Rights::On(&[Update], &[Cluster]),
     ),
-    // What creates, changes and deletes.
+    // Changes of topics and groups.
     (
         &[request::UPDATE_AND_CREATE_TOPIC],
-        Row::On(&[Create], &[Topic("topic")]),
+        Rights::On(&[Create], &[Topic("topic")]),
     ),
     (
         &[request::UPDATE_AND_CREATE_TOPIC_LIST],
-        Row::On(&[Create], &[InBody(Topics, &["topicConfigList", "topicName"])]),
+        Rights::On(&[Create], &[InBody(Topics, &["topicConfigList", "topicName"])]),
     ),
     (
         &[request::DELETE_TOPIC_IN_BROKER],
-        Row::On(&[Delete], &[Topic("topic")]),
+        Rights::On(&[Delete], &[Topic("topic")]),
     ),
     (
         &[request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP],
-        Row::On(&[Create], &[InBody(Groups, &["groupName"])]),
+        Rights::On(&[Create], &[InBody(Groups, &["groupName"])]),
     ),
     (
         &[request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST],
-        Row::On(&[Create], &[InBody(Groups, &["groupConfigList", "groupName"])]),
+        Rights::On(&[Create], &[InBody(Groups, &["groupConfigList", "groupName"])]),
     ),
     (
         &[request::DELETE_SUBSCRIPTIONGROUP],
-        Row::On(&[Delete], &[Group("groupName")]),
+        Rights::On(&[Delete], &[Group("groupName")]),
     ),
     (
         &[
             request::UPDATE_AND_GET_GROUP_FORBIDDEN,
             request::INVOKE_BROKER_TO_RESET_OFFSET,
         ],
-        Row::On(&[Update], &[TopicOf("topic", "group")]),
+        Rights::On(&[Update], &[TopicOf("topic", "group")]),
     ),
     (
         &[request::CLONE_GROUP_OFFSET],
-        Row::On(&[Update], &[Group("srcGroup"), Group("destGroup")]),
+        Rights::On(&[Update], &[Group("srcGroup"), Group("destGroup")]),
     ),
     (
         &[request::SET_MESSAGE_REQUEST_MODE],
-        Row::On(&[Update], &[InBody(Groups, &["consumerGroup"])]),
+        Rights::On(&[Update], &[InBody(Groups, &["consumerGroup"])]),
     ),
     // Lists of everything.
     (
@@ -252,9 +258,9 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_ALL_PRODUCER_INFO,
             request::GET_ALL_MESSAGE_REQUEST_MODE,
         ],
-        Row::On(&[List, Get], &[Cluster]),
+        Rights::On(&[List, Get], &[Cluster]),
     ),
-    // The cluster is looked at. A message by its offset may be of any topic.
+    // Reads of the cluster. A message by its offset may be of any topic.
     (
         &[
             request::VIEW_MESSAGE_BY_ID,
@@ -296,9 +302,9 @@ const ROWS: &[(&[i32], Row)] = &[
             request::GET_LITE_GROUP_INFO,
             STATUS,
         ],
-        Row::On(&[Get], &[Cluster]),
+        Rights::On(&[Get], &[Cluster]),
     ),
-    // The cluster is changed. What servers ask of clients is here too: no client asks a server that.
+    // Changes of the cluster, and what servers ask of clients: no client sends that to a server.
     (
         &[
             request::UPDATE_BROKER_CONFIG,
@@ -364,63 +370,62 @@ const ROWS: &[(&[i32], Row)] = &[
             request::NOTIFY_UNSUBSCRIBE_LITE,
             request::TRIGGER_LITE_DISPATCH,
         ],
-        Row::On(&[Update], &[Cluster]),
+        Rights::On(&[Update], &[Cluster]),
     ),
 ];
 
 /// Request code of our own by which `pyrmq nameserver status` asks.
 const STATUS: i32 = 30_001;
 
-/// A code without a row: an application's own, or one that Apache adds.
-const UNKNOWN: Row = Row::On(&[Update], &[Cluster]);
+/// The rights that an unknown code needs: an application's own, or one that Apache adds.
+const UNKNOWN: Rights = Rights::On(&[Update], &[Cluster]);
 
-fn row(code: i32) -> Option<&'static Row> {
-    ROWS.iter()
-        .find(|(codes, _)| codes.contains(&code))
-        .map(|(_, row)| row)
+fn rights_of(code: i32) -> Option<&'static Rights> {
+    let found = RIGHTS.iter().find(|(codes, _)| codes.contains(&code));
+    found.map(|(_, rights)| rights)
 }
 
 /// The one topic that a request touches, and the actions that any one of gives the right to it, without a copy of the
 /// name. `None`: there is more to ask than that, or less.
 pub(crate) fn one_topic(request: &Command) -> Option<(&str, &'static [Action])> {
-    let Row::On(actions, [At::Topic(field)]) = row(request.code)? else {
+    let Rights::On(actions, [At::Topic(field)]) = rights_of(request.code)? else {
         return None;
     };
     let topic = request.fields.get(field)?;
     (!topic.is_empty() && !is_retry(topic)).then_some((topic, *actions))
 }
 
-/// The actions that a code's row names; `None` for a code without a row.
+/// The actions that a code needs a right to; `None` for an unknown code.
 pub(crate) fn actions_of(code: i32) -> Option<&'static [Action]> {
-    row(code).map(|row| match row {
-        Row::On(actions, _) | Row::IfNamed(actions, _) => *actions,
-        Row::Heartbeat | Row::Locks => &[Sub],
+    rights_of(code).map(|rights| match rights {
+        Rights::On(actions, _) | Rights::IfNamed(actions, _) => *actions,
+        Rights::Heartbeat | Rights::Locks => &[Sub],
     })
 }
 
-/// Whether a request code has a row.
+/// Whether this module lists a request code.
 pub fn knows(code: i32) -> bool {
-    row(code).is_some()
+    rights_of(code).is_some()
 }
 
 /// The rights that a request needs in a cluster of this name. None: any user may send it. An error: the body is not
 /// what the code says, so nobody can say what the request does.
 pub fn required_rights(request: &Command, cluster: &str) -> Result<Vec<Right>, WireError> {
     let mut found = Vec::new();
-    match row(request.code).unwrap_or(&UNKNOWN) {
-        Row::On(actions, places) => {
+    match rights_of(request.code).unwrap_or(&UNKNOWN) {
+        Rights::On(actions, places) => {
             for place in *places {
-                if !look(request, cluster, *place, actions, &mut found)? {
+                if !add_rights(request, cluster, *place, actions, &mut found)? {
                     found.push(whole(cluster));
                 }
             }
         }
-        Row::IfNamed(actions, places) => {
+        Rights::IfNamed(actions, places) => {
             for place in *places {
-                look(request, cluster, *place, actions, &mut found)?;
+                add_rights(request, cluster, *place, actions, &mut found)?;
             }
         }
-        Row::Heartbeat => {
+        Rights::Heartbeat => {
             let data = HeartbeatData::decode(request.body.as_deref().unwrap_or_default())?;
             for consumer in &data.consumer_data_set {
                 let topics = consumer.subscription_data_set.iter();
@@ -428,7 +433,7 @@ pub fn required_rights(request: &Command, cluster: &str) -> Result<Vec<Right>, W
                 subscribe(&consumer.group_name, topics, &mut found);
             }
         }
-        Row::Locks => {
+        Rights::Locks => {
             let locks = LockBatchRequestBody::decode(request.body.as_deref().unwrap_or_default())?;
             let topics = locks.mq_set.iter().map(|queue| queue.topic.as_str());
             subscribe(&locks.consumer_group, topics, &mut found);
@@ -474,8 +479,8 @@ fn after_group<'t>(topic: &'t str, group: Option<&str>) -> Option<&'t str> {
     topic.strip_prefix(RETRY_PREFIX)?.strip_prefix(group?)
 }
 
-/// Adds what stands at a place. False: nothing stands there.
-fn look(
+/// Adds the rights to what a request names at a place. Returns false if the request names nothing there.
+fn add_rights(
     request: &Command,
     cluster: &str,
     place: At,
@@ -513,7 +518,7 @@ fn look(
                 actions,
             });
         }
-        At::Body(kind, path) => return Ok(look_at_names(&body()?, kind, path, actions, found)),
+        At::Body(kind, path) => return Ok(add_rights_to_names(&body()?, kind, path, actions, found)),
         At::Further(path) => {
             if request.body.as_deref().is_some_and(|body| !body.is_empty()) {
                 let json = body()?;
@@ -522,7 +527,7 @@ fn look(
             }
         }
         At::BodyTopicsOf(path, group, topics) => {
-            return Ok(look_at_subscriptions(
+            return Ok(add_rights_to_subscriptions(
                 &body()?,
                 path,
                 (group, topics),
@@ -534,8 +539,8 @@ fn look(
     Ok(true)
 }
 
-/// Adds the topics or groups whose names stand at a path of a body. False: nothing stands there.
-fn look_at_names(
+/// Adds the rights to the topics or groups whose names are at a path of a body. Returns false if there are none.
+fn add_rights_to_names(
     body: &Json,
     kind: ResourceType,
     path: &[&str],
@@ -555,8 +560,9 @@ fn look_at_names(
     !names.is_empty()
 }
 
-/// Adds the group and the topics of each object at a path of a body. False: one of them lacks either, or there is none.
-fn look_at_subscriptions(
+/// Adds the rights to the group and the topics of each object at a path of a body. Returns false if there is no object
+/// or one lacks either.
+fn add_rights_to_subscriptions(
     body: &Json,
     path: &[&str],
     (group, topics): (&str, &[&str]),
@@ -582,8 +588,8 @@ fn look_at_subscriptions(
     is_whole
 }
 
-/// The texts at the end of a path of members. Something else than a text there counts as an empty name, which no right
-/// covers but that to everything.
+/// Returns the texts at the end of a path of members. Anything but a text counts as an empty name, which only the right
+/// to everything covers.
 fn texts<'a>(json: &'a Json, path: &[&str]) -> Vec<&'a str> {
     let mut found = Vec::new();
     walk(json, path, &mut found);
@@ -593,7 +599,7 @@ fn texts<'a>(json: &'a Json, path: &[&str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// What stands at the end of a path of members; an array on the way stands for each of its items.
+/// Collects the values at the end of a path of members; an array on the way stands for each of its items.
 fn walk<'a>(json: &'a Json, path: &[&str], found: &mut Vec<&'a Json>) {
     match (json, path) {
         (Json::Array(items), _) => items.iter().for_each(|item| walk(item, path, found)),

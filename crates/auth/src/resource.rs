@@ -6,7 +6,7 @@ use std::fmt;
 /// The kind of a resource (Apache `ResourceType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResourceType {
-    /// Everything.
+    /// Every kind of resource.
     Any,
     /// The whole cluster: its settings, its users, its brokers.
     Cluster,
@@ -43,18 +43,18 @@ impl ResourceType {
 /// How a resource's name is compared (Apache `ResourcePattern`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// Every name.
+    /// The pattern covers every name.
     Any,
-    /// This name.
+    /// The pattern covers one name.
     Literal,
-    /// Names that begin so.
+    /// The pattern covers the names that begin with a text.
     Prefixed,
 }
 
 /// A resource, or a pattern of resources: `*`, `Topic:*`, `Topic:name`, `Topic:prefix*`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
-    /// Its kind.
+    /// The resource's kind.
     pub kind: ResourceType,
     /// How the name is compared.
     pub pattern: Pattern,
@@ -68,8 +68,8 @@ impl Resource {
         Self::literal(ResourceType::Topic, name)
     }
 
-    /// A group by its name, or by the name of its retry or dead-letter topic. Of a retry topic of POP with
-    /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, it is what stands before the `+`.
+    /// A group by its name, or by the name of its retry or dead-letter topic. In a retry topic of POP with
+    /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, the group is before the `+`.
     pub fn group(name: &str) -> Self {
         let of_retry = name.strip_prefix(RETRY_PREFIX);
         let of_retry = of_retry.map(|rest| rest.split_once('+').map_or(rest, |(group, _)| group));

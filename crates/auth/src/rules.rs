@@ -19,27 +19,27 @@ use std::collections::BTreeMap;
 /// What a user may do besides what policies say (Apache `UserType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserType {
-    /// Everything.
+    /// The user may do everything.
     Super,
-    /// What policies allow.
+    /// The user may do what policies allow.
     Normal,
 }
 
 /// Whether a user may do anything (Apache `UserStatus`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserStatus {
-    /// It may.
+    /// The user's requests are served.
     Enable,
-    /// Every request of it is refused.
+    /// Every request of the user is refused.
     Disable,
 }
 
 /// One user.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// What it may do besides what policies say.
+    /// What the user may do besides what policies say.
     pub kind: UserType,
-    /// Whether it may do anything.
+    /// Whether the user may do anything.
     pub status: UserStatus,
     password: Secret,
     previous: Option<Secret>,
@@ -91,10 +91,10 @@ fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
 
 /// Refuses members that nothing reads, and members that are there twice: a misspelt or hidden `decision` must not
 /// become a default.
-fn check_keys(json: &Json, known: &[&str], place: &str) -> Result<(), AuthError> {
+fn check_keys(json: &Json, known: &[&str], context: &str) -> Result<(), AuthError> {
     let members = json
         .as_object()
-        .ok_or_else(|| wrong(place, "something else", "give an object"))?;
+        .ok_or_else(|| wrong(context, "something else", "give an object"))?;
     for (at, (key, _)) in members.iter().enumerate() {
         let Name::Str(key) = key else {
             return Err(wrong("a key", "no text", "give it in quotes"));
@@ -104,13 +104,13 @@ fn check_keys(json: &Json, known: &[&str], place: &str) -> Result<(), AuthError>
             .take(at)
             .any(|(other, _)| *other == Name::Str(key.clone()))
         {
-            let what = format!("the key `{key}` of {place}");
+            let what = format!("the key `{key}` of {context}");
             return Err(AuthError::Twice { what });
         }
         if !known.contains(&key.as_str()) {
             return Err(AuthError::UnknownKey {
                 key: key.clone(),
-                place: place.to_owned(),
+                context: context.to_owned(),
                 known: known.join(", "),
             });
         }
@@ -146,8 +146,8 @@ fn check_lists(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
     Ok(())
 }
 
-/// The items of a member; none if the member is missing. Something else than an array is an error, for taken as empty
-/// it would drop every user or policy in it.
+/// The items of a member; none if the member is missing. Anything but an array is an error: taken as empty, it would
+/// drop every user or policy in it.
 fn items<'j>(json: &'j Json, member: &str) -> Result<&'j [Json], AuthError> {
     match json.get(member) {
         None => Ok(&[]),

@@ -1,11 +1,11 @@
-//! Texts of bounded length: what a stranger sends may be a megabyte.
+//! Texts of bounded length: what an unknown client sends may be a megabyte.
 
-/// Longest text of a stranger's that reasons and remarks repeat, in characters.
-const LONGEST: usize = 100;
+/// Maximum length of a client's text that reasons and remarks repeat, in characters.
+const MAX_CHARS: usize = 100;
 
 /// A text, or its beginning if it is long.
 pub(crate) fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

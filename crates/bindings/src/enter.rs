@@ -14,8 +14,8 @@ use tokio::time::timeout;
 /// How long a thread waits before it checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// As [`SLICE`], for threads of the package's own. Signals are handled in the main thread, so that these threads need
-/// not look for them, and what they wait for wakes them. The end of the slice mends a wake that was lost.
+/// How long one of the package's own threads waits before it checks what it waits for. Signals are handled in the main
+/// thread and a result wakes its waiter, so the check only makes up for a lost wake-up.
 const LONG_SLICE: Duration = Duration::from_secs(5);
 
 /// Runs bounded work (computing or copying) detached from the interpreter.
@@ -31,7 +31,7 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, poll: impl FnMut(Duration) -> Option
     wait_in(py, SLICE, poll)
 }
 
-/// As [`wait`], on a thread that no signal comes to and that must not wake without need.
+/// Calls `poll` like [`wait`], but in long slices: for a thread that gets no signals and should rarely wake up.
 pub(crate) fn wait_quietly<T: Send>(
     py: Python<'_>,
     poll: impl FnMut(Duration) -> Option<T> + Send,
@@ -62,8 +62,8 @@ impl<T> Drop for Awaited<T> {
 }
 
 /// Drives a future on this thread for a slice, then on the runtime, and waits for its outcome. So a quick call costs no
-/// change of threads, and a slow one goes on while the handler of a signal runs in this thread. The handler may call
-/// the object whose locks the future holds; an exception of it ends the future.
+/// change of threads, and a slow one continues while the handler of a signal runs in this thread. The handler may call
+/// the object whose locks the future holds; an exception that it raises ends the future.
 pub(crate) fn run<T: Send + 'static, E: Into<Error> + Send + 'static>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send + 'static,

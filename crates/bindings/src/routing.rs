@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
-use pyrmq_routing::allocate::{self, AllocateError, Queue};
+use pyrmq_routing::allocate::{self, AllocateError, AllocatedQueue};
 use pyrmq_routing::fault::{LatencyFaultTolerance, OnBroker, Schedule};
 use pyrmq_routing::filter::Filter;
 use pyrmq_routing::select::{self, QueueSelector};
@@ -17,7 +17,7 @@ use pyrmq_routing::select::{self, QueueSelector};
 /// A queue from Python: broker name and queue id.
 struct Named {
     broker: String,
-    place: usize,
+    index: usize,
 }
 
 impl OnBroker for Named {
@@ -54,7 +54,7 @@ impl PyQueueSelector {
         let queues: Vec<Named> = brokers
             .into_iter()
             .enumerate()
-            .map(|(place, broker)| Named { broker, place })
+            .map(|(index, broker)| Named { broker, index })
             .collect();
         let chosen = match faults {
             Some(faults) => self
@@ -62,7 +62,7 @@ impl PyQueueSelector {
                 .select_available(&queues, last_broker, &faults.faults, now_ms),
             None => self.selector.select(&queues, last_broker),
         };
-        chosen.map(|queue| queue.place)
+        chosen.map(|queue| queue.index)
     }
 }
 
@@ -186,7 +186,12 @@ impl PyFilter {
 }
 
 /// The client's index in the group, which all strategies need.
-fn place(py: Python<'_>, client: &str, queues: usize, clients: &[PyBackedStr]) -> PyResult<Option<usize>> {
+fn client_index(
+    py: Python<'_>,
+    client: &str,
+    queues: usize,
+    clients: &[PyBackedStr],
+) -> PyResult<Option<usize>> {
     allocate::check(client, queues, clients).map_err(|error| refused(py, error))
 }
 
@@ -202,8 +207,8 @@ fn allocate_average(
     queues: usize,
     clients: Vec<PyBackedStr>,
 ) -> PyResult<Vec<usize>> {
-    let place = place(py, client, queues, &clients)?;
-    let mine = place.map(|place| allocate::average(queues, clients.len(), place));
+    let index = client_index(py, client, queues, &clients)?;
+    let mine = index.map(|index| allocate::average(queues, clients.len(), index));
     Ok(mine.into_iter().flatten().collect())
 }
 
@@ -215,8 +220,8 @@ fn allocate_average_by_circle(
     queues: usize,
     clients: Vec<PyBackedStr>,
 ) -> PyResult<Vec<usize>> {
-    let place = place(py, client, queues, &clients)?;
-    let mine = place.map(|place| allocate::average_by_circle(queues, clients.len(), place));
+    let index = client_index(py, client, queues, &clients)?;
+    let mine = index.map(|index| allocate::average_by_circle(queues, clients.len(), index));
     Ok(mine.into_iter().flatten().collect())
 }
 
@@ -229,12 +234,12 @@ fn allocate_consistent_hash(
     clients: Vec<PyBackedStr>,
     virtual_nodes: usize,
 ) -> PyResult<Vec<usize>> {
-    if place(py, client, queues.len(), &clients)?.is_none() {
+    if client_index(py, client, queues.len(), &clients)?.is_none() {
         return Ok(Vec::new());
     }
-    let queues: Vec<Queue<'_>> = queues
+    let queues: Vec<AllocatedQueue<'_>> = queues
         .iter()
-        .map(|(topic, broker, queue_id)| Queue {
+        .map(|(topic, broker, queue_id)| AllocatedQueue {
             topic,
             broker,
             queue_id: *queue_id,
@@ -252,8 +257,8 @@ fn allocate_machine_room(
     clients: Vec<PyBackedStr>,
     rooms: Vec<PyBackedStr>,
 ) -> PyResult<Vec<usize>> {
-    let place = place(py, client, brokers.len(), &clients)?;
-    let mine = place.map(|place| allocate::machine_room(&brokers, &rooms, clients.len(), place));
+    let index = client_index(py, client, brokers.len(), &clients)?;
+    let mine = index.map(|index| allocate::machine_room(&brokers, &rooms, clients.len(), index));
     Ok(mine.unwrap_or_default())
 }
 
@@ -266,10 +271,10 @@ fn allocate_nearby(
     clients: Vec<PyBackedStr>,
     client_rooms: Vec<PyBackedStr>,
 ) -> PyResult<Vec<(Vec<usize>, Vec<usize>)>> {
-    let Some(place) = place(py, client, queue_rooms.len(), &clients)? else {
+    let Some(index) = client_index(py, client, queue_rooms.len(), &clients)? else {
         return Ok(Vec::new());
     };
-    let shares = allocate::nearby(&queue_rooms, &client_rooms, place).map_err(|error| refused(py, error))?;
+    let shares = allocate::nearby(&queue_rooms, &client_rooms, index).map_err(|error| refused(py, error))?;
     Ok(shares
         .into_iter()
         .map(|share| (share.queues, share.clients))

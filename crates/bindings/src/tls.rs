@@ -48,7 +48,7 @@ fn identity(
     })
 }
 
-/// How a server takes TLS.
+/// The TLS settings of a server.
 #[pyclass(frozen, module = "pyrmq._core")]
 pub(crate) struct ServerTls {
     inner: Arc<net::ServerTls>,

@@ -232,7 +232,7 @@ impl Map {
     }
 }
 
-/// A host as text; the same one stands in many rows in a row.
+/// A host as text, kept because consecutive rows often have the same host.
 #[derive(Debug, Default)]
 pub(crate) struct HostText {
     host: Option<SocketAddr>,

@@ -10,13 +10,13 @@ use pyrmq_remoting::message::properties::names;
 use std::borrow::Cow;
 use thiserror::Error;
 
-/// Most bytes that a compressed body may unfold to.
+/// Maximum size of a decompressed body, in bytes.
 const MAX_BODY_BYTES: usize = 256 * 1024 * 1024;
 
 /// A record that cannot become a row.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ColumnError {
-    /// Its body does not unfold, or a column outgrew Arrow's 32-bit offsets.
+    /// The body cannot be decompressed, or a column outgrew Arrow's 32-bit offsets.
     #[error(transparent)]
     Wire(#[from] WireError),
 }
@@ -24,7 +24,7 @@ pub enum ColumnError {
 /// Rows that are ready to hand over, one [`ColumnData`] a wanted column, in that order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
     /// The columns.
     pub columns: Vec<ColumnData>,
@@ -134,7 +134,7 @@ impl Columns {
         }))
     }
 
-    /// Hands over what was collected, and starts anew.
+    /// Returns the collected rows and starts a new block.
     pub fn finish(&mut self) -> Block {
         let columns = self.builders.iter_mut().map(Builder::finish).collect();
         self.bytes = 0;

@@ -25,15 +25,15 @@ pub enum BadBody {
 /// Which messages of a log are wanted.
 #[derive(Debug, Clone, Default)]
 pub struct RowFilter {
-    /// Those of these topics.
+    /// Keep records of these topics.
     pub topics: HashSet<String>,
-    /// Those with these tags.
+    /// Keep records with these tags.
     pub tags: Tags,
-    /// Those stored in this time, ms, the end excluded.
+    /// Keep records stored in this time, ms, the end excluded; `None`: at any time.
     pub stored_ms: Option<Range<i64>>,
-    /// With it only these offsets of these queues, by topic and queue number.
+    /// Keep these offsets of these queues, by topic and queue number; `None`: all.
     pub queues: Option<HashMap<String, HashMap<i32, Range<i64>>>>,
-    /// Messages of a topic before this log position were deleted with it.
+    /// Log positions by topic: messages of the topic before its position were deleted with it, and are left out.
     pub deleted: HashMap<String, i64>,
 }
 
@@ -75,7 +75,7 @@ pub struct BadRow {
     pub offset: i64,
     /// Position in the log.
     pub position: i64,
-    /// Why.
+    /// Why the body could not be read.
     pub cause: ColumnError,
 }
 
@@ -90,7 +90,7 @@ pub struct LogRows {
 }
 
 impl LogRows {
-    /// Nothing yet. Without a broker's name its column is null.
+    /// Collects nothing yet. Without a broker's name, the column of the broker is null.
     pub fn new(wanted: Vec<Column>, filter: RowFilter, broker: Option<String>, on_bad: BadBody) -> Self {
         let columns = Columns::new(wanted);
         Self {
@@ -155,12 +155,12 @@ impl LogRows {
         self.columns.rows()
     }
 
-    /// About how many bytes they take.
+    /// About how many bytes the rows take.
     pub fn bytes(&self) -> usize {
         self.columns.bytes()
     }
 
-    /// Hands over what was collected, and starts anew.
+    /// Returns the collected rows and starts a new block.
     pub fn finish(&mut self) -> Block {
         self.columns.finish()
     }

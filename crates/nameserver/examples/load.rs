@@ -85,7 +85,7 @@ fn main() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words[at].parse::<f64>().unwrap();
-        let told = match words[0] {
+        let summary = match words[0] {
             "register" => bench.register(number(1) as usize, number(2) as usize, number(3) as usize),
             "full" => bench.full(number(1) as usize, number(2) as usize),
             "routes" => bench.flood(&bench.topics.clone(), number(1)),
@@ -96,7 +96,7 @@ fn main() {
             "idle" => bench.idle(number(1) as usize),
             other => panic!("unknown command {other}"),
         };
-        println!("{told}");
+        println!("{summary}");
     }
     bench.runtime.shutdown_timeout(Duration::from_secs(1));
     bench.brokers_runtime.shutdown_timeout(Duration::from_secs(1));
@@ -132,7 +132,7 @@ fn route(topic: &str) -> Command {
 }
 
 /// Formats latencies in microseconds and the total duration.
-fn told(mut us: Vec<u32>, seconds: f64) -> String {
+fn summary(mut us: Vec<u32>, seconds: f64) -> String {
     us.sort_unstable();
     let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1)));
     format!(
@@ -297,7 +297,7 @@ impl Bench {
             tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
             stage.send_replace(Stage::Over);
             let took = started.elapsed().as_secs_f64();
-            told(floods.join_all().await.concat(), took)
+            summary(floods.join_all().await.concat(), took)
         })
     }
 
@@ -350,10 +350,10 @@ impl Bench {
         }
         clients.iter().for_each(Client::shut);
         let all = std::mem::take(&mut *us.lock().unwrap());
-        let told = told(all, seconds);
+        let summary = summary(all, seconds);
         format!(
             "{},\"storm_seconds\":{storming:.4},\"sent_late_us\":{}}}",
-            told.trim_end_matches('}'),
+            summary.trim_end_matches('}'),
             lag.as_micros()
         )
     }

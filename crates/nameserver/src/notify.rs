@@ -34,10 +34,10 @@ impl Notifier {
             address = notice.address,
             offline = notice.offline,
             "the lowest broker id changed, {} brokers are notified",
-            notice.tell.len()
+            notice.recipients.len()
         );
         let mut sent = 0;
-        for address in &notice.tell {
+        for address in &notice.recipients {
             let command = Command::request(request::NOTIFY_MIN_BROKER_ID_CHANGE).with_header(
                 &NotifyMinBrokerIdChangeRequestHeader {
                     min_broker_id: Some(notice.id),

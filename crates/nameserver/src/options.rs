@@ -13,8 +13,8 @@ use std::time::Duration;
 
 pub use pyrmq_remoting::setting::Setting;
 
-/// Only registrations are this large. One is processed while the next is read: more would only take memory, and
-/// processor time from routes and heartbeats.
+/// Registrations alone are this large. One is processed while the next is read: more at once would only take memory,
+/// and processor time from routes and heartbeats.
 const LARGE: LargeFrames = LargeFrames {
     bytes: 64 * 1024,
     at_once: 2,

@@ -25,9 +25,9 @@ pub(crate) struct QueuedRegistration {
 
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// 103.
+    /// Request 103: a broker registers.
     Register(Box<QueuedRegistration>),
-    /// 104.
+    /// Request 104: a broker unregisters.
     Unregister(RemovalReason, Reply, Instant),
     /// A connection on which brokers had registered has closed.
     Closed(u64),

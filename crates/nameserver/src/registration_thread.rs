@@ -4,9 +4,9 @@
 //! connections' tasks, that would delay the answers of all others. Departures that wait together are one change of the
 //! tables (Apache `BatchUnregistrationService`).
 
+use crate::context::NameServerContext;
 use crate::processor::registration;
 use crate::registration_queue::{Job, QueuedRegistration};
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_routing::table::RemovalReason;
@@ -23,14 +23,14 @@ const BATCH: usize = 1024;
 const NICE_VALUE: i32 = 5;
 
 /// Starts the thread. The receiver becomes true when it has ended.
-pub(crate) fn start(state: &Arc<State>) -> io::Result<watch::Receiver<bool>> {
-    let jobs = state.queue.open();
+pub(crate) fn start(context: &Arc<NameServerContext>) -> io::Result<watch::Receiver<bool>> {
+    let jobs = context.queue.open();
     let (ended, has_ended) = watch::channel(false);
-    let state = state.clone();
+    let context = context.clone();
     std::thread::Builder::new()
         .name("pyrmq-brokers".to_owned())
         .spawn(move || {
-            run(&state, &jobs);
+            run(&context, &jobs);
             ended.send_replace(true);
         })?;
     Ok(has_ended)
@@ -49,19 +49,19 @@ fn lower_priority() {
 #[cfg(not(target_os = "linux"))]
 fn lower_priority() {}
 
-fn run(state: &State, jobs: &Receiver<Job>) {
+fn run(context: &NameServerContext, jobs: &Receiver<Job>) {
     lower_priority();
     let mut kept = None;
     loop {
-        let Some(job) = kept.take().or_else(|| next(state, jobs.recv().ok())) else {
+        let Some(job) = kept.take().or_else(|| next(context, jobs.recv().ok())) else {
             return;
         };
         match job {
-            Job::Register(queued) => register(state, *queued),
+            Job::Register(queued) => register(context, *queued),
             departure => {
                 let mut departures = vec![departure];
                 while departures.len() < BATCH {
-                    match next(state, jobs.try_recv().ok()) {
+                    match next(context, jobs.try_recv().ok()) {
                         None => break,
                         Some(Job::Register(queued)) => {
                             kept = Some(Job::Register(queued));
@@ -71,7 +71,7 @@ fn run(state: &State, jobs: &Receiver<Job>) {
                     }
                 }
                 // A panic must not stop later jobs.
-                let work = std::panic::AssertUnwindSafe(|| remove_brokers(state, departures));
+                let work = std::panic::AssertUnwindSafe(|| remove_brokers(context, departures));
                 if std::panic::catch_unwind(work).is_err() {
                     tracing::error!("removing brokers panicked");
                 }
@@ -80,21 +80,21 @@ fn run(state: &State, jobs: &Receiver<Job>) {
     }
 }
 
-fn next(state: &State, job: Option<Job>) -> Option<Job> {
+fn next(context: &NameServerContext, job: Option<Job>) -> Option<Job> {
     if let Some(job) = &job {
-        state.queue.taken(job);
+        context.queue.taken(job);
     }
     job
 }
 
-fn register(state: &State, queued: QueuedRegistration) {
+fn register(context: &NameServerContext, queued: QueuedRegistration) {
     let QueuedRegistration {
         request,
         peer,
         reply,
         at,
     } = queued;
-    let work = std::panic::AssertUnwindSafe(|| registration::register(state, &request, &peer));
+    let work = std::panic::AssertUnwindSafe(|| registration::register(context, &request, &peer));
     let answer = std::panic::catch_unwind(work).unwrap_or_else(|_| {
         tracing::error!(peer = %peer.remote(), "a registration panicked");
         Ok(Command::error(
@@ -102,12 +102,12 @@ fn register(state: &State, queued: QueuedRegistration) {
             "the server failed while it handled this registration; its log has the details",
         ))
     });
-    state.meters.register.add(at.elapsed());
+    context.meters.register.add(at.elapsed());
     reply.send(answer.unwrap_or_else(Command::from));
 }
 
-fn remove_brokers(state: &State, departures: Vec<Job>) {
-    let now_ms = state.now_ms();
+fn remove_brokers(context: &NameServerContext, departures: Vec<Job>) {
+    let now_ms = context.now_ms();
     let mut reasons = Vec::with_capacity(departures.len());
     let mut replies = Vec::new();
     for job in departures {
@@ -121,9 +121,9 @@ fn remove_brokers(state: &State, departures: Vec<Job>) {
             Job::Register(_) => {}
         }
     }
-    state.remove_brokers(&reasons);
+    context.remove_brokers(&reasons);
     for (reply, at) in replies {
-        state.meters.unregister.add(at.elapsed());
+        context.meters.unregister.add(at.elapsed());
         reply.send(Command::response(response::SUCCESS));
     }
 }

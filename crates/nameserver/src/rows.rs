@@ -1,9 +1,9 @@
 //! The table of request codes: one list for the processor table, the refusals and docs/compat.md.
 
+use crate::context::{Meters, NameServerContext};
 use crate::processor::{
     Function, InSet, Native, Register, SetFunction, Unregister, liveness, registration, route,
 };
-use crate::state::{Meters, State};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::meter::Meter;
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -123,7 +123,7 @@ pub fn rows() -> Vec<RowInfo> {
 
 /// The table of one port; `set` is the address set that it answers with, if it has one.
 pub(crate) fn table(
-    state: &Arc<State>,
+    context: &Arc<NameServerContext>,
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
     set: Option<&str>,
@@ -131,7 +131,7 @@ pub(crate) fn table(
     let mut table = ProcessorTable::new();
     for (code, function, meter, _) in NATIVE {
         let processor: Arc<dyn Processor> = Arc::new(Native {
-            state: state.clone(),
+            context: context.clone(),
             function: *function,
             meter: *meter,
         });
@@ -139,15 +139,15 @@ pub(crate) fn table(
     }
     for (code, function, meter, _) in IN_SET {
         let processor: Arc<dyn Processor> = Arc::new(InSet {
-            state: state.clone(),
+            context: context.clone(),
             set: set.map(str::to_owned),
             function: *function,
             meter: *meter,
         });
         table.native(&[*code], &processor);
     }
-    let register: Arc<dyn Processor> = Arc::new(Register(state.clone()));
-    let unregister: Arc<dyn Processor> = Arc::new(Unregister(state.clone()));
+    let register: Arc<dyn Processor> = Arc::new(Register(context.clone()));
+    let unregister: Arc<dyn Processor> = Arc::new(Unregister(context.clone()));
     table.native(&[request::REGISTER_BROKER], &register);
     table.native(&[request::UNREGISTER_BROKER], &unregister);
     if let Some(requests) = python {

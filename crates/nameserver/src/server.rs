@@ -1,10 +1,10 @@
 //! The running name server (Apache `NamesrvController`): one port, one scan for silent brokers, and the queries of its
 //! Python rows.
 
+use crate::context::{LostBroker, NameServerContext};
 use crate::error::NameServerError;
 use crate::notify::Notifier;
 use crate::options::Options;
-use crate::state::{LostBroker, State};
 use crate::{registration_thread, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::meter::Latency;
@@ -27,7 +27,7 @@ const CUT: Duration = Duration::from_secs(2);
 /// A running name server. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct NameServer {
-    state: Arc<State>,
+    context: Arc<NameServerContext>,
     address: SocketAddr,
     /// Each address set with the address on which its clients ask.
     set_listeners: Vec<(String, SocketAddr)>,
@@ -81,11 +81,15 @@ impl NameServer {
         let listeners = options.set_listeners()?;
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
         let sets = listeners.iter().map(|(set, _)| set.clone()).collect();
-        let state = Arc::new(State::new(options, sets, Notifier::new(handle, security)?));
+        let context = Arc::new(NameServerContext::new(
+            options,
+            sets,
+            Notifier::new(handle, security)?,
+        ));
         let bind = |address, set: Option<&str>| {
-            let mut table = rows::table(&state, python, python_codes, set);
+            let mut table = rows::table(&context, python, python_codes, set);
             table.secured_by(security).without_administration(security);
-            let server = Server::bind(address, transport, Arc::new(table), state.clone())?;
+            let server = Server::bind(address, transport, Arc::new(table), context.clone())?;
             Ok::<_, NameServerError>(server.secured(security))
         };
         let server = bind(address, None)?;
@@ -101,12 +105,12 @@ impl NameServer {
             .map(Server::stats)
             .collect();
         if let Some(admin) = &security.admin {
-            let mut table = rows::table(&state, python, python_codes, None);
+            let mut table = rows::table(&context, python, python_codes, None);
             table.secured_by(security);
-            let admin = Server::bind(admin.address, transport, Arc::new(table), state.clone())?;
+            let admin = Server::bind(admin.address, transport, Arc::new(table), context.clone())?;
             servers.push(admin.secured(security));
         }
-        let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {
+        let queue_ended = registration_thread::start(&context).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),
         })?;
         let name_server = Arc::new(Self {
@@ -119,7 +123,7 @@ impl NameServer {
             pid: std::process::id(),
             queue_ended,
             python: python.cloned(),
-            state,
+            context,
         });
         servers.push(server);
         name_server.run(servers, scan);
@@ -137,10 +141,10 @@ impl NameServer {
                 }
             });
         }
-        let (shutdown, state) = (self.shutdown.clone(), self.state.clone());
+        let (shutdown, context) = (self.shutdown.clone(), self.context.clone());
         self.tasks.spawn(async move {
             while !shutdown.sleep_or_stop(scan).await {
-                state.expire_silent();
+                context.expire_silent();
             }
         });
     }
@@ -157,12 +161,12 @@ impl NameServer {
 
     /// Returns the settings in force.
     pub fn options(&self) -> Options {
-        self.state.options().clone()
+        self.context.options().clone()
     }
 
-    /// Returns its state.
+    /// Returns the state of the name server.
     pub fn health(&self) -> Health {
-        let (brokers, topics) = self.state.table.counts();
+        let (brokers, topics) = self.context.table.counts();
         Health {
             running: !self.stopped.load(Ordering::Acquire),
             brokers,
@@ -173,14 +177,14 @@ impl NameServer {
 
     /// The newest brokers that ended without unregistering, oldest first; some may have come back.
     pub fn lost_brokers(&self) -> Vec<LostBroker> {
-        self.state.lost_brokers()
+        self.context.lost_brokers()
     }
 
     /// Returns the counters by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let net: Vec<Snapshot> = self.stats.iter().map(|stats| stats.snapshot()).collect();
         let sum = |counter: fn(&Snapshot) -> u64| net.iter().map(counter).sum::<u64>();
-        let own = &self.state.counters;
+        let own = &self.context.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         vec![
             ("registrations", read(&own.registrations)),
@@ -191,8 +195,8 @@ impl NameServer {
             ("brokers_lost", read(&own.lost)),
             ("brokers_expired", read(&own.expired)),
             ("min_id_notices", read(&own.notices)),
-            ("table_changes_waiting", self.state.queue.len() as u64),
-            ("route_cache_bytes", self.state.table.cached_bytes() as u64),
+            ("table_changes_waiting", self.context.queue.len() as u64),
+            ("route_cache_bytes", self.context.table.cached_bytes() as u64),
             ("connections", sum(|net| net.connections)),
             ("connections_opened", sum(|net| net.opened)),
             ("connections_refused", sum(|net| net.refused)),
@@ -215,8 +219,8 @@ impl NameServer {
             self.shutdown.stop_now();
             self.tasks.wait(CUT).await;
         }
-        self.state.queue.close();
-        self.state.notifier.close();
+        self.context.queue.close();
+        self.context.notifier.close();
         let mut ended = self.queue_ended.clone();
         drop(timeout(CUT, ended.wait_for(|ended| *ended)).await);
     }
@@ -224,22 +228,22 @@ impl NameServer {
     /// Returns latencies by kind of request; `python` is the requests that Python workers answered.
     pub fn latencies(&self) -> Vec<Latency> {
         let python = self.python.iter().map(|requests| requests.meter().read("python"));
-        self.state.meters.read().into_iter().chain(python).collect()
+        self.context.meters.read().into_iter().chain(python).collect()
     }
 
     /// Returns every live broker process.
     pub fn brokers(&self) -> Vec<BrokerView> {
-        self.state.table.brokers(self.state.now_ms())
+        self.context.table.brokers(self.context.now_ms())
     }
 
     /// Returns the route of a topic.
     pub fn route(&self, topic: &str) -> Option<TopicRouteData> {
-        self.state.table.route(topic, None)
+        self.context.table.route(topic, None)
     }
 
     /// Returns the milliseconds since the start.
     pub fn uptime_ms(&self) -> i64 {
-        self.state.now_ms()
+        self.context.now_ms()
     }
 
     /// Ends the drain of a stop.
@@ -260,48 +264,48 @@ impl NameServer {
             }
         }
         options.validate()?;
-        self.state.set_options(options);
+        self.context.set_options(options);
         Ok(())
     }
 
     /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`); `None` if there is no such namespace.
     pub fn set_order_config(&self, order: Option<BTreeMap<String, String>>) {
-        self.state.table.set_order_config(order);
+        self.context.table.set_order_config(order);
     }
 
     /// Returns all topics, sorted.
     pub fn topics(&self) -> Vec<String> {
-        self.state.table.topics()
+        self.context.table.topics()
     }
 
     /// Returns the topics of a cluster, sorted.
     pub fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
-        self.state.table.topics_of_cluster(cluster)
+        self.context.table.topics_of_cluster(cluster)
     }
 
     /// Returns cluster and broker names, and the address of any broker.
     pub fn system_topics(&self) -> (Vec<String>, Option<String>) {
-        self.state.table.system_topics()
+        self.context.table.system_topics()
     }
 
     /// Returns topics by their unit flags, sorted.
     pub fn unit_topics(&self, which: UnitTopics) -> Vec<String> {
-        self.state.table.unit_topics(which)
+        self.context.table.unit_topics(which)
     }
 
     /// Removes a topic everywhere or from one cluster.
     pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
-        self.state.table.delete_topic(topic, cluster);
+        self.context.table.delete_topic(topic, cluster);
     }
 
     /// Stops writes to a broker. Returns the number of topics that changed.
     pub fn wipe_write_perm(&self, broker: &str) -> usize {
-        self.state.table.wipe_write_perm(broker)
+        self.context.table.wipe_write_perm(broker)
     }
 
     /// Allows writes to a broker again. Returns the number of topics that changed.
     pub fn add_write_perm(&self, broker: &str) -> usize {
-        self.state.table.add_write_perm(broker)
+        self.context.table.add_write_perm(broker)
     }
 }
 
@@ -311,8 +315,8 @@ impl Drop for NameServer {
         // In a forked child none of its tasks run, and another thread may have held one of its locks during the fork.
         if std::process::id() == self.pid {
             self.shutdown.stop_now();
-            self.state.queue.close();
-            self.state.notifier.close();
+            self.context.queue.close();
+            self.context.notifier.close();
         }
     }
 }

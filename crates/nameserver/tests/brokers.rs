@@ -124,8 +124,8 @@ async fn brokers_are_notified_when_the_lowest_id_of_their_name_changes() {
     let server = start(options);
     let (slave, master) = (broker_port(), broker_port());
     let (first, second) = (client(), client());
-    let with = |id, told: &ReportedChange| {
-        registration("broker-a", id, &told.address, body(1, 2).encode())
+    let with = |id, broker: &ReportedChange| {
+        registration("broker-a", id, &broker.address, body(1, 2).encode())
             .with_field("enableActingMaster", "true")
     };
     assert_eq!(
@@ -276,7 +276,7 @@ async fn no_more_ids_of_one_name_or_of_all_names_are_taken_than_allowed() {
     let remark = refused.remark.unwrap();
     assert_eq!(refused.code, response::SYSTEM_ERROR);
     assert!(
-        remark.contains("broker a has 1000 ids already, 1000 is not taken"),
+        remark.contains("broker a has 1000 ids already, so 1000 is refused"),
         "{remark}"
     );
     // Known brokers may register again, also from another address or with another id.

@@ -238,7 +238,7 @@ async fn names_of_any_text_stay_what_they_are() {
             .with_field("topic", "topic-1")
             .with_field("acceptStandardJsonOnly", standard);
         let answer = ask(&client, &server, asked).await.unwrap();
-        let told = pyrmq_remoting::body::TopicRouteData::decode(&answer.body.unwrap()).unwrap();
-        assert_eq!(told, route);
+        let decoded = pyrmq_remoting::body::TopicRouteData::decode(&answer.body.unwrap()).unwrap();
+        assert_eq!(decoded, route);
     }
 }

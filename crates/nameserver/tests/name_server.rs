@@ -159,10 +159,10 @@ async fn the_json_form_of_a_route_follows_version_and_wish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_registrations_are_read_also_when_their_header_denies_it() {
     let body = topics(1, &["TBW102", "flights"]).encode_compressed().unwrap();
-    for told in ["true", "false"] {
+    for flag in ["true", "false"] {
         let (server, client) = (start(Options::default()), client());
         let mut command = registration("broker-a", 0, "10.0.0.1:10911", &body);
-        command.fields.set("compressed", told);
+        command.fields.set("compressed", flag);
         assert_eq!(ask(&client, &server, command).await.code, response::SUCCESS);
         assert_eq!(server.topics(), ["TBW102", "flights"]);
     }

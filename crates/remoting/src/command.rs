@@ -153,21 +153,21 @@ impl Command {
         }
     }
 
-    /// This command with this body.
+    /// Returns this command with a body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// This command with one more header field.
+    /// Returns this command with one more header field.
     #[must_use]
     pub fn with_field(mut self, key: &str, value: &str) -> Self {
         self.fields.push(key, value);
         self
     }
 
-    /// This command with a header structure's fields.
+    /// Returns this command with the fields of a header structure.
     #[must_use]
     pub fn with_header(mut self, header: &impl crate::fields::EncodeHeader) -> Self {
         header.encode(&mut self.fields);

@@ -10,7 +10,26 @@
 
 use crate::chunk::{CHUNK, first_escaped, push_part};
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
+/// The case of hexadecimal digits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Case {
+    Lower,
+    Upper,
+}
+
+/// The two hexadecimal digits of a byte.
+pub(crate) const fn hex(byte: u8, case: Case) -> [u8; 2] {
+    [digit(byte >> 4, case), digit(byte & 15, case)]
+}
+
+/// The hexadecimal digit of a number below 16.
+const fn digit(number: u8, case: Case) -> u8 {
+    match (number, case) {
+        (0..=9, _) => b'0'.wrapping_add(number),
+        (_, Case::Lower) => b'a'.wrapping_add(number.wrapping_sub(10)),
+        (_, Case::Upper) => b'A'.wrapping_add(number.wrapping_sub(10)),
+    }
+}
 
 /// Appends a string's content, escaped, without the quotes around it.
 pub(crate) fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
@@ -54,8 +73,8 @@ pub(crate) fn push_escape(byte: u8, out: &mut Vec<u8>) {
         0x0C => out.extend_from_slice(b"\\f"),
         b'\r' => out.extend_from_slice(b"\\r"),
         _ => {
-            let digit = |nibble: u8| HEX.get(usize::from(nibble & 15)).copied().unwrap_or(b'0');
-            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte)]);
+            let [high, low] = hex(byte, Case::Lower);
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
         }
     }
 }

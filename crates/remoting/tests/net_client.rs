@@ -11,7 +11,7 @@ use pyrmq_remoting::net::{
     Client, ClientOptions, FaultyLink, NetError, Peer, Processor, ProcessorTable, Reply, Requests, Resolve,
     ResolveFuture, Retry, ServerOptions,
 };
-use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, soon};
+use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, in_time};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -74,7 +74,10 @@ async fn replies_out_of_order_find_their_requests() {
     });
     let asking: Vec<_> = asking.collect();
     for (n, task) in (0..10_u8).zip(asking) {
-        assert_eq!(soon(task).await.unwrap().unwrap().body.as_deref(), Some(&[n][..]));
+        assert_eq!(
+            in_time(task).await.unwrap().unwrap().body.as_deref(),
+            Some(&[n][..])
+        );
     }
 }
 
@@ -108,7 +111,7 @@ async fn a_later_shorter_timeout_is_not_held_up_by_an_earlier_longer_one() {
     let (client, at) = (client(options()), server.address().to_string());
     let slow = client.call(&at, ask(1, b""), Duration::from_mins(10));
     client.warm(&at).await.unwrap();
-    let quick = soon(client.request(&at, ask(1, b""), Duration::from_millis(20))).await;
+    let quick = in_time(client.request(&at, ask(1, b""), Duration::from_millis(20))).await;
     assert!(matches!(quick, Err(NetError::Timeout { .. })));
     assert!(slow.wait(Duration::ZERO).is_none());
 }
@@ -265,7 +268,7 @@ async fn oneway_requests_arrive_with_their_bit_and_wait_for_nothing() {
     client.oneway(&at, ask(15, b"one")).unwrap();
     client.oneway(&at, ask(15, b"two")).unwrap();
     for body in [&b"one"[..], b"two"] {
-        let request = soon(receiver.recv()).await.unwrap();
+        let request = in_time(receiver.recv()).await.unwrap();
         assert_eq!((request.number("flag"), &request.body[..]), (Some(2), body));
     }
 }
@@ -294,7 +297,7 @@ async fn both_sides_ask_each_other_at_the_same_time() {
             assert_eq!(answer.body.as_deref(), Some(&body[..]));
         }
     };
-    soon(async { tokio::join!(up, down) }).await;
+    in_time(async { tokio::join!(up, down) }).await;
     let stats = client.stats();
     assert!(eventually(|| stats.snapshot().requests == 500).await);
 }
@@ -415,7 +418,7 @@ async fn blocking_requests_work_from_threads_without_a_runtime() {
         })
         .collect();
     for thread in threads {
-        soon(thread).await.unwrap();
+        in_time(thread).await.unwrap();
     }
     assert_eq!(client.stats().snapshot().opened, 1);
 }
@@ -487,12 +490,14 @@ async fn a_connect_that_hangs_ends_at_its_timeout_without_sending_later() {
         ..options()
     });
     let at = address.to_string();
-    let error = soon(client.request(&at, ask(1, b""), Duration::from_millis(50)))
+    let error = in_time(client.request(&at, ask(1, b""), Duration::from_millis(50)))
         .await
         .unwrap_err();
     assert!(matches!(error, NetError::Timeout { sent: false, .. }), "{error}");
     assert_eq!(error.retry(), Retry::Temporary);
-    let error = soon(client.request(&at, ask(1, b""), SECOND)).await.unwrap_err();
+    let error = in_time(client.request(&at, ask(1, b""), SECOND))
+        .await
+        .unwrap_err();
     assert!(matches!(error, NetError::Connect { .. }), "{error}");
 }
 

@@ -8,7 +8,7 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{CloseReason, NetError, ProcessorTable, Retry, Server, ServerOptions};
-use pyrmq_testkit::{RawPeer, eventually, frame, soon};
+use pyrmq_testkit::{RawPeer, eventually, frame, in_time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -303,7 +303,7 @@ async fn silence_and_half_a_frame_are_closed_after_the_idle_time() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    soon(drip).await;
+    in_time(drip).await;
     assert_eq!(silent.closed().await.unwrap(), b"");
     assert_eq!(half.closed().await.unwrap(), b"");
     let seen = server.seen.clone();
@@ -410,7 +410,7 @@ async fn a_slow_reader_gets_everything() {
             assert_eq!(frame::read(&mut read).await.unwrap().body.len(), 100_000);
         }
     };
-    soon(async { tokio::join!(asking, reading) }).await;
+    in_time(async { tokio::join!(asking, reading) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -472,7 +472,7 @@ async fn a_wait_for_a_peer_that_leaves_ends_at_once() {
         tokio::task::spawn(async move { target.request(ask(307, b"?"), Duration::from_mins(10)).await });
     peer.receive().await.unwrap();
     drop(peer);
-    let error = soon(asking).await.unwrap().unwrap_err();
+    let error = in_time(asking).await.unwrap().unwrap_err();
     assert_eq!(error.retry(), Retry::UnknownOutcome, "{error}");
 }
 
@@ -582,7 +582,7 @@ async fn a_clean_stop_waits_for_requests_in_flight() {
     let (_, reply) = seen.take_held().remove(0);
     reply.send(Command::response(0));
     assert_eq!(peer.receive().await.unwrap().number("opaque"), Some(5));
-    assert_eq!(soon(stopping).await.unwrap().cut, 0);
+    assert_eq!(in_time(stopping).await.unwrap().cut, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -602,7 +602,7 @@ async fn a_clean_stop_cuts_at_its_deadline_and_a_second_call_at_once() {
         if now {
             server.shutdown.stop_now();
         }
-        assert_eq!(soon(server.join()).await.cut, 1);
+        assert_eq!(in_time(server.join()).await.cut, 1);
         assert_eq!(peer.closed().await.unwrap(), b"");
         // The late answer is dropped.
         for (_, reply) in seen.take_held() {
@@ -648,7 +648,7 @@ async fn while_it_stops_only_new_peers_get_go_away() {
     drop(seen.take_held());
     assert_eq!(old.receive().await.unwrap().code(), Some(1));
     assert_eq!(new.receive().await.unwrap().code(), Some(1));
-    assert_eq!(soon(server.join()).await.cut, 0);
+    assert_eq!(in_time(server.join()).await.cut, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -675,7 +675,7 @@ async fn a_flood_on_one_connection_does_not_starve_another() {
             );
         }
     };
-    soon(async {
+    in_time(async {
         tokio::select! {
             () = writing => {}
             () = reading => {}

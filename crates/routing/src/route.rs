@@ -34,9 +34,9 @@ pub struct RouteBroker {
 }
 
 /// Maximum number of queues of a topic on one broker: a route must fit the memory, whatever a name server sends.
-pub const MOST_QUEUES: i32 = 65_536;
+pub const MAX_QUEUES: i32 = 65_536;
 /// Maximum number of queues of a topic on all brokers.
-pub const MOST_IN_ALL: usize = 1 << 18;
+pub const MAX_QUEUES_IN_ALL: usize = 1 << 18;
 
 /// The queues of a topic on one broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Route {
             .into_iter()
             .filter_map(|queues| Some((self.master(&queues.broker)?, queues)))
             .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.write_queues))
-            .take(MOST_IN_ALL)
+            .take(MAX_QUEUES_IN_ALL)
             .collect();
         TopicPublishInfo {
             queues,
@@ -143,7 +143,7 @@ impl Route {
             .filter(|queues| queues.perm & PERM_READ != 0)
             .filter_map(|queues| Some((self.any(&queues.broker)?, queues)))
             .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.read_queues))
-            .take(MOST_IN_ALL)
+            .take(MAX_QUEUES_IN_ALL)
             .collect();
         queues.sort_unstable();
         queues
@@ -170,14 +170,14 @@ impl Route {
             .filter_map(|part| part.split_once(':'))
             .filter_map(|(broker, count)| Some((broker, self.master(broker)?, count.trim().parse().ok()?)))
             .flat_map(|(broker, address, count)| numbered(broker, address, count))
-            .take(MOST_IN_ALL)
+            .take(MAX_QUEUES_IN_ALL)
             .collect()
     }
 }
 
 fn numbered(broker: &str, address: &str, count: i32) -> impl Iterator<Item = PublishedQueue> {
     let (broker, address): (Arc<str>, Arc<str>) = (broker.into(), address.into());
-    (0..count.clamp(0, MOST_QUEUES)).map(move |queue_id| PublishedQueue {
+    (0..count.clamp(0, MAX_QUEUES)).map(move |queue_id| PublishedQueue {
         broker: broker.clone(),
         queue_id,
         address: address.clone(),

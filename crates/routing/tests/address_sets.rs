@@ -65,7 +65,7 @@ fn addresses(route: &TopicRouteData) -> Vec<&str> {
         .collect()
 }
 
-fn told(table: &RouteTable, set: Option<&str>) -> Vec<String> {
+fn addresses_in_set(table: &RouteTable, set: Option<&str>) -> Vec<String> {
     let body = table.in_set(set).route_body("t", Style::STANDARD);
     let route = body
         .map(|body| TopicRouteData::decode(&body).unwrap())
@@ -90,7 +90,7 @@ fn a_set_names_its_address_and_a_broker_without_it_its_usual_one() {
         (Some("outside"), ["30:1", "2:1"]),
         (Some("unknown"), ["1:1", "2:1"]),
     ] {
-        assert_eq!(told(&table, set), all, "{set:?}");
+        assert_eq!(addresses_in_set(&table, set), all, "{set:?}");
         let view = table.in_set(set);
         let route = view.route("t", None).unwrap();
         assert_eq!(addresses(&route), all);
@@ -119,19 +119,19 @@ fn a_changed_set_is_told_at_once_and_a_removed_broker_leaves_nothing() {
     let table = tables();
     register(&table, "a", (0, "1:1"), &[("outside", "30:1")], None);
     register(&table, "a", (1, "2:1"), &[("outside", "30:2")], None);
-    assert_eq!(told(&table, Some("outside")), ["30:1", "30:2"]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), ["30:1", "30:2"]);
     register(&table, "a", (0, "1:1"), &[("outside", "30:9")], None);
-    assert_eq!(told(&table, Some("outside")), ["30:9", "30:2"]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), ["30:9", "30:2"]);
     register(&table, "a", (0, "1:1"), &[], None);
-    assert_eq!(told(&table, Some("outside")), ["1:1", "30:2"]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), ["1:1", "30:2"]);
     table.unregister("C", "2:1", "a").unwrap();
-    assert_eq!(told(&table, Some("outside")), ["1:1"]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), ["1:1"]);
     // The address comes back without a set: nothing is left of the old one.
     register(&table, "a", (1, "2:1"), &[], None);
-    assert_eq!(told(&table, Some("outside")), ["1:1", "2:1"]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), ["1:1", "2:1"]);
     table.unregister("C", "1:1", "a").unwrap();
     table.unregister("C", "2:1", "a").unwrap();
-    assert_eq!(told(&table, Some("outside")), [""; 0]);
+    assert_eq!(addresses_in_set(&table, Some("outside")), [""; 0]);
 }
 
 #[test]

@@ -7,8 +7,8 @@
 
 use proptest::prelude::*;
 use pyrmq_routing::allocate::{
-    AllocateError, Queue, Share, average, average_by_circle, check, consistent_hash, machine_room, nearby,
-    place,
+    AllocateError, AllocatedQueue, Share, average, average_by_circle, check, consistent_hash, machine_room,
+    nearby, place,
 };
 
 #[test]
@@ -64,8 +64,8 @@ proptest! {
     }
 }
 
-fn queues(count: usize) -> Vec<Queue<'static>> {
-    let queue = |at| Queue {
+fn queues(count: usize) -> Vec<AllocatedQueue<'static>> {
+    let queue = |at| AllocatedQueue {
         topic: "topic",
         broker: "broker",
         queue_id: i32::try_from(at).unwrap(),

@@ -1,6 +1,6 @@
 //! The queues of a route that a client writes and reads.
 
-use pyrmq_routing::route::{MOST_IN_ALL, MOST_QUEUES, PublishedQueue, Route, RouteBroker, RouteQueues};
+use pyrmq_routing::route::{MAX_QUEUES, MAX_QUEUES_IN_ALL, PublishedQueue, Route, RouteBroker, RouteQueues};
 
 fn broker(name: &str, addresses: &[(i64, &str)]) -> RouteBroker {
     RouteBroker {
@@ -40,7 +40,7 @@ fn route() -> Route {
     }
 }
 
-fn told(queues: &[PublishedQueue]) -> Vec<(&str, i32, &str)> {
+fn listed(queues: &[PublishedQueue]) -> Vec<(&str, i32, &str)> {
     queues
         .iter()
         .map(|queue| (&*queue.broker, queue.queue_id, &*queue.address))
@@ -52,7 +52,7 @@ fn producers_get_writable_queues_of_masters_by_broker_and_number() {
     let published = route().published();
     assert!(!published.ordered);
     assert_eq!(
-        told(&published.queues),
+        listed(&published.queues),
         [("a", 0, "1:1"), ("a", 1, "1:1"), ("b", 0, "2:1")]
     );
 }
@@ -65,7 +65,7 @@ fn consumers_get_readable_queues_also_of_brokers_without_master() {
         ("b", 1, "2:1"),
         ("slave-only", 0, "3:3"),
     ];
-    assert_eq!(told(&route().subscribed()), expected);
+    assert_eq!(listed(&route().subscribed()), expected);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn permissions_are_kept() {
     route.queues[0].perm = 4;
     route.queues[1].perm = 2;
     assert_eq!(
-        told(&route.published().queues),
+        listed(&route.published().queues),
         [("a", 0, "1:1"), ("a", 1, "1:1")]
     );
     let read = route.subscribed();
@@ -88,7 +88,7 @@ fn an_order_configuration_holds_word_for_word() {
     let published = route.published();
     assert!(published.ordered);
     assert_eq!(
-        told(&published.queues),
+        listed(&published.queues),
         [("b", 0, "2:1"), ("b", 1, "2:1"), ("a", 0, "1:1")]
     );
     route.order = Some(String::new());
@@ -106,7 +106,7 @@ fn negative_counts_are_no_queues() {
 
 #[test]
 fn a_route_of_any_size_makes_no_more_queues_than_the_memory_holds() {
-    let most = usize::try_from(MOST_QUEUES).unwrap_or_default();
+    let most = usize::try_from(MAX_QUEUES).unwrap_or_default();
     let mut one = Route {
         brokers: vec![broker("a", &[(0, "1:1")])],
         queues: vec![queues("a", i32::MAX, i32::MAX, 6)],
@@ -119,8 +119,8 @@ fn a_route_of_any_size_makes_no_more_queues_than_the_memory_holds() {
     one.queues = vec![queues("a", i32::MAX, i32::MIN, 6); 5];
     assert_eq!(
         (one.published().queues.len(), one.subscribed().len()),
-        (0, MOST_IN_ALL)
+        (0, MAX_QUEUES_IN_ALL)
     );
     one.order = Some("a:2147483647;".repeat(5));
-    assert_eq!(one.published().queues.len(), MOST_IN_ALL);
+    assert_eq!(one.published().queues.len(), MAX_QUEUES_IN_ALL);
 }

@@ -376,8 +376,8 @@ fn a_slave_stands_in_for_its_master_where_both_sides_want_it() {
     table.close(1);
     let route = table.route("t", None).unwrap();
     assert_eq!(route.queue_datas[0].perm, 4);
-    let told: Vec<_> = route.broker_datas[0].broker_addrs.clone().into_iter().collect();
-    assert_eq!(told, [(0, "1:2".into()), (2, "1:3".into())]);
+    let listed: Vec<_> = route.broker_datas[0].broker_addrs.clone().into_iter().collect();
+    assert_eq!(listed, [(0, "1:2".into()), (2, "1:3".into())]);
     assert_eq!(addresses(&table, "b"), [(1, "1:2".into()), (2, "1:3".into())]);
     table.set_settings(Settings::default());
     assert!(

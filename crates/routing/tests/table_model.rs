@@ -272,7 +272,7 @@ fn fingerprint(known: &mut Vec<Register>, of: &Register) -> u64 {
 
 fn check(model: &Model, table: &RouteTable) {
     let info = table.cluster_info();
-    let told: BTreeMap<String, (String, BTreeMap<i64, String>)> = info
+    let actual: BTreeMap<String, (String, BTreeMap<i64, String>)> = info
         .broker_addr_table
         .into_iter()
         .map(|(name, data)| (name, (data.cluster, data.broker_addrs)))
@@ -292,7 +292,7 @@ fn check(model: &Model, table: &RouteTable) {
             )
         })
         .collect();
-    assert_eq!(told, meant);
+    assert_eq!(actual, meant);
     let topics: BTreeSet<&str> = model.rows.keys().map(|(topic, _)| *topic).collect();
     assert_eq!(table.counts(), (model.live.len(), topics.len()));
     assert_eq!(table.topics(), topics.iter().copied().collect::<Vec<_>>());
@@ -306,10 +306,10 @@ fn check(model: &Model, table: &RouteTable) {
             .map(|((_, name), (perm, queues))| (*name, *perm, *queues))
             .collect();
         let queues = route.iter().flat_map(|route| &route.queue_datas);
-        let told: Vec<(&str, i32, i32)> = queues
+        let actual: Vec<(&str, i32, i32)> = queues
             .map(|data: &QueueData| (data.broker_name.as_str(), data.perm, data.read_queue_nums))
             .collect();
-        assert_eq!(told, rows, "{topic}");
+        assert_eq!(actual, rows, "{topic}");
         for style in [Style::PLAIN, Style::STANDARD] {
             let encoded = route.as_ref().map(|route| route.encode_as(style));
             assert_eq!(table.route_body(topic, style).map(|body| body.to_vec()), encoded);
@@ -403,12 +403,12 @@ fn change(model: &mut Model, table: &RouteTable, step: &Step) {
             let changed = rows
                 .map(|(_, (perm, _))| *perm = if *on { 6 } else { *perm & !WRITE })
                 .count();
-            let told = if *on {
+            let actual = if *on {
                 table.add_write_perm(name)
             } else {
                 table.wipe_write_perm(name)
             };
-            assert_eq!(told, changed);
+            assert_eq!(actual, changed);
         }
         Step::Heartbeat(key, now) => {
             let live = model.live.get_mut(key).map(|live| live.updated = *now);
@@ -440,9 +440,9 @@ proptest! {
                 last = Some(from);
             }
             if let Step::Leave(reasons) = step {
-                let told: Vec<usize> = table.remove_brokers(reasons).removed_brokers.iter().map(Vec::len).collect();
+                let actual: Vec<usize> = table.remove_brokers(reasons).removed_brokers.iter().map(Vec::len).collect();
                 let meant: Vec<usize> = reasons.iter().map(|reason| model.remove_brokers(reason)).collect();
-                prop_assert_eq!(told, meant);
+                prop_assert_eq!(actual, meant);
             }
             change(&mut model, &table, step);
             check(&model, &table);

@@ -18,4 +18,4 @@ pub use random::Random;
 pub use record::new_record;
 pub use sim::SimDisk;
 pub use temp_dir::TempDir;
-pub use wait::{eventually, soon};
+pub use wait::{eventually, in_time};

@@ -21,7 +21,7 @@ pub async fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 ///
 /// # Panics
 /// If it takes longer than [`LIMIT`].
-pub async fn soon<F: Future>(future: F) -> F::Output {
+pub async fn in_time<F: Future>(future: F) -> F::Output {
     match timeout(LIMIT, future).await {
         Ok(output) => output,
         Err(elapsed) => panic!("still waiting after {LIMIT:?}: {elapsed}"),

@@ -131,4 +131,4 @@ class RequestMixin:
             >>> producer.recall("orders", later.recall_handle)  # doctest: +SKIP
         """
         broker, message_id = handle_of(topic, handle)
-        return self._request_reply.native.recall(topic, broker, message_id, handle)
+        return self._request_reply.core.recall(topic, broker, message_id, handle)

@@ -38,10 +38,10 @@ class RequestReply:
     """Sends requests and replies, and answers the questions of brokers, for one producer."""
 
     def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
-        self.native = _core.RequestReply(core)
+        self.core = _core.RequestReply(core)
         self.hooks = hooks
-        hooks.client_id = self.native.client_id
-        self._core = core
+        hooks.client_id = self.core.client_id
+        self._core_producer = core
         self._group = group
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -74,13 +74,13 @@ class RequestReply:
         Only a check may call this: `then` runs in the same thread, with the error or None.
         """
         token = next(self._tokens)
-        self.native.end(end, timeout_ms, to=(self._outcomes, token))
+        self.core.end(end, timeout_ms, to=(self._outcomes, token))
         self._ends[token] = then
 
     def heartbeat(self, topic: str, timeout_ms: int) -> None:
         """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
-            self.native.heartbeat(topic, timeout_ms)
+            self.core.heartbeat(topic, timeout_ms)
             self._met.add(topic)
 
     def store(
@@ -94,11 +94,11 @@ class RequestReply:
     ) -> SendResult:
         """Send a request or a half message; the timeout includes queue choice and heartbeat."""
         until = time.monotonic() + timeout_ms / 1000
-        place = queue_of(self._core, topic, options.get("queue"), timeout_ms)
+        place = queue_of(self._core_producer, topic, options.get("queue"), timeout_ms)
         # A broker that does not answer gets a later heartbeat, or fails the send too.
         with suppress(RmqError):
             self.heartbeat(topic, left_of(until))
-        return self.native.send(topic, body, options, system, kind, (place, left_of(until)))
+        return self.core.send(topic, body, options, system, kind, (place, left_of(until)))
 
     def request(
         self,
@@ -147,7 +147,7 @@ class RequestReply:
         self._waiting[correlation] = Waiting(timeout_ms, future)
         system = [
             (Property.CORRELATION_ID, correlation),
-            (Property.REPLY_TO_CLIENT, self.native.client_id),
+            (Property.REPLY_TO_CLIENT, self.core.client_id),
             (Property.TTL, str(timeout_ms)),
         ]
         return correlation, future, system
@@ -183,7 +183,7 @@ class RequestReply:
             topic,
             body,
             options,
-            lambda: self.native.send(topic, body, options, system, "reply", (queue, timeout_ms)),
+            lambda: self.core.send(topic, body, options, system, "reply", (queue, timeout_ms)),
         )
 
     def close(self, *, wait: bool = True) -> None:
@@ -194,7 +194,7 @@ class RequestReply:
         with self._lock:
             self._closed = True
             thread = self._thread
-        self.native.close()
+        self.core.close()
         here = threading.current_thread()
         if wait and thread is not None and thread.is_alive() and thread is not here:
             thread.join()
@@ -216,7 +216,7 @@ class RequestReply:
                 self._thread.start()
 
     def _run(self) -> None:
-        asked = self.native.asked
+        asked = self.core.asked
         main = threading.main_thread()
         while not asked.closed and main.is_alive():
             for question in asked.take(64, self._pause()):
@@ -256,7 +256,7 @@ class RequestReply:
 
     def _take_reply(self, question: _core.Request) -> None:
         fields = question.fields
-        reply = self.native.reply_of(
+        reply = self.core.reply_of(
             fields.get("topic", ""),
             int(fields.get("queueId", "0")),
             int(fields.get("flag", "0")),

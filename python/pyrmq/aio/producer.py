@@ -83,7 +83,7 @@ class Producer(ConfiguredProducer):
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
-            self, abandon, self._core, self._batcher, self._request_reply.native
+            self, abandon, self._core, self._batcher, self._request_reply.core
         )
 
     async def send(
@@ -125,11 +125,11 @@ class Producer(ConfiguredProducer):
         """
         if "queue" not in options and not self._has_hooks and not self._waiting_sends.waiting:
             # `_offer` and `_callback_queue_of` written out: their calls would cost 5 % of all.
-            loop, soon = asyncio.get_running_loop(), self._callback_queue
-            if soon is None or loop is not self._loop:
-                soon = self._bind(loop)
+            loop, callback_queue = asyncio.get_running_loop(), self._callback_queue
+            if callback_queue is None or loop is not self._loop:
+                callback_queue = self._bind(loop)
             try:
-                return self._batcher.offer(soon, False, topic, body, options, _ANYWHERE)
+                return self._batcher.offer(callback_queue, False, topic, body, options, _ANYWHERE)
             except QueueFull:
                 pass
         return await self._submit(False, topic, body, options, None)
@@ -140,9 +140,9 @@ class Producer(ConfiguredProducer):
         """Send a message without another coroutine; None if it has to wait or has hooks."""
         if self._has_hooks or self._waiting_sends.waiting:
             return None
-        soon = self._callback_queue_of(asyncio.get_running_loop())
+        callback_queue = self._callback_queue_of(asyncio.get_running_loop())
         try:
-            return self._batcher.offer(soon, True, topic, body, options, (None, wait))
+            return self._batcher.offer(callback_queue, True, topic, body, options, (None, wait))
         except QueueFull:
             return None
 
@@ -175,11 +175,11 @@ class Producer(ConfiguredProducer):
     ) -> asyncio.Future[SendResult]:
         _core.check_options("send", options)
         loop = asyncio.get_running_loop()
-        soon, began = self._callback_queue_of(loop), loop.time()
+        callback_queue, began = self._callback_queue_of(loop), loop.time()
         wait = None if timeout is None else milliseconds("timeout", timeout)
         place = await self._place_of(topic, options.get("queue"), wait)
         seconds = self._options.send_timeout if timeout is None else timeout
-        offer = partial(self._batcher.offer, soon, eager, topic, body, options, place)
+        offer = partial(self._batcher.offer, callback_queue, eager, topic, body, options, place)
         size = most_bytes(body, plain=not any(options.values()))
         only_broker = partial(
             self._batcher.only_broker, topic, options.get("sharding_key"), place[0]
@@ -230,8 +230,10 @@ class Producer(ConfiguredProducer):
         )
 
     def _callback_queue_of(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
-        soon = self._callback_queue
-        return self._bind(loop) if soon is None or loop is not self._loop else soon
+        callback_queue = self._callback_queue
+        return (
+            self._bind(loop) if callback_queue is None or loop is not self._loop else callback_queue
+        )
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         if self._closed:
@@ -317,8 +319,8 @@ class Producer(ConfiguredProducer):
             >>> await producer.recall("orders", later.recall_handle)  # doctest: +SKIP
         """
         broker, message_id = handle_of(topic, handle)
-        native = self._request_reply.native
-        taken: str = await self._outcomes.call(native.recall, topic, broker, message_id, handle)
+        core = self._request_reply.core
+        taken: str = await self._outcomes.call(core.recall, topic, broker, message_id, handle)
         return taken
 
     async def request(
@@ -359,7 +361,7 @@ class Producer(ConfiguredProducer):
     async def _meet(self, topic: str, wait: int) -> None:
         """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
-            await self._outcomes.call(self._request_reply.native.heartbeat, topic, wait)
+            await self._outcomes.call(self._request_reply.core.heartbeat, topic, wait)
             self._met.add(topic)
 
     async def _store(
@@ -377,9 +379,7 @@ class Producer(ConfiguredProducer):
         with suppress(RmqError):
             await self._meet(topic, left_of(until))
         arguments = (topic, body, options, system, kind, (place, left_of(until)))
-        result: SendResult = await self._outcomes.call(
-            self._request_reply.native.send_to, *arguments
-        )
+        result: SendResult = await self._outcomes.call(self._request_reply.core.send_to, *arguments)
         return result
 
     async def reply(
@@ -395,13 +395,13 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.reply(message, b"2.80")  # doctest: +SKIP
         """
-        native = self._request_reply.native
+        core = self._request_reply.core
         topic, system, place = reply_address(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         async def store() -> SendResult:
             arguments = (topic, body, options, system, "reply", (place, wait))
-            sent: SendResult = await self._outcomes.call(native.send_to, *arguments)
+            sent: SendResult = await self._outcomes.call(core.send_to, *arguments)
             return sent
 
         result: SendResult = await self._hooked("reply", topic, body, options, store)

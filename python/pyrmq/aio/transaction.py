@@ -124,7 +124,7 @@ class TransactionProducer(Producer):
         confirmed = True
         end = end_of(topic, half, state, options)
         try:
-            await self._outcomes.call(self._request_reply.native.end, end, left)
+            await self._outcomes.call(self._request_reply.core.end, end, left)
         except RmqError as error:
             not_confirmed(half, state, error)
             confirmed = False
@@ -136,9 +136,9 @@ class TransactionProducer(Producer):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         # From now on there is a loop for checks, whichever method was called first.
-        soon = super()._bind(loop)
+        callback_queue = super()._bind(loop)
         self._request_reply.serve_checks(self._hand_to_loop)
-        return soon
+        return callback_queue
 
     def _hand_to_loop(self, question: _core.Request) -> None:
         """Pass a question on to the loop; this runs in the thread that takes questions."""
@@ -153,7 +153,7 @@ class TransactionProducer(Producer):
         task.add_done_callback(self._answers.discard)
 
     async def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._request_reply.native, question)
+        message = asked_about(self._request_reply.core, question)
         try:
             said: object = self._ask(message)
             if isinstance(said, Awaitable):
@@ -167,7 +167,7 @@ class TransactionProducer(Producer):
             return
         end = answer_of(question, message, state)
         try:
-            await self._outcomes.call(self._request_reply.native.end, end, ANSWER_MS)
+            await self._outcomes.call(self._request_reply.core.end, end, ANSWER_MS)
         except RmqError as error:
             not_taken(message, error)
             return

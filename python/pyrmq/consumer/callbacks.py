@@ -154,4 +154,4 @@ class CallbackThread:
             # Not a list of places: the native consumer fails at once, and tries again.
             self._control.answer_text(number, "")
             raise
-        self._control.answer_places(number, sorted(found))
+        self._control.answer_indexes(number, sorted(found))

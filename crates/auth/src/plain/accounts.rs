@@ -61,7 +61,7 @@ pub(super) struct Account {
     default_group: Permission,
     topics: HashMap<String, Permission>,
     groups: HashMap<String, Permission>,
-    /// As the file has it, with the secret.
+    /// The account as the file has it, with the secret.
     config: PlainAccessConfig,
 }
 
@@ -124,28 +124,28 @@ impl Accounts {
         let file = yaml::read(text)?;
         self.unknown.extend(yaml::unknown(&file, FILE_KEYS, path)?);
         for (at, item) in yaml::items(&file, WHITE, "the file")?.iter().enumerate() {
-            let place = format!("item {} of `{WHITE}`", at + 1);
-            let text = yaml::scalar(item, "the address", &place)?.unwrap_or_default();
+            let context = format!("item {} of `{WHITE}`", at + 1);
+            let text = yaml::scalar(item, "the address", &context)?.unwrap_or_default();
             if text.trim().is_empty() {
                 continue;
             }
-            self.white.push(pattern(text, "the address", &place)?);
+            self.white.push(pattern(text, "the address", &context)?);
             self.white_texts.push(text.to_owned());
         }
         for (at, item) in yaml::items(&file, ACCOUNTS, "the file")?.iter().enumerate() {
-            let place = format!("account {}", at + 1);
+            let context = format!("account {}", at + 1);
             let Yaml::Mapping(item) = item else {
                 return Err(yaml::wrong(
                     ACCOUNTS,
-                    &place,
+                    &context,
                     "not a mapping",
                     "begin it with `- accessKey:`",
                 ));
             };
-            for unknown in yaml::unknown(item, ACCOUNT_KEYS, &place)? {
+            for unknown in yaml::unknown(item, ACCOUNT_KEYS, &context)? {
                 self.unknown.push(format!("{unknown} of {path}"));
             }
-            let (name, account) = account(item, &place)?;
+            let (name, account) = account(item, &context)?;
             if self.by_key.contains_key(&name) {
                 return Err(AuthError::Twice {
                     what: format!("the access key {name}"),
@@ -193,8 +193,8 @@ impl Accounts {
     }
 }
 
-fn pattern(text: &str, key: &str, place: &str) -> Result<AddressPattern, AuthError> {
-    AddressPattern::parse(text).ok_or_else(|| yaml::wrong(key, place, text, address::EXPECTED))
+fn pattern(text: &str, key: &str, context: &str) -> Result<AddressPattern, AuthError> {
+    AddressPattern::parse(text).ok_or_else(|| yaml::wrong(key, context, text, address::EXPECTED))
 }
 
 /// Refuses keys that Apache finds too short.
@@ -208,29 +208,29 @@ pub(super) fn check_keys(access_key: &str, secret_key: &str) -> Result<(), AuthE
     Ok(())
 }
 
-fn account(item: &Mapping<'_>, place: &str) -> Result<(String, Account), AuthError> {
-    let name = yaml::literal(item, ACCESS_KEY, place)?
+fn account(item: &Mapping<'_>, context: &str) -> Result<(String, Account), AuthError> {
+    let name = yaml::literal(item, ACCESS_KEY, context)?
         .unwrap_or_default()
         .to_owned();
-    let secret = yaml::literal(item, SECRET_KEY, place)?
+    let secret = yaml::literal(item, SECRET_KEY, context)?
         .unwrap_or_default()
         .to_owned();
     check_keys(&name, &secret)?;
-    let place = &format!("account {name}");
-    let address = yaml::text(item, ADDRESS, place)?.map(str::to_owned);
-    let (default_topic, topic_text) = default_permission(item, DEFAULT_TOPIC, place)?;
-    let (default_group, group_text) = default_permission(item, DEFAULT_GROUP, place)?;
+    let context = &format!("account {name}");
+    let address = yaml::text(item, ADDRESS, context)?.map(str::to_owned);
+    let (default_topic, topic_text) = default_permission(item, DEFAULT_TOPIC, context)?;
+    let (default_group, group_text) = default_permission(item, DEFAULT_GROUP, context)?;
     let mut permissions = Permissions::default();
     let topic_perms = permissions.add(item, TOPICS, &name)?;
     let group_perms = permissions.add(item, GROUPS, &name)?;
-    let is_admin = yaml::boolean(item, ADMIN, place)?;
+    let is_admin = yaml::boolean(item, ADMIN, context)?;
     let key = Key::new(&Secret::new(secret.as_str())).ok_or_else(|| AuthError::ShortKey {
         access_key: name.clone(),
     })?;
     let account = Account {
         key,
         is_admin,
-        white: pattern(address.as_deref().unwrap_or_default(), ADDRESS, place)?,
+        white: pattern(address.as_deref().unwrap_or_default(), ADDRESS, context)?,
         default_topic,
         default_group,
         topics: permissions.topics,
@@ -252,13 +252,13 @@ fn account(item: &Mapping<'_>, place: &str) -> Result<(String, Account), AuthErr
 fn default_permission(
     item: &Mapping<'_>,
     key: &str,
-    place: &str,
+    context: &str,
 ) -> Result<(Permission, Option<String>), AuthError> {
-    let Some(text) = yaml::text(item, key, place)? else {
+    let Some(text) = yaml::text(item, key, context)? else {
         return Ok((Permission::default(), None));
     };
     let permission =
-        Permission::parse(text).ok_or_else(|| yaml::wrong(key, place, text, Permission::EXPECTED))?;
+        Permission::parse(text).ok_or_else(|| yaml::wrong(key, context, text, Permission::EXPECTED))?;
     Ok((permission, Some(text.to_owned())))
 }
 
@@ -272,10 +272,10 @@ struct Permissions {
 impl Permissions {
     /// Adds a list of `name=permission`, and returns it as it is.
     fn add(&mut self, item: &Mapping<'_>, key: &str, name: &str) -> Result<Option<Vec<String>>, AuthError> {
-        let place = format!("account {name}");
+        let context = format!("account {name}");
         let mut listed = Vec::new();
-        for item in yaml::items(item, key, &place)? {
-            let text = yaml::scalar(item, key, &place)?.unwrap_or_default();
+        for item in yaml::items(item, key, &context)? {
+            let text = yaml::scalar(item, key, &context)?.unwrap_or_default();
             self.add_one(text, key, name)?;
             listed.push(text.to_owned());
         }
@@ -283,20 +283,20 @@ impl Permissions {
     }
 
     fn add_one(&mut self, text: &str, key: &str, name: &str) -> Result<(), AuthError> {
-        let place = format!("account {name}");
+        let context = format!("account {name}");
         let (resource, permission) = text
             .split_once('=')
             .filter(|(resource, _)| !resource.trim().is_empty())
             .ok_or_else(|| {
                 yaml::wrong(
                     key,
-                    &place,
+                    &context,
                     text,
                     "give a name and a permission, such as `orders=PUB`",
                 )
             })?;
         let permission = Permission::parse(permission)
-            .ok_or_else(|| yaml::wrong(key, &place, text, Permission::EXPECTED))?;
+            .ok_or_else(|| yaml::wrong(key, &context, text, Permission::EXPECTED))?;
         let resource = resource.trim();
         // The retry topic of a group stands for the group.
         let (known, resource) = match resource.strip_prefix(RETRY_PREFIX) {

@@ -50,7 +50,7 @@ impl AddressPattern {
         })
     }
 
-    /// Whether an address is meant. An IPv4 address that came over an IPv6 socket counts as what it is.
+    /// Whether the pattern covers an address. An IPv4 address that came over an IPv6 socket counts as IPv4.
     pub(crate) fn matches(&self, address: IpAddr) -> bool {
         match (self, address.to_canonical()) {
             (Self::Every, _) => true,

@@ -15,7 +15,7 @@ use saphyr::{Mapping, Scalar, Yaml};
 pub struct Change {
     /// Which of the files changes; it is new if it is none of them.
     pub path: String,
-    /// Its new content.
+    /// The file's new content.
     pub text: Vec<u8>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Apache 4.9.7 asks for a permission for ten codes and for an administrator for five; any account may send the others.
 //! Among these are sends of batches, POP, and the codes that change accounts and show their secrets. Here those that
-//! Apache asks about need the same, and the others what the rows of 0008 say: the right to send, to consume, or, where
-//! something changes, an administrator. What only looks at something stays open to every account, as with Apache.
+//! Apache asks about need the same, and the others what decision 0008 says: the right to send, to consume, or, where
+//! something changes, an administrator. Requests that only read stay open to every account, as with Apache.
 
 use crate::requests::required_rights;
 use crate::resource::{Action, ResourceType};
@@ -19,13 +19,13 @@ const REPLY_SUFFIX: &str = "_REPLY_TOPIC";
 /// One thing that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need<'r> {
-    /// That the account is an administrator.
+    /// The account must be an administrator.
     Admin,
-    /// To send to a topic.
+    /// The account must be allowed to send to a topic.
     Publish(&'r str),
-    /// To consume a topic.
+    /// The account must be allowed to consume a topic.
     Subscribe(&'r str),
-    /// To consume in the name of a group.
+    /// The account must be allowed to consume in the name of a group.
     Group(&'r str),
 }
 

@@ -8,11 +8,11 @@ use saphyr::{Mapping, Scalar, ScalarStyle, Yaml, YamlEmitter, YamlLoader};
 use saphyr_parser::{Event, Parser, SpannedEventReceiver};
 use std::borrow::Cow;
 
-/// Sequences and mappings inside each other; a file of accounts has four.
+/// Maximum depth of nested sequences and mappings; a file of accounts has four.
 const DEPTH_LIMIT: usize = 32;
-/// Bytes of a file: some 100,000 accounts.
+/// Maximum size of a file in bytes: some 100,000 accounts.
 const SIZE_LIMIT: usize = 16 << 20;
-/// More edits than these make another word.
+/// Maximum number of edits between a misspelt key and the key that is meant.
 const TYPO_EDITS: usize = 3;
 
 /// The mapping of a file; empty if the file is.
@@ -65,7 +65,7 @@ pub(crate) fn write(mapping: Mapping<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Quoted scalars as strings, which the emitter quotes anew; plain ones stay as they are written.
+/// Turns quoted scalars into strings, which the emitter quotes again; plain ones stay as they are written.
 fn settled(node: Yaml<'_>) -> Yaml<'_> {
     match node {
         Yaml::Representation(text, style, _) if style != ScalarStyle::Plain => {
@@ -96,7 +96,7 @@ fn key_text<'n>(key: &'n Yaml<'_>) -> &'n str {
     }
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 pub(crate) fn get<'n, 'y>(mapping: &'n Mapping<'y>, key: &str) -> Option<&'n Yaml<'y>> {
     mapping
         .iter()
@@ -104,7 +104,7 @@ pub(crate) fn get<'n, 'y>(mapping: &'n Mapping<'y>, key: &str) -> Option<&'n Yam
         .map(|(_, value)| value)
 }
 
-/// As [`get`], to change it.
+/// Returns the value of a key, which the caller may change.
 pub(crate) fn get_mut<'n, 'y>(mapping: &'n mut Mapping<'y>, key: &str) -> Option<&'n mut Yaml<'y>> {
     mapping
         .iter_mut()
@@ -137,34 +137,34 @@ pub(crate) fn is_null(node: &Yaml<'_>) -> bool {
 pub(crate) fn text<'n>(
     mapping: &'n Mapping<'_>,
     key: &str,
-    place: &str,
+    context: &str,
 ) -> Result<Option<&'n str>, AuthError> {
-    get(mapping, key).map_or(Ok(None), |node| scalar(node, key, place))
+    get(mapping, key).map_or(Ok(None), |node| scalar(node, key, context))
 }
 
-/// The text of an item, as [`text`].
-pub(crate) fn scalar<'n>(node: &'n Yaml<'_>, key: &str, place: &str) -> Result<Option<&'n str>, AuthError> {
+/// Returns the text of an item; `None` if it is null.
+pub(crate) fn scalar<'n>(node: &'n Yaml<'_>, key: &str, context: &str) -> Result<Option<&'n str>, AuthError> {
     match node {
         node if is_null(node) => Ok(None),
         Yaml::Representation(text, ..) | Yaml::Value(Scalar::String(text)) => Ok(Some(text)),
-        _ => Err(wrong(key, place, "a list or mapping", "give one word")),
+        _ => Err(wrong(key, context, "a list or mapping", "give one word")),
     }
 }
 
-/// A scalar that must be what its letters say.
+/// Returns the text of a scalar that YAML 1.1 would not read as another value; `None` if it is missing or null.
 pub(crate) fn literal<'n>(
     mapping: &'n Mapping<'_>,
     key: &str,
-    place: &str,
+    context: &str,
 ) -> Result<Option<&'n str>, AuthError> {
     let node = get(mapping, key);
     match node {
         Some(node) if is_null(node) => Ok(None),
         Some(Yaml::Representation(text, ScalarStyle::Plain, None)) if is_something_else(text) => {
             let expected = "put it into quotes: without them it is a number, a date or a boolean to YAML";
-            Err(wrong(key, place, "unquoted", expected))
+            Err(wrong(key, context, "unquoted", expected))
         }
-        _ => text(mapping, key, place),
+        _ => text(mapping, key, context),
     }
 }
 
@@ -204,12 +204,12 @@ fn is_time(text: &str) -> bool {
 }
 
 /// A boolean, as YAML 1.1 writes it; false if there is none.
-pub(crate) fn boolean(mapping: &Mapping<'_>, key: &str, place: &str) -> Result<bool, AuthError> {
-    let text = text(mapping, key, place)?.unwrap_or("false");
+pub(crate) fn boolean(mapping: &Mapping<'_>, key: &str, context: &str) -> Result<bool, AuthError> {
+    let text = text(mapping, key, context)?.unwrap_or("false");
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => Ok(true),
         "false" | "no" | "off" => Ok(false),
-        _ => Err(wrong(key, place, text, "give true or false")),
+        _ => Err(wrong(key, context, text, "give true or false")),
     }
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn boolean(mapping: &Mapping<'_>, key: &str, place: &str) -> Result<b
 pub(crate) fn items<'n, 'y>(
     mapping: &'n Mapping<'y>,
     key: &str,
-    place: &str,
+    context: &str,
 ) -> Result<&'n [Yaml<'y>], AuthError> {
     match get(mapping, key) {
         None => Ok(&[]),
@@ -225,7 +225,7 @@ pub(crate) fn items<'n, 'y>(
         Some(Yaml::Sequence(items)) => Ok(items),
         Some(_) => Err(wrong(
             key,
-            place,
+            context,
             "not a list",
             "give a list: each item in a line that begins with `- `",
         )),
@@ -236,7 +236,7 @@ pub(crate) fn items<'n, 'y>(
 pub(crate) fn unknown(
     mapping: &Mapping<'_>,
     known: &[&'static str],
-    place: &str,
+    context: &str,
 ) -> Result<Vec<String>, AuthError> {
     let mut others = Vec::new();
     for (key, _) in mapping {
@@ -251,19 +251,19 @@ pub(crate) fn unknown(
         {
             return Err(AuthError::Misspelt {
                 key: key.to_owned(),
-                place: place.to_owned(),
+                context: context.to_owned(),
                 nearest,
             });
         }
-        others.push(format!("`{key}` in {place}"));
+        others.push(format!("`{key}` in {context}"));
     }
     Ok(others)
 }
 
 /// An error about a value.
-pub(crate) fn wrong(key: &str, place: &str, value: &str, expected: &'static str) -> AuthError {
+pub(crate) fn wrong(key: &str, context: &str, value: &str, expected: &'static str) -> AuthError {
     AuthError::Value {
-        what: format!("`{key}` in {place}"),
+        what: format!("`{key}` in {context}"),
         value: value.to_owned(),
         expected,
     }

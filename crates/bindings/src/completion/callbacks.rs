@@ -37,7 +37,7 @@ fn notifying(wakeup: &Arc<Wakeup>) -> Listener {
 
 impl Callbacks {
     /// Sets `on_error(exception)`, which is called with exceptions from callbacks.
-    pub(crate) fn tell_errors_to(&self, on_error: Py<PyAny>) {
+    pub(crate) fn set_error_handler(&self, on_error: Py<PyAny>) {
         self.on_error.get_or_init(|| on_error);
     }
 
@@ -69,7 +69,9 @@ impl Callbacks {
             for (index, completion) in completions.by_ref() {
                 served += 1;
                 let handed = deliver(py, completion, batch.then_some(index), &outcome);
-                failed = handed.err().and_then(|error| self.tell(py, error, thread).err());
+                failed = handed
+                    .err()
+                    .and_then(|error| self.report(py, error, thread).err());
                 if failed.is_some() {
                     break;
                 }
@@ -92,7 +94,7 @@ impl Callbacks {
 
     /// Reports what a callback raised, unless it ends the call. The reporting function (a logging handler) may raise,
     /// too.
-    fn tell(&self, py: Python<'_>, error: PyErr, thread: Thread) -> PyResult<()> {
+    fn report(&self, py: Python<'_>, error: PyErr, thread: Thread) -> PyResult<()> {
         let ends = |error: &PyErr| {
             thread == Thread::Callers
                 && (error.is_instance_of::<PyKeyboardInterrupt>(py)

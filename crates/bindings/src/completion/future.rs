@@ -28,7 +28,7 @@ pub(crate) enum End {
 #[pyclass(frozen, weakref, name = "Delivery", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct SendFuture {
-    soon: Py<CallbackQueue>,
+    callback_queue: Py<CallbackQueue>,
     end: OnceLock<End>,
     // Guards the callbacks that wait for the end; empty once the future has ended.
     waiting: Mutex<Waiting>,
@@ -46,9 +46,9 @@ struct Waiting {
 }
 
 impl SendFuture {
-    pub(crate) fn new(soon: Py<CallbackQueue>) -> Self {
+    pub(crate) fn new(callback_queue: Py<CallbackQueue>) -> Self {
         Self {
-            soon,
+            callback_queue,
             end: OnceLock::new(),
             waiting: Mutex::default(),
             blocking: AtomicBool::new(false),
@@ -69,7 +69,7 @@ impl SendFuture {
         let waiting = std::mem::take(&mut *lock(&this.waiting));
         for (call, context) in waiting.first.into_iter().chain(waiting.more) {
             CallbackQueue::push(
-                this.soon.bind(slf.py()),
+                this.callback_queue.bind(slf.py()),
                 call,
                 context,
                 slf.clone().into_any().unbind(),
@@ -140,7 +140,7 @@ impl SendFuture {
     }
 
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
-        self.soon.get().event_loop.clone_ref(py)
+        self.callback_queue.get().event_loop.clone_ref(py)
     }
 
     fn done(&self) -> bool {
@@ -191,7 +191,12 @@ impl SendFuture {
                 return Ok(());
             }
         }
-        CallbackQueue::push(this.soon.bind(py), call, context, slf.clone().into_any().unbind())
+        CallbackQueue::push(
+            this.callback_queue.bind(py),
+            call,
+            context,
+            slf.clone().into_any().unbind(),
+        )
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -242,7 +247,7 @@ impl SendFuture {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.soon)?;
+        visit.call(&self.callback_queue)?;
         match self.end.get() {
             Some(End::Value(object) | End::Error(object) | End::Cancelled(Some(object))) => {
                 visit.call(object)?;
@@ -275,7 +280,7 @@ impl Drop for SendFuture {
         // As asyncio does: an error that was never retrieved is reported.
         Python::try_attach(|py| {
             let error = PyErr::from_value(error.bind(py).clone());
-            let event_loop = self.soon.get().event_loop.bind(py);
+            let event_loop = self.callback_queue.get().event_loop.bind(py);
             if let Err(raised) = call_exception_handler(
                 event_loop,
                 "a message's exception was never retrieved",

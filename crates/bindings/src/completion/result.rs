@@ -214,12 +214,12 @@ fn unmade(attempt: &Attempt) -> AttemptParts {
 /// Rebuilds a result from the arguments that `SendResult.__reduce__` returned.
 #[pyfunction]
 fn remade_result(
-    place: (String, String, String, i32, i64),
+    outcome: (String, String, String, i32, i64),
     ids: (String, String, Option<String>, Option<String>),
     stored: (u32, Option<String>, bool),
     failed_attempts: Vec<AttemptParts>,
 ) -> PyResult<PySendResult> {
-    let (status, topic, broker, queue_id, queue_offset) = place;
+    let (status, topic, broker, queue_id, queue_offset) = outcome;
     let (message_id, offset_message_id, transaction_id, recall_handle) = ids;
     let (attempts, durability, may_be_duplicate) = stored;
     let status = SendStatus::from_name(&status)

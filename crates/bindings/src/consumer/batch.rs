@@ -87,7 +87,7 @@ impl PyMessageBatch {
         received::to_list(py, self.parts.clone(), &self.options)
     }
 
-    /// Their bodies.
+    /// The messages' bodies.
     #[getter]
     fn bodies<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -98,37 +98,37 @@ impl PyMessageBatch {
         Ok(list)
     }
 
-    /// Their keys, as sent: several have spaces between them; None without any.
+    /// The messages' keys, as sent: several have spaces between them; None for a message without keys.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |_, record| record.properties.get(names::KEYS))
     }
 
-    /// Their tags; None without one.
+    /// The messages' tags; None for a message without a tag.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |_, record| record.properties.get(names::TAGS))
     }
 
-    /// Their offsets in their queues.
+    /// The messages' offsets in their queues.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |_, record| record.queue_offset)
     }
 
-    /// The numbers of their queues.
+    /// The numbers of the messages' queues.
     #[getter]
     fn queue_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |part, _| part.chunk.queue.queue_id)
     }
 
-    /// The names of their brokers.
+    /// The names of the messages' brokers.
     #[getter]
     fn brokers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |part, _| &*part.chunk.queue.broker)
     }
 
-    /// Their topics.
+    /// The messages' topics.
     #[getter]
     fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.list(py, |part, _| self.options.inside(&part.chunk.queue.topic))

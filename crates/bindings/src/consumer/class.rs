@@ -35,7 +35,7 @@ async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, Client
 }
 
 impl PyConsumer {
-    /// Messages, waiting for the first; none when the time has passed, or the application is to hear of queues first.
+    /// Takes messages, waiting for the first. The list is empty if the time has passed or a rebalance event waits.
     fn take(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<Vec<Messages>> {
         self.puller.check_in(py)?;
         self.arrival_signal.reset();
@@ -91,7 +91,7 @@ impl PyConsumer {
         self.puller.check_in(py)?;
         let queues = queues
             .into_iter()
-            .map(|(place, start)| (key_of(&self.puller, place), start))
+            .map(|(queue, start)| (key_of(&self.puller, queue), start))
             .collect();
         let puller = self.puller.clone();
         completion::run(py, to, async move { puller.assign(queues, &expression).await })
@@ -115,11 +115,11 @@ impl PyConsumer {
             .collect())
     }
 
-    /// Goes on from this offset.
-    fn seek(&self, py: Python<'_>, place: QueueRef, offset: i64) -> PyResult<()> {
+    /// Sets the offset at which polls of a queue continue.
+    fn seek(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller
-            .seek(&key_of(&self.puller, place), offset)
+            .seek(&key_of(&self.puller, queue), offset)
             .map_err(|error| Error::from(error).into_py(py))
     }
 
@@ -134,7 +134,7 @@ impl PyConsumer {
         received::to_list(py, taken, &self.puller.options().client)
     }
 
-    /// As `poll`, with all messages in one object.
+    /// Takes messages as `poll` does, but returns them all in one object.
     fn poll_batch(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<PyMessageBatch> {
         let taken = self.take(py, max, timeout_ms)?;
         Ok(PyMessageBatch::new(taken, self.puller.options().client.clone()))
@@ -146,7 +146,7 @@ impl PyConsumer {
         self.arrival_signal.fd(py, |waker| self.puller.on_arrival(waker))
     }
 
-    /// Makes the descriptor silent until something comes.
+    /// Makes the descriptor unreadable until something arrives.
     fn hush(&self) {
         self.arrival_signal.reset();
     }

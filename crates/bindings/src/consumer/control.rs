@@ -28,8 +28,8 @@ pub(crate) struct PyControl {
 }
 
 /// A queue by the name that brokers know.
-pub(crate) fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
-    let (topic, broker, queue_id) = place;
+pub(crate) fn key_of(puller: &Puller, queue_ref: QueueRef) -> QueueKey {
+    let (topic, broker, queue_id) = queue_ref;
     QueueKey {
         topic: puller.options().client.wrap(&topic).into(),
         broker: broker.into(),
@@ -47,14 +47,17 @@ fn queue_ref_in(client: &ClientOptions, key: &QueueKey) -> QueueRef {
     (topic, key.broker.to_string(), key.queue_id)
 }
 
-pub(crate) fn keys_of(puller: &Puller, places: Vec<QueueRef>) -> Vec<QueueKey> {
-    places.into_iter().map(|place| key_of(puller, place)).collect()
+pub(crate) fn keys_of(puller: &Puller, queue_refs: Vec<QueueRef>) -> Vec<QueueKey> {
+    queue_refs
+        .into_iter()
+        .map(|queue_ref| key_of(puller, queue_ref))
+        .collect()
 }
 
 fn offsets_of(puller: &Puller, offsets: Vec<(QueueRef, i64)>) -> Vec<(QueueKey, i64)> {
     let offsets = offsets.into_iter();
     offsets
-        .map(|(place, offset)| (key_of(puller, place), offset))
+        .map(|(queue_ref, offset)| (key_of(puller, queue_ref), offset))
         .collect()
 }
 
@@ -88,16 +91,23 @@ pub(crate) fn stats_tuple(
         rates.call_ms,
     );
     let queues = queues.into_iter().map(|queue| {
-        let place = queue_ref_in(client, &queue.key);
+        let queue_ref = queue_ref_in(client, &queue.key);
         let (position, lag) = (queue.position, queue.lag);
-        (place, position, lag, queue.waiting, queue.bytes, queue.in_flight)
+        (
+            queue_ref,
+            position,
+            lag,
+            queue.waiting,
+            queue.bytes,
+            queue.in_flight,
+        )
     });
     (rates, queues.collect(), renewed)
 }
 
 #[pymethods]
 impl PyControl {
-    /// The rates of the last minute, how each queue stands, and how often popped messages were renewed.
+    /// The rates of the last minute, the state of each queue, and how often popped messages were renewed.
     fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
         self.puller.check_in(py)?;
         let puller = &self.puller;
@@ -115,7 +125,7 @@ impl PyControl {
         self.puller.client_id()
     }
 
-    /// What polled consumers hear of their queues.
+    /// The rebalance events of polled consumers.
     fn rebalance_events(&self) -> PyRebalanceEvents {
         PyRebalanceEvents::new(self.puller.clone())
     }
@@ -155,7 +165,7 @@ impl PyControl {
         })
     }
 
-    /// Has calls of `subscribe` for a topic fail that have not joined the group yet. In a forked child nothing is done.
+    /// Fails the calls of `subscribe` for a topic that have not joined the group yet. Does nothing in a forked child.
     fn cancel_subscribe(&self, topic: &str) {
         if self.puller.is_here() {
             let topic = self.puller.options().client.wrap(topic);
@@ -163,7 +173,7 @@ impl PyControl {
         }
     }
 
-    /// Stops queues, or lets them go on.
+    /// Pauses queues or resumes them.
     fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
         self.puller.check_in(py)?;
         let keys = keys_of(&self.puller, queues);
@@ -172,22 +182,22 @@ impl PyControl {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// The queues that are stopped.
+    /// The paused queues.
     fn paused(&self, py: Python<'_>) -> PyResult<Vec<QueueRef>> {
         self.puller.check_in(py)?;
         let keys = self.puller.paused();
         Ok(keys.iter().map(|key| queue_ref_of(&self.puller, key)).collect())
     }
 
-    /// Everything that was handed out, or that listeners have finished, is done: tells the brokers.
+    /// Commits everything that was handed out or that listeners have finished.
     #[pyo3(signature = (to=None))]
     fn commit(&self, py: Python<'_>, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         let puller = self.puller.here(py)?;
         completion::run(py, to, async move { puller.commit().await })
     }
 
-    /// Ends everything; `all`: what was handed out is done, and of listeners' messages what they have finished. Commits
-    /// only with a commit interval. In a forked child nothing is done: it is the parent's.
+    /// Closes the consumer. With `all`, messages that were handed out or that listeners have finished are done, and
+    /// committed if there is a commit interval. In a forked child nothing is done: the consumer is the parent's.
     #[pyo3(signature = (all, to=None))]
     fn shut(&self, py: Python<'_>, all: bool, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         if to.is_none() && !self.puller.is_here() {
@@ -234,7 +244,7 @@ impl PyControl {
 
     // Groups whose members get every message each: their offsets are in a file of the member.
 
-    /// Where this member goes on.
+    /// Sets the offsets at which this member continues.
     fn begin_at(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
         self.puller.check_in(py)?;
         // As the file has them: topics with their namespace.
@@ -254,9 +264,11 @@ impl PyControl {
     fn local_offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.puller.check_in(py)?;
         let offsets = self.puller.local_offsets().into_iter();
-        let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
+        let message_queue = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
         let body = ResetOffsetBody {
-            offset_table: offsets.map(|(key, offset)| (place(key), offset)).collect(),
+            offset_table: offsets
+                .map(|(key, offset)| (message_queue(key), offset))
+                .collect(),
         };
         Ok(PyBytes::new(py, &body.encode_as(Style::PRETTY)))
     }
@@ -297,8 +309,8 @@ impl PyControl {
         };
         Ok(Some(match callback {
             Callback::Allocate { queues, members } => {
-                let places = queues.iter().map(|key| queue_ref_of(&self.puller, key)).collect();
-                (number, "allocate", places, members, None)
+                let queue_refs = queues.iter().map(|key| queue_ref_of(&self.puller, key)).collect();
+                (number, "allocate", queue_refs, members, None)
             }
             Callback::Stacks => (number, "stacks", Vec::new(), Vec::new(), None),
             Callback::Consume { chunk } => {
@@ -308,11 +320,11 @@ impl PyControl {
         }))
     }
 
-    /// Answers with places of queues.
-    fn answer_places(&self, py: Python<'_>, number: u64, places: Vec<usize>) -> PyResult<()> {
+    /// Answers with indexes in the queues of the callback.
+    fn answer_indexes(&self, py: Python<'_>, number: u64, indexes: Vec<usize>) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller
-            .answer_callback(number, CallbackAnswer::Indexes(places));
+            .answer_callback(number, CallbackAnswer::Indexes(indexes));
         Ok(())
     }
 
@@ -323,7 +335,7 @@ impl PyControl {
         Ok(())
     }
 
-    /// Says how a listener's call went: done, later, or what it raised.
+    /// Reports how a listener's call ended: done, later, or what it raised.
     fn answer_consumed(
         &self,
         py: Python<'_>,

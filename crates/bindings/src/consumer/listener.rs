@@ -68,7 +68,7 @@ impl PyListeningConsumer {
         self.arrival_signal.fd(py, |waker| self.puller.on_arrival(waker))
     }
 
-    /// Makes the descriptor silent until something comes.
+    /// Makes the descriptor unreadable until something arrives.
     fn hush(&self) {
         self.arrival_signal.reset();
     }
@@ -109,7 +109,7 @@ impl PyListeningConsumer {
                 (left <= slice).then_some(false)
             })?;
             if self.puller.is_draining() {
-                // What was given back meanwhile is for the thread that gave it.
+                // Messages that were given back meanwhile belong to the thread that gave them back.
                 return Err(Error::from(ClientError::Closed { what: "consumer" }).into_py(py));
             }
             if !may_be_there || Instant::now() >= deadline {
@@ -118,7 +118,7 @@ impl PyListeningConsumer {
         }
     }
 
-    /// Messages that come again, that are dead letters, and that were passed over because they cannot be read.
+    /// Numbers of messages that are delivered again, that became dead letters, and that were skipped as unreadable.
     fn failures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.puller.check_in(py)?;
         let counts = self.puller.failures();
@@ -131,8 +131,8 @@ impl PyListeningConsumer {
         Ok(self.puller.holds(&work.work))
     }
 
-    /// Says what became of the messages `first` to `end - 1`: all that `failed` does not name are done. What was
-    /// finished before is passed over.
+    /// Reports what became of the messages `first` to `end - 1`: all that `failed` does not name are done. Messages
+    /// that were finished before are skipped.
     fn finish(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! What a polled consumer hears of its queues: Python takes each event, calls the application, and ends it.
+//! The rebalance events of a polled consumer: Python takes each event, calls the application, and ends the event.
 
 use crate::completion::{self, QueueRef, ReplyTo};
 use crate::consumer::control::{keys_of, queue_ref_of};
@@ -43,17 +43,17 @@ impl PyRebalanceEvents {
 
 #[pymethods]
 impl PyRebalanceEvents {
-    /// The next event: its kind and its queues. With `all_done` what was handed out of queues that go is done.
+    /// The next event: its kind and its queues. With `all_done`, messages handed out from revoked queues are done.
     fn next(&self, py: Python<'_>, all_done: bool) -> PyResult<Option<(&'static str, Vec<QueueRef>)>> {
         self.puller.check_in(py)?;
         let event = self.puller.next_rebalance_event(all_done);
         Ok(event.map(|event| {
-            let places = event.queues.iter().map(|key| queue_ref_of(&self.puller, key));
-            (name_of(event.kind), places.collect())
+            let queue_refs = event.queues.iter().map(|key| queue_ref_of(&self.puller, key));
+            (name_of(event.kind), queue_refs.collect())
         }))
     }
 
-    /// The callback of an event has ended. With `to` the outcome goes there: see `completion::run`.
+    /// Ends an event whose callback has ended. With `to` the outcome goes there: see `completion::run`.
     #[pyo3(signature = (kind, queues, has_returned, to=None))]
     fn end(
         &self,
@@ -72,13 +72,13 @@ impl PyRebalanceEvents {
         })
     }
 
-    /// The queues of a topic that is being left are to be revoked. False: it is not subscribed to.
+    /// Revokes the queues of a topic that is being left. Returns False if the topic is not subscribed to.
     fn retire(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
         self.puller.check_in(py)?;
         Ok(self.puller.retire(&self.puller.options().client.wrap(topic)))
     }
 
-    /// All queues are to be revoked: the consumer ends. In a forked child nothing is done: it is the parent's.
+    /// Revokes all queues, since the consumer ends. In a forked child nothing is done: the queues are the parent's.
     fn retire_all(&self) {
         if self.puller.is_here() {
             self.puller.retire_all();

@@ -99,7 +99,7 @@ impl PySimpleConsumer {
         topics.map(|topic| options.inside(&topic).to_owned()).collect()
     }
 
-    /// The rates of the last minute, how each topic stands on each broker, and how often messages were renewed.
+    /// The rates of the last minute, the state of each topic on each broker, and how often messages were renewed.
     fn stats(&self, py: Python<'_>) -> PyResult<StatsTuple> {
         self.consumer.check_in(py)?;
         let consumer = &self.consumer;
@@ -169,7 +169,7 @@ impl PySimpleConsumer {
         self.list(py, taken.map_err(|error| Error::from(error).into_py(py))?)
     }
 
-    /// As `receive`, without a wait: the result is asked.
+    /// Starts to receive messages without waiting for them; the returned object is asked for them. See `receive`.
     fn begin(&self, py: Python<'_>, max: usize, invisible_ms: u64, wait_ms: u64) -> PyResult<PyReceiving> {
         let receiving = self.begin_native(py, max, invisible_ms, wait_ms)?;
         Ok(PyReceiving {
@@ -234,7 +234,7 @@ impl PySimpleConsumer {
             .fd(py, |waker| self.consumer.on_arrival(waker))
     }
 
-    /// Makes the descriptor silent until something comes.
+    /// Makes the descriptor unreadable until something arrives.
     fn hush(&self) {
         self.arrival_signal.reset();
     }
@@ -263,7 +263,7 @@ impl PyReceiving {
             .transpose()
     }
 
-    /// Waits no longer.
+    /// Ends the wait for messages.
     fn end(&self) {
         drop(lock(&self.receiving).take());
     }
@@ -271,7 +271,7 @@ impl PyReceiving {
 
 #[pymethods]
 impl PyRenewal {
-    /// Renews no longer.
+    /// Ends the renewals.
     fn end(&self) {
         drop(lock(&self.renewal).take());
     }

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
-    pub(super) native: Py<PyProducer>,
+    pub(super) py_producer: Py<PyProducer>,
     pub(super) producer: Arc<Producer>,
     pub(super) accumulator: Owned<Accumulator<Completer>>,
     pub(super) calls: Arc<Callbacks>,
@@ -66,14 +66,14 @@ impl PyAccumulator {
             properties,
             queue: queue.as_ref(),
             batch_bytes,
-            timeout: self.native.get().timeout(*timeout_ms),
+            timeout: self.py_producer.get().timeout(*timeout_ms),
             inner,
         }
     }
 
     pub(super) fn batch_target(&self) -> BatchTarget<'_> {
         BatchTarget {
-            native: &self.native,
+            py_producer: &self.py_producer,
             producer: &self.producer,
             accumulator: &self.accumulator,
         }
@@ -110,7 +110,7 @@ impl PyAccumulator {
     ) -> PyResult<Self> {
         let pipe_signal = descriptor.then(PipeSignal::new).transpose();
         let calls = producer.get().callbacks.clone();
-        calls.tell_errors_to(on_error);
+        calls.set_error_handler(on_error);
         let futures = Arc::new(CompletionQueue::new(
             pipe_signal.map_err(|error| error.into_py(py))?,
         ));
@@ -119,12 +119,12 @@ impl PyAccumulator {
             bytes: batch_bytes,
             messages: batch_messages,
         };
-        let native = producer;
-        let producer = native.get().producer.clone();
+        let py_producer = producer;
+        let producer = py_producer.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
         let sink = Box::new(move |outcome| share(&to_calls.completion_queue, &to_futures, outcome));
         Ok(Self {
-            native,
+            py_producer,
             accumulator: Owned::new("this producer", Accumulator::new(producer.clone(), limits, sink)),
             producer,
             calls,
@@ -173,7 +173,7 @@ impl PyAccumulator {
     /// sent with the messages of the tasks that run in this pass of the loop.
     fn offer<'py>(
         slf: &Bound<'py, Self>,
-        soon: Py<CallbackQueue>,
+        callback_queue: Py<CallbackQueue>,
         eager: bool,
         topic: &str,
         body: &Bound<'py, PyAny>,
@@ -183,7 +183,7 @@ impl PyAccumulator {
         let (this, py) = (slf.get(), slf.py());
         let args = SendArgs::read(Kind::Send, options)?;
         let (queue, timeout_ms) = queue_and_time;
-        let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
+        let future = Py::new(py, SendFuture::new(callback_queue.clone_ref(py)))?;
         let mode = SendMode {
             completion: Some(Completer::SendFuture(future.clone_ref(py))),
             eager,
@@ -192,7 +192,7 @@ impl PyAccumulator {
         };
         if this.submit(py, topic, body, &args.properties, queue.as_ref(), mode)? {
             let uncork = slf.getattr(intern!(py, "uncork"))?;
-            soon.get().call(py, &uncork)?;
+            callback_queue.get().call(py, &uncork)?;
         }
         Ok(future)
     }
@@ -217,7 +217,7 @@ impl PyAccumulator {
         };
         self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)?;
         match enter::wait(py, |slice| waiter.wait(slice))? {
-            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Ok((frame, index)) => Ok(PySendResult::of(frame, index)),
             Err(error) => Err(Error::from(error).into_py(py)),
         }
     }

@@ -1,6 +1,6 @@
 //! Many messages in one call: from a Python iterable into batch frames, with an outcome for each message.
 //!
-//! Messages without a sharding key or queue are gathered into frames, each sent as soon as it is full, so encoding goes
+//! Messages without a sharding key or queue are added to frames, each sent as soon as it is full, so encoding goes
 //! on while the first responses arrive. Those with a sharding key or queue go through the accumulator, behind earlier
 //! messages of their queue, which keeps their order. A delayed message gets a frame of its own, since brokers refuse it
 //! in a batch. A call that ends early still waits for the messages already sent: their outcomes are reported with the
@@ -191,7 +191,7 @@ impl<'py> Call<'_, 'py> {
             (Some((broker, id)), _) => self.push(body, properties, TargetRef::Queue(broker, *id), member),
             (None, Some(hash)) => self.push(body, properties, TargetRef::Hash(hash), member),
             (None, None) if properties.is_delayed() => self.send_alone(body, properties, member),
-            (None, None) => self.gather(body, properties, member),
+            (None, None) => self.add_to_frame(body, properties, member),
         }
     }
 
@@ -219,10 +219,15 @@ impl<'py> Call<'_, 'py> {
         self.frames.launch(outgoing, vec![number])
     }
 
-    fn gather(&mut self, body: &[u8], properties: &MessageProperties<'py>, number: u32) -> PyResult<()> {
+    fn add_to_frame(
+        &mut self,
+        body: &[u8],
+        properties: &MessageProperties<'py>,
+        number: u32,
+    ) -> PyResult<()> {
         let (id, text) = properties.encode(self.py, &self.frames.topic, self.batch_target.producer, &[])?;
         let member = (number, body, text.as_str(), properties.flag.0);
-        let gathered = self.frames.gather(member, &id)?;
-        gathered.map_err(|error| Error::Wire(error).into_py(self.py))
+        let added = self.frames.add_to_frame(member, &id)?;
+        added.map_err(|error| Error::Wire(error).into_py(self.py))
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// The parts of an accumulator that a batch call needs.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchTarget<'a> {
-    pub(crate) native: &'a Py<PyProducer>,
+    pub(crate) py_producer: &'a Py<PyProducer>,
     pub(crate) producer: &'a Arc<Producer>,
     pub(crate) accumulator: &'a Arc<Accumulator<Completer>>,
 }
@@ -113,7 +113,7 @@ impl<'a, 'py> Frames<'a, 'py> {
     }
 
     /// Adds a message for any queue to the frame that is being filled. `id`: the unique id among its properties.
-    pub(super) fn gather(
+    pub(super) fn add_to_frame(
         &mut self,
         (number, body, properties, flag): Member<'_>,
         id: &str,
@@ -174,7 +174,7 @@ impl<'a, 'py> Frames<'a, 'py> {
         // The messages that this call has not sent yet may hold the capacity that it waits for.
         self.batch_target.accumulator.uncork();
         let deadline = Instant::now() + self.settings.timeout;
-        let native = self.batch_target.native.get();
-        native.acquire(self.py, (messages, bytes, &brokers), deadline)
+        let py_producer = self.batch_target.py_producer.get();
+        py_producer.acquire(self.py, (messages, bytes, &brokers), deadline)
     }
 }

@@ -1,4 +1,5 @@
-//! The producer as Python uses it. Bodies are copied once; no Python object outlives the call that passed it.
+//! The producer as Python uses it. Bodies are copied once; of a call's Python objects only its callback or future
+//! outlives it.
 
 use crate::command::body_of;
 use crate::completion::callbacks::Callbacks;

@@ -30,7 +30,7 @@ use std::time::Duration;
 #[pyclass(frozen, name = "RequestReply", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyRequestReply {
-    native: Py<PyProducer>,
+    py_producer: Py<PyProducer>,
     producer: Arc<Producer>,
     asked: Arc<Requests>,
 }
@@ -92,7 +92,7 @@ impl PyRequestReply {
         kind: &str,
         queue: Option<(String, i32)>,
     ) -> PyResult<OutgoingMessage> {
-        self.native.get().check(py)?;
+        self.py_producer.get().check(py)?;
         let kind = Kind::of(kind)?;
         let properties = SendArgs::read(kind, options)?.properties;
         // A reply's topic belongs to the cluster, not to a namespace.
@@ -122,7 +122,7 @@ impl PyRequestReply {
         Self {
             producer: producer.get().producer.clone(),
             asked: producer.get().asked.clone(),
-            native: producer.unbind(),
+            py_producer: producer.unbind(),
         }
     }
 
@@ -140,7 +140,7 @@ impl PyRequestReply {
     ) -> PyResult<PySendResult> {
         let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
-        self.native.get().send_and_wait(py, outgoing, timeout_ms)
+        self.py_producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
     /// Sends a message with RocketMQ's own properties without waiting.
@@ -158,7 +158,7 @@ impl PyRequestReply {
     ) -> PyResult<()> {
         let (queue, timeout_ms) = queue_and_time;
         let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
-        let timeout = self.native.get().timeout(timeout_ms);
+        let timeout = self.py_producer.get().timeout(timeout_ms);
         // An event loop must not wait, and few of these are in flight at once, so they always get their permit.
         let permit = self
             .producer
@@ -181,7 +181,7 @@ impl PyRequestReply {
         timeout_ms: u64,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.native.get().check(py)?;
+        self.py_producer.get().check(py)?;
         let time = Duration::from_millis(timeout_ms);
         let (producer, topic) = (self.producer.clone(), self.producer.topic(topic));
         completion::run(py, to, async move { producer.heartbeat_to(&topic, time).await })
@@ -190,7 +190,7 @@ impl PyRequestReply {
     /// Ends a transaction at its broker: commit, roll back, or leave it open.
     #[pyo3(signature = (end, timeout_ms, to=None))]
     fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
-        self.native.get().check(py)?;
+        self.py_producer.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
         let time = Duration::from_millis(timeout_ms);
         let producer = self.producer.clone();
@@ -208,7 +208,7 @@ impl PyRequestReply {
         handle: String,
         to: Option<ReplyTo>,
     ) -> PyResult<Py<PyAny>> {
-        self.native.get().check(py)?;
+        self.py_producer.get().check(py)?;
         let (producer, topic) = (self.producer.clone(), self.producer.topic(topic));
         completion::run(py, to, async move {
             let id = producer.recall(&topic, &broker, &id, &handle).await?;
@@ -231,7 +231,7 @@ impl PyRequestReply {
     /// Accepts no more requests from brokers.
     fn close(&self) {
         // In a forked child its lock may be held forever.
-        if self.native.get().is_here() {
+        if self.py_producer.get().is_here() {
             self.asked.close();
         }
     }

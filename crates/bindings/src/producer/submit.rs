@@ -85,7 +85,7 @@ impl PyAccumulator {
         args: &SendArgs<'py>,
     ) -> PyResult<()> {
         let queue = match &args.queue {
-            Some(queue) => args::queue_of(self.native.bind(py), topic, queue)?,
+            Some(queue) => args::queue_of(self.py_producer.bind(py), topic, queue)?,
             None => None,
         };
         let mode = SendMode {

@@ -205,7 +205,7 @@ impl Call<'_, '_> {
             (Some(id), _) => self.push(row, member, body, TargetRef::Queue("", id), alone),
             (None, Some(hash)) => self.push(row, member, body, TargetRef::Hash(hash), alone),
             (None, None) if alone => self.push(row, member, body, TargetRef::Any, alone),
-            (None, None) => self.gather(row, member, body),
+            (None, None) => self.add_to_frame(row, member, body),
         }
     }
 
@@ -229,7 +229,7 @@ impl Call<'_, '_> {
     }
 
     /// Adds a message for any queue to the frame that is being filled.
-    fn gather(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
+    fn add_to_frame(&mut self, row: usize, member: u32, body: &[u8]) -> PyResult<Result<(), BadRow>> {
         let mut text = Properties::new(&self.frames.topic, self.batch_target.producer.ids());
         let id = text.message_id().to_owned();
         let written = self.table.write(row, &mut text);
@@ -238,8 +238,8 @@ impl Call<'_, '_> {
             Err(bad) => return Ok(Err(bad)),
         };
         let member = (member, body, properties.as_str(), 0);
-        let gathered = self.frames.gather(member, &id)?;
-        Ok(gathered.map_err(|error| BadRow::Text(error.to_string())))
+        let added = self.frames.add_to_frame(member, &id)?;
+        Ok(added.map_err(|error| BadRow::Text(error.to_string())))
     }
 }
 

@@ -73,7 +73,7 @@ impl Broker {
         )
     }
 
-    /// As [`Broker::start`], on a disk that fails on command: for `pyrmq.testing` alone.
+    /// Starts a broker on a disk that fails on command, for `pyrmq.testing` alone; see [`Broker::start`].
     #[staticmethod]
     fn start_on(
         py: Python<'_>,
@@ -91,7 +91,7 @@ impl Broker {
         self.inner.address()
     }
 
-    /// Waits until the first registration has ended at every name server, well or not; `timeout` in seconds.
+    /// Waits until the first registration has succeeded or failed at every name server; `timeout` in seconds.
     fn await_first_round(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.owner.check_in(py)?;
         let limit = Duration::try_from_secs_f64(timeout).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Broker {
         })
     }
 
-    /// Lets the live options among these hold: texts by Apache's keys.
+    /// Applies the live options among these, texts by Apache's keys.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn reconfigure(&self, py: Python<'_>, options: Vec<(String, String)>) -> PyResult<()> {
         self.owner.check_in(py)?;
@@ -119,7 +119,7 @@ impl Broker {
         RequestQueue::new(self.requests.clone())
     }
 
-    /// How it is.
+    /// The state of the broker and its store.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.owner.check_in(py)?;
         let health = self.inner.health();
@@ -197,7 +197,7 @@ impl Broker {
         }
     }
 
-    /// Waits for the end of the stop. False: it has not come in time.
+    /// Waits for the end of the stop. Returns False if it has not ended in time.
     fn wait_stopped(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.owner.check_in(py)?;
         self.stop.wait(py, Duration::from_millis(timeout_ms))

@@ -103,13 +103,13 @@ impl Drop for Links {
 
 #[pymethods]
 impl Link {
-    /// Where it listens.
+    /// The address on which the link listens.
     #[getter]
     fn address(&self) -> String {
         self.relay.address().to_string()
     }
 
-    /// Makes each piece of bytes of a direction (`requests`, `answers` or `both`) arrive so much later.
+    /// Delays each piece of bytes of a direction (`requests`, `answers` or `both`) by `micros`.
     fn delay(&self, py: Python<'_>, direction: &str, micros: u64) -> PyResult<()> {
         self.change(py, direction, |way| way.delay = Duration::from_micros(micros))
     }
@@ -119,12 +119,12 @@ impl Link {
         self.change(py, direction, |way| way.rate = (bytes > 0).then_some(bytes))
     }
 
-    /// Holds bytes back.
+    /// Holds the bytes of a direction back.
     fn hold(&self, py: Python<'_>, direction: &str) -> PyResult<()> {
         self.change(py, direction, |way| way.passage = Passage::Hold)
     }
 
-    /// Loses bytes.
+    /// Drops the bytes of a direction.
     fn lose(&self, py: Python<'_>, direction: &str) -> PyResult<()> {
         self.change(py, direction, |way| way.passage = Passage::Drop)
     }
@@ -135,18 +135,18 @@ impl Link {
         self.settle(py)
     }
 
-    /// Resets connections and refuses new ones, or takes them again.
+    /// Resets connections and refuses new ones, or accepts them again.
     fn refuse(&self, py: Python<'_>, refuses: bool) -> PyResult<()> {
         self.relay.refuse(refuses);
         self.settle(py)
     }
 
-    /// Answers sends by SYSTEM_BUSY for so long.
+    /// Answers sends with SYSTEM_BUSY for `millis`.
     fn busy(&self, millis: u64) {
         self.relay.busy(Duration::from_millis(millis));
     }
 
-    /// Ends all that is wrong, but that it refuses.
+    /// Ends all faults but a refusal of connections.
     fn heal(&self, py: Python<'_>) -> PyResult<()> {
         self.relay.heal();
         self.settle(py)
@@ -175,7 +175,7 @@ impl Link {
         self.settle(py)
     }
 
-    /// Waits until the change is felt: a test goes on from a known state.
+    /// Waits until the change is in force, so that a test goes on from a known state.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check_in(py)?;
         enter::wait(py, |slice| {

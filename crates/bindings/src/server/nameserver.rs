@@ -115,7 +115,7 @@ impl NameServer {
         RequestQueue::new(self.requests.clone())
     }
 
-    /// How it is.
+    /// The state of the name server.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let health = self.here(py)?.health();
         let all = PyDict::new(py);
@@ -155,7 +155,7 @@ impl NameServer {
         }
     }
 
-    /// Waits for the end of the stop. False: it has not come in time.
+    /// Waits for the end of the stop. Returns False if it has not ended in time.
     fn wait_stopped(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.here(py)?;
         self.stop.wait(py, Duration::from_millis(timeout_ms))
@@ -207,7 +207,7 @@ impl NameServer {
         enter::compute(py, || Ok::<_, Error>(server.unit_topics(units)))
     }
 
-    /// Takes a topic out, everywhere or from one cluster.
+    /// Removes a topic everywhere or from one cluster.
     #[pyo3(signature = (topic, cluster=None))]
     fn delete_topic(&self, py: Python<'_>, topic: &str, cluster: Option<&str>) -> PyResult<()> {
         let server = self.here(py)?;
@@ -217,13 +217,13 @@ impl NameServer {
         })
     }
 
-    /// Stops writes to a broker; how many topics that touched.
+    /// Stops writes to a broker. Returns the number of topics that changed.
     fn wipe_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
         let server = self.here(py)?;
         enter::compute(py, || Ok::<_, Error>(server.wipe_write_perm(broker)))
     }
 
-    /// Allows writes to a broker again; how many topics that touched.
+    /// Allows writes to a broker again. Returns the number of topics that changed.
     fn add_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
         let server = self.here(py)?;
         enter::compute(py, || Ok::<_, Error>(server.add_write_perm(broker)))

@@ -31,8 +31,8 @@ impl RequestQueue {
 
 #[pymethods]
 impl RequestQueue {
-    /// Waits for a request, then gives it and those that wait behind it, at most `most`. Empty: nothing came in
-    /// time, or the queue is closed.
+    /// Waits for a request, then returns it and those behind it, at most `most`. The list is empty if no request
+    /// arrived in time or the queue is closed.
     fn take(&self, py: Python<'_>, most: usize, timeout_ms: u64) -> PyResult<Vec<Request>> {
         let taken = enter::compute(py, || {
             let first = self.requests.take(Duration::from_millis(timeout_ms));
@@ -67,7 +67,7 @@ impl RequestQueue {
 pub(crate) struct Request {
     command: Command,
     remote: String,
-    // The answer's way back until it is used. Guards only the taking.
+    // Guards the reply, which is there until the request is answered.
     reply: Mutex<Option<Reply>>,
     at: Instant,
     taken_at: Instant,

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 /// Longest drain: the caller's deadline ends it earlier.
 pub(crate) const DRAIN: Duration = Duration::from_hours(1);
 
-/// Where a stop stands.
+/// The progress of a stop.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     shared: Arc<Shared>,
@@ -24,7 +24,7 @@ pub(crate) struct Stop {
 
 #[derive(Debug, Default)]
 struct Shared {
-    // Guards where the stop stands; held for a look only.
+    // Guards the phase of the stop; held only to read or set it.
     phase: Mutex<Phase>,
     changed: Condvar,
 }
@@ -38,7 +38,7 @@ enum Phase {
 }
 
 impl Stop {
-    /// Starts the stop, the first time.
+    /// Starts the stop; later calls do nothing.
     pub(crate) fn begin(
         &self,
         handle: &Handle,
@@ -58,7 +58,7 @@ impl Stop {
         });
     }
 
-    /// Waits for the end. False: it has not come within the time. What went wrong is raised once.
+    /// Waits for the end of the stop. Returns false if it has not ended within `timeout`. Its error is raised once.
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Duration) -> PyResult<bool> {
         let until = Instant::now() + timeout;
         let ended = enter::wait(py, |slice| {

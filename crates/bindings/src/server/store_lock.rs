@@ -33,7 +33,7 @@ impl StoreLock {
         })
     }
 
-    /// Gives the lock back; it may be given back already.
+    /// Releases the lock, which may have been released already.
     fn release(&self) {
         *lock(&self.guard) = None;
     }

@@ -1,8 +1,8 @@
 //! Heartbeats of brokers, and their query whether they must register: 904, 322 (Apache
 //! `DefaultRequestProcessor.brokerHeartbeat`, `queryBrokerTopicConfig`).
 
+use crate::context::NameServerContext;
 use crate::error::Refusal;
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, DataVersion};
 use pyrmq_remoting::codes::response;
@@ -11,21 +11,21 @@ use pyrmq_remoting::header::{
 };
 
 /// 904. As in Apache, an unknown broker gets the same answer as a known one: it registers on its own schedule.
-pub(crate) fn heartbeat(state: &State, request: &Command) -> Result<Command, Refusal> {
+pub(crate) fn heartbeat(context: &NameServerContext, request: &Command) -> Result<Command, Refusal> {
     let header = BrokerHeartbeatRequestHeader::decode(&request.fields)?;
-    state
+    context
         .table
-        .heartbeat(header.cluster_name, header.broker_addr, state.now_ms());
+        .heartbeat(header.cluster_name, header.broker_addr, context.now_ms());
     Ok(Command::response(response::SUCCESS))
 }
 
 /// 322. It counts as a heartbeat.
-pub(crate) fn data_version(state: &State, request: &Command) -> Result<Command, Refusal> {
+pub(crate) fn data_version(context: &NameServerContext, request: &Command) -> Result<Command, Refusal> {
     let header = QueryDataVersionRequestHeader::decode(&request.fields)?;
     let announced = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;
     let (cluster, address) = (header.cluster_name, header.broker_addr);
-    let known = state.table.version(cluster, address);
-    state.table.heartbeat(cluster, address, state.now_ms());
+    let known = context.table.version(cluster, address);
+    context.table.heartbeat(cluster, address, context.now_ms());
     let changed = known.as_ref() != Some(&announced);
     let answer =
         Command::response(response::SUCCESS).with_header(&QueryDataVersionResponseHeader { changed });

@@ -6,9 +6,9 @@ pub(crate) mod liveness;
 pub(crate) mod registration;
 pub(crate) mod route;
 
+use crate::context::{Meters, NameServerContext};
 use crate::error::Refusal;
 use crate::registration_queue::{Job, QueuedRegistration};
-use crate::state::{Meters, State};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::meter::Meter;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Answers one request.
-pub(crate) type Function = fn(&State, &Command) -> Result<Command, Refusal>;
+pub(crate) type Function = fn(&NameServerContext, &Command) -> Result<Command, Refusal>;
 
 /// A function as a row of the processor table.
 pub(crate) struct Native {
-    pub(crate) state: Arc<State>,
+    pub(crate) context: Arc<NameServerContext>,
     pub(crate) function: Function,
     pub(crate) meter: fn(&Meters) -> &Meter,
 }
@@ -28,18 +28,18 @@ pub(crate) struct Native {
 impl Processor for Native {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
         let started = Instant::now();
-        let answer = (self.function)(&self.state, &request).unwrap_or_else(Command::from);
-        (self.meter)(&self.state.meters).add(started.elapsed());
+        let answer = (self.function)(&self.context, &request).unwrap_or_else(Command::from);
+        (self.meter)(&self.context.meters).add(started.elapsed());
         reply.send(answer);
     }
 }
 
 /// Answers one request with the addresses of a set; `None`: with the usual ones.
-pub(crate) type SetFunction = fn(&State, &Command, Option<&str>) -> Result<Command, Refusal>;
+pub(crate) type SetFunction = fn(&NameServerContext, &Command, Option<&str>) -> Result<Command, Refusal>;
 
 /// A function as a row of the processor table of one listener.
 pub(crate) struct InSet {
-    pub(crate) state: Arc<State>,
+    pub(crate) context: Arc<NameServerContext>,
     pub(crate) set: Option<String>,
     pub(crate) function: SetFunction,
     pub(crate) meter: fn(&Meters) -> &Meter,
@@ -48,14 +48,14 @@ pub(crate) struct InSet {
 impl Processor for InSet {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
         let started = Instant::now();
-        let answer = (self.function)(&self.state, &request, self.set.as_deref());
-        (self.meter)(&self.state.meters).add(started.elapsed());
+        let answer = (self.function)(&self.context, &request, self.set.as_deref());
+        (self.meter)(&self.context.meters).add(started.elapsed());
         reply.send(answer.unwrap_or_else(Command::from));
     }
 }
 
 /// 103, parsed and applied by the queue's thread.
-pub(crate) struct Register(pub(crate) Arc<State>);
+pub(crate) struct Register(pub(crate) Arc<NameServerContext>);
 
 impl Processor for Register {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
@@ -71,7 +71,7 @@ impl Processor for Register {
 }
 
 /// 104, applied by the queue's thread together with other departures.
-pub(crate) struct Unregister(pub(crate) Arc<State>);
+pub(crate) struct Unregister(pub(crate) Arc<NameServerContext>);
 
 impl Processor for Unregister {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {

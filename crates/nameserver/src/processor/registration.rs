@@ -1,9 +1,9 @@
 //! Registration of brokers and topics: 103, 104, 217 (Apache `DefaultRequestProcessor.registerBroker`,
 //! `unregisterBroker`, `registerTopicToNamesrv`).
 
+use crate::context::NameServerContext;
 use crate::error::Refusal;
 use crate::processor::fast_path;
-use crate::state::State;
 use pyrmq_remoting::body::{
     Body, DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
 };
@@ -24,13 +24,18 @@ const V3_0_11: i32 = 37;
 /// First byte of a zlib stream with the usual window; JSON never begins with it.
 const ZLIB: u8 = 0x78;
 
-/// 103. If it equals the previous one, or differs only in its version, it is accepted without being parsed.
-pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<Command, Refusal> {
-    let registered = take(state, request, peer).inspect_err(|refusal| {
-        state.counters.refused.fetch_add(1, Ordering::Relaxed);
+/// Answers request 103. A registration that equals the broker's previous one, or differs only in its data version, is
+/// accepted without being parsed.
+pub(crate) fn register(
+    context: &NameServerContext,
+    request: &Command,
+    peer: &Peer,
+) -> Result<Command, Refusal> {
+    let registered = register_broker(context, request, peer).inspect_err(|refusal| {
+        context.counters.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(peer = %peer.remote(), "registration refused: {}", refusal.remark);
     })?;
-    state.counters.registrations.fetch_add(1, Ordering::Relaxed);
+    context.counters.registrations.fetch_add(1, Ordering::Relaxed);
     // An ignored registration is answered like an accepted one, but without the master.
     let master = match registered {
         Registered::Taken { master } => master,
@@ -43,13 +48,18 @@ pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<
             .filter(|ha_address| !ha_address.is_empty()),
         master_addr: master.as_ref().map(|(address, _)| address.as_str()),
     });
-    if state.options().return_order_topic_config_to_broker {
-        answer.body = state.table.order_body();
+    if context.options().return_order_topic_config_to_broker {
+        answer.body = context.table.order_body();
     }
     Ok(answer)
 }
 
-fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Refusal> {
+/// Renews or reads a registration, and notifies the brokers that must know of it.
+fn register_broker(
+    context: &NameServerContext,
+    request: &Command,
+    peer: &Peer,
+) -> Result<Registered, Refusal> {
     let mut fields = request.fields.clone();
     if fields.get("compressed").is_none() {
         // Brokers before 4.2 lack this field.
@@ -63,13 +73,18 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     // 5.x says `compressed=false` for bodies that it compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
-    let head = plain.then(|| fast_path::version_of(bytes)).flatten();
-    let (content_fingerprint, fingerprint) =
-        fingerprints(&header, (zone, sets), request.version, bytes, head.as_ref());
-    let now_ms = state.now_ms();
-    let content = content_fingerprint.zip(head.as_ref().map(|(version, ..)| version));
-    if let Some(registered) = refresh(state, &header, peer, fingerprint, content, now_ms) {
-        state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+    let version_part = plain.then(|| fast_path::version_of(bytes)).flatten();
+    let (content_fingerprint, fingerprint) = fingerprints(
+        &header,
+        (zone, sets),
+        request.version,
+        bytes,
+        version_part.as_ref(),
+    );
+    let now_ms = context.now_ms();
+    let content = content_fingerprint.zip(version_part.as_ref().map(|(data_version, ..)| data_version));
+    if let Some(registered) = refresh(context, &header, peer, fingerprint, content, now_ms) {
+        context.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
     }
     let advertised = advertised(sets)?;
@@ -100,18 +115,18 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         fingerprint: Some(fingerprint),
         content_fingerprint,
     };
-    let (registered, outcome) = state
+    let (registered, outcome) = context
         .table
         .register_with_events(&registration, now_ms)
         .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {error}")))?;
     report(&header, &registered, &outcome);
-    announce(state, peer, &registered, &outcome);
+    announce(context, peer, &registered, &outcome);
     Ok(registered)
 }
 
 /// Renews a registration that equals the one before, or differs from it only in its version; `None`: it must be read.
 fn refresh(
-    state: &State,
+    context: &NameServerContext,
     header: &RegisterBrokerRequestHeader<'_>,
     peer: &Peer,
     fingerprint: u64,
@@ -119,11 +134,11 @@ fn refresh(
     now_ms: i64,
 ) -> Option<Registered> {
     let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
-    let table = &state.table;
+    let table = &context.table;
     let unchanged = table.refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
     unchanged.or_else(|| {
-        let (content_fingerprint, version) = content?;
-        let summary = (content_fingerprint, version, fingerprint);
+        let (content_fingerprint, data_version) = content?;
+        let summary = (content_fingerprint, data_version, fingerprint);
         table.refresh_version((cluster, address, id), peer.id(), summary, now_ms)
     })
 }
@@ -149,34 +164,39 @@ fn advertised(sets: Option<&str>) -> Result<Vec<(String, String)>, Refusal> {
 fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
     (zone, sets): (Option<&str>, Option<&str>),
-    version: i32,
+    software: i32,
     body: &[u8],
-    head: Option<&(DataVersion, &[u8], &[u8])>,
+    version_part: Option<&(DataVersion, &[u8], &[u8])>,
 ) -> (Option<u64>, u64) {
     let mut hasher = DefaultHasher::new();
     let names = (header.broker_name, header.broker_addr, header.cluster_name);
     let rest = (header.ha_server_addr, header.broker_id, header.compressed);
     let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
-    (names, rest, flags, zone, sets, version).hash(&mut hasher);
-    let Some((data, before, behind)) = head else {
+    (names, rest, flags, zone, sets, software).hash(&mut hasher);
+    let Some((data_version, before, behind)) = version_part else {
         body.hash(&mut hasher);
         return (None, hasher.finish());
     };
     (before, behind).hash(&mut hasher);
     let content_fingerprint = hasher.finish();
-    (data.counter, data.state_version, data.timestamp).hash(&mut hasher);
+    (
+        data_version.counter,
+        data_version.state_version,
+        data_version.timestamp,
+    )
+        .hash(&mut hasher);
     (Some(content_fingerprint), hasher.finish())
 }
 
-/// Remembers whose connection this is, and tells the brokers of its set when their smallest id has changed.
-fn announce(state: &State, peer: &Peer, registered: &Registered, outcome: &RegistrationEvents) {
+/// Remembers the connection of the broker, and notifies the brokers of its name if their lowest id has changed.
+fn announce(context: &NameServerContext, peer: &Peer, registered: &Registered, outcome: &RegistrationEvents) {
     if matches!(registered, Registered::Taken { .. }) {
-        state.remember(peer);
+        context.remember(peer);
     }
     if let Some(notice) = &outcome.notice
-        && state.options().notify_min_broker_id_changed
+        && context.options().notify_min_broker_id_changed
     {
-        state.notify(notice);
+        context.notify(notice);
     }
 }
 
@@ -215,14 +235,14 @@ fn check_sum(bytes: &[u8], announced: i32) -> Result<(), Refusal> {
 
 type DecodedBody = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
 
-fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<DecodedBody, WireError> {
+fn decode(bytes: &[u8], compressed: bool, software: i32) -> Result<DecodedBody, WireError> {
     if bytes.is_empty() {
         return Ok(DecodedBody::default());
     }
-    if version < V3_0_11 {
+    if software < V3_0_11 {
         return Ok((TopicConfigAndMappingSerializeWrapper::decode(bytes)?, None));
     }
-    let body = RegisterBrokerBody::decode_form(bytes, compressed, version)?;
+    let body = RegisterBrokerBody::decode_form(bytes, compressed, software)?;
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 
@@ -236,15 +256,15 @@ pub(crate) fn removal(request: &Command) -> Result<RemovalReason, Refusal> {
     })
 }
 
-/// 217.
-pub(crate) fn register_topic(state: &State, request: &Command) -> Result<Command, Refusal> {
+/// Answers request 217, which registers the queues of a topic.
+pub(crate) fn register_topic(context: &NameServerContext, request: &Command) -> Result<Command, Refusal> {
     let header = RegisterTopicRequestHeader::decode(&request.fields)?;
     if header.topic.is_empty() {
         let remark = "field `topic` is empty: a topic without a name would appear in every list";
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));
     }
     let body = TopicRouteData::decode(request.body.as_deref().unwrap_or(b"{}"))?;
-    if !state.table.register_topic(header.topic, &body.queue_datas) {
+    if !context.table.register_topic(header.topic, &body.queue_datas) {
         let remark = format!(
             "topic {} names a broker that is not registered here, or that has as many topics as it may have",
             header.topic

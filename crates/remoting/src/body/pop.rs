@@ -67,7 +67,7 @@ body! {
         pub pop_time: i64 => "pt",
         /// Queue number.
         pub queue_id: i32 => "q",
-        /// `1` if they came from the retry topic.
+        /// `1` if the messages came from the retry topic.
         pub retry: String => "r",
         /// Queue of the revive topic.
         pub revive_queue_id: i32 => "rq",

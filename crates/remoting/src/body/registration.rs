@@ -52,7 +52,7 @@ impl RegisterBrokerBody {
 
     fn decode_compressed(bytes: &[u8], version: i32) -> Result<Self, WireError> {
         let plain = decompress(Codec::Zlib, bytes, LIMIT)?;
-        let mut rest = Rest(&plain);
+        let mut rest = Remaining(&plain);
         let mut body = Self::default();
         let wrapper = &mut body.topic_config_serialize_wrapper;
         wrapper.data_version = DataVersion::decode(rest.block("data version")?)?;
@@ -98,9 +98,9 @@ impl RegisterBrokerBody {
     }
 }
 
-struct Rest<'a>(&'a [u8]);
+struct Remaining<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> Remaining<'a> {
     fn count(&mut self, what: &'static str) -> Result<usize, WireError> {
         let (word, tail) = self.0.split_first_chunk::<4>().ok_or(WireError::Truncated {
             what,

@@ -50,7 +50,7 @@ crate::header! {
         pub dest_group: &'a str => "destGroup",
         /// Topic name.
         pub topic: Option<&'a str> => "topic",
-        /// Also topics that the connected members of `src_group` do not subscribe to.
+        /// Whether topics that the connected members of `src_group` do not subscribe to are copied, too.
         pub offline: bool => "offline",
     }
 

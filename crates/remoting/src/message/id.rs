@@ -8,36 +8,39 @@
 
 use crate::error::WireError;
 use crate::message::properties::names;
+use crate::text::{Case, hex};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
-const LONGEST: usize = 28;
+/// Size of an id with an IPv6 address, in bytes; it has two digits for each.
+const MAX_ID_BYTES: usize = 28;
 
 /// The two upper-case hex digits of each byte.
 pub static HEX_PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+    let mut byte: u8 = 0;
+    loop {
+        pairs[byte as usize] = hex(byte, Case::Upper);
+        if byte == u8::MAX {
+            break pairs;
+        }
         byte += 1;
     }
-    pairs
 };
 
 /// The digits of an id.
 #[derive(Debug, Clone, Copy)]
 pub struct Digits {
-    text: [u8; 2 * LONGEST],
+    text: [u8; 2 * MAX_ID_BYTES],
     length: usize,
 }
 
 impl Digits {
     fn of_ip(ip: IpAddr) -> Self {
         let mut digits = Self {
-            text: [0; 2 * LONGEST],
+            text: [0; 2 * MAX_ID_BYTES],
             length: 0,
         };
         match ip {
@@ -69,7 +72,7 @@ impl Digits {
 }
 
 /// The bytes of an id and their number, 16 or 28; other lengths are invalid.
-fn unhex(text: &str, field: &'static str) -> Result<([u8; LONGEST], usize), WireError> {
+fn unhex(text: &str, field: &'static str) -> Result<([u8; MAX_ID_BYTES], usize), WireError> {
     let bad = || WireError::BadField {
         field,
         expected: "32 or 56 hexadecimal digits",
@@ -80,7 +83,7 @@ fn unhex(text: &str, field: &'static str) -> Result<([u8; LONGEST], usize), Wire
         56 => 28,
         _ => return Err(bad()),
     };
-    let mut bytes = [0; LONGEST];
+    let mut bytes = [0; MAX_ID_BYTES];
     for (pair, byte) in text.as_bytes().chunks_exact(2).zip(bytes.iter_mut()) {
         for digit in pair {
             let digit = char::from(*digit)
@@ -92,7 +95,7 @@ fn unhex(text: &str, field: &'static str) -> Result<([u8; LONGEST], usize), Wire
     Ok((bytes, count))
 }
 
-fn split_ip(bytes: &[u8; LONGEST], count: usize) -> (IpAddr, &[u8]) {
+fn split_ip(bytes: &[u8; MAX_ID_BYTES], count: usize) -> (IpAddr, &[u8]) {
     if count == 16 {
         let (ip, rest) = bytes
             .split_first_chunk::<4>()

@@ -14,7 +14,7 @@ use bytes::Bytes;
 const WRAPPED: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
 
 /// Maximum size of a split response: each small message gets a long head.
-const MOST_BYTES: usize = 256 * 1024 * 1024;
+const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// The records of a response with its batches split. Messages of a batch before offset `from` are omitted, since a
 /// broker returns whole batches. A response without a batch is returned unchanged.
@@ -22,7 +22,7 @@ pub fn unwrapped(body: Bytes, from: i64) -> Result<Bytes, WireError> {
     if !holds_batches(&body) {
         return Ok(body);
     }
-    let mut out = Vec::with_capacity(body.len().saturating_mul(2).min(MOST_BYTES));
+    let mut out = Vec::with_capacity(body.len().saturating_mul(2).min(MAX_BYTES));
     let mut rest: &[u8] = &body;
     while !rest.is_empty() {
         let record = Record::decode(rest)?;
@@ -49,7 +49,7 @@ fn holds_batches(mut rest: &[u8]) -> bool {
 
 fn take_apart(whole: &Record<'_>, from: i64, out: &mut Vec<u8>) -> Result<(), WireError> {
     let unpacked = match Codec::of(whole.sys_flag)? {
-        Some(codec) => Some(compress::decompress(codec, whole.body, MOST_BYTES)?),
+        Some(codec) => Some(compress::decompress(codec, whole.body, MAX_BYTES)?),
         None => None,
     };
     let items = batch::items(unpacked.as_deref().unwrap_or(whole.body));
@@ -67,11 +67,11 @@ fn take_apart(whole: &Record<'_>, from: i64, out: &mut Vec<u8>) -> Result<(), Wi
             ..whole.to_new()
         };
         let length = out.len() + message.encoded_size();
-        if length > MOST_BYTES {
+        if length > MAX_BYTES {
             return Err(WireError::TooLarge {
                 what: "an answer's batches, taken apart",
                 length,
-                limit: MOST_BYTES,
+                limit: MAX_BYTES,
             });
         }
         message.encode(out)?;

@@ -92,9 +92,9 @@ pub mod names {
     }
 }
 
-/// What stands before a unique id, as the first property of a message.
+/// The bytes before a unique id that is the first property of a message.
 pub const BEFORE_ID: &str = "UNIQ_KEY\u{1}";
-/// What stands after that unique id: the message waits for the store, as Java's messages do.
+/// The bytes after a unique id that is the first property: the message waits for the store, as Java's messages do.
 pub const AFTER_ID: &str = "\u{2}WAIT\u{1}true\u{2}";
 /// The property by which a sender waits for the disk.
 pub const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";

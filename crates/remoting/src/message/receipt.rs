@@ -94,7 +94,7 @@ pub struct ReceiptHandle<'a> {
     pub invisible_time: i64,
     /// Queue of the revive topic.
     pub revive_queue_id: i32,
-    /// Where it came from.
+    /// Where the message came from.
     pub source: PopSource,
     /// Broker that handed it out.
     pub broker_name: &'a str,

@@ -57,8 +57,8 @@ pub enum CloseReason {
     /// The client's address has as many connections as it may.
     #[error("its address has as many connections as `maxConnectionsPerAddress` allows")]
     TooManyConnections,
-    /// The server stops, and the connection was idle.
-    #[error("the server stops")]
+    /// The server is stopping, and the connection was idle.
+    #[error("the server is stopping")]
     Drained,
     /// The socket failed.
     #[error("the socket failed: {0}")]

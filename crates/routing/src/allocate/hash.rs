@@ -3,7 +3,7 @@
 //! Each client is on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or after its
 //! own hash. The hash is the first four bytes of MD5. When a client joins or leaves, only its own queues move.
 
-use super::{AllocateError, MAX_VIRTUAL_NODES, Queue};
+use super::{AllocateError, AllocatedQueue, MAX_VIRTUAL_NODES};
 use std::collections::{BTreeMap, HashSet};
 
 /// `CONSISTENT_HASH`: returns the indexes of the client's queues. Apache's default is 10 virtual nodes.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 /// # Errors
 /// No virtual nodes, so that nobody would read any queue, or more than `MAX_VIRTUAL_NODES`.
 pub fn consistent_hash<Id: AsRef<str>>(
-    queues: &[Queue<'_>],
+    queues: &[AllocatedQueue<'_>],
     clients: &[Id],
     client: &str,
     virtual_nodes: usize,
@@ -20,7 +20,7 @@ pub fn consistent_hash<Id: AsRef<str>>(
         return Err(AllocateError::VirtualNodes { virtual_nodes });
     }
     let ring = ring(clients, virtual_nodes);
-    let owner = |queue: &Queue<'_>| {
+    let owner = |queue: &AllocatedQueue<'_>| {
         let hash = hash(&format!(
             "MessageQueue [topic={}, brokerName={}, queueId={}]",
             queue.topic, queue.broker, queue.queue_id

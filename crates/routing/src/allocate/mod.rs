@@ -32,7 +32,7 @@ pub const CONFIG: &str = "CONFIG";
 
 /// A queue as the consistent hash needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Queue<'a> {
+pub struct AllocatedQueue<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The broker's name.

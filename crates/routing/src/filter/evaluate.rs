@@ -4,7 +4,7 @@
 //! have already decided it.
 
 use super::error::{EvaluateError, Mismatch};
-use super::expression::{Node, Order, Place, Search};
+use super::expression::{Comparison, Node, Position, Search};
 use super::number;
 use std::cmp::Ordering;
 
@@ -54,9 +54,9 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
                 let [left, right] = &**sides;
                 equal(self.evaluate(left)?, self.evaluate(right)?).map_err(|mismatch| error(*at, mismatch))?
             }
-            Node::Ordered(order, sides, at) => {
+            Node::Ordered(comparison, sides, at) => {
                 let [left, right] = &**sides;
-                self.ordered(*order, self.evaluate(left)?, right, *at)?
+                self.ordered(*comparison, self.evaluate(left)?, right, *at)?
             }
             Node::Between(not, parts, at) => self.between(*not, parts, *at)?,
             Node::In(slot, texts) => (self.value)(*slot).map(|text| {
@@ -83,7 +83,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
 
     fn ordered(
         &self,
-        order: Order,
+        comparison: Comparison,
         left: Value<'a>,
         right: &'a Node,
         at: usize,
@@ -100,11 +100,11 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
             },
             (left, right) => compare(left, right).map_err(|mismatch| error(at, mismatch))?,
         };
-        Ok(Some(match order {
-            Order::Greater => ordering.is_gt(),
-            Order::GreaterEqual => ordering.is_ge(),
-            Order::Less => ordering.is_lt(),
-            Order::LessEqual => ordering.is_le(),
+        Ok(Some(match comparison {
+            Comparison::Greater => ordering.is_gt(),
+            Comparison::GreaterEqual => ordering.is_ge(),
+            Comparison::Less => ordering.is_lt(),
+            Comparison::LessEqual => ordering.is_le(),
         }))
     }
 
@@ -113,9 +113,9 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         let [value, low, high] = parts;
         let value = self.evaluate(value)?;
         let (first, second) = if not {
-            (Order::Less, Order::Greater)
+            (Comparison::Less, Comparison::Greater)
         } else {
-            (Order::GreaterEqual, Order::LessEqual)
+            (Comparison::GreaterEqual, Comparison::LessEqual)
         };
         let first = self.ordered(first, value, low, at)?;
         if first == Some(not) {
@@ -136,10 +136,10 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         let Value::Text(text) = self.evaluate(inner)? else {
             return Ok(false);
         };
-        let found = match search.place {
-            Place::Anywhere => text.contains(&*search.text),
-            Place::Start => text.starts_with(&*search.text),
-            Place::End => text.ends_with(&*search.text),
+        let found = match search.position {
+            Position::Anywhere => text.contains(&*search.text),
+            Position::Start => text.starts_with(&*search.text),
+            Position::End => text.ends_with(&*search.text),
         };
         Ok(found != search.not)
     }

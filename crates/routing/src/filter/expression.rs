@@ -27,16 +27,16 @@ pub(super) enum Node {
     /// `=`, and where it begins.
     Equal(Box<[Node; 2]>, usize),
     /// `<`, `<=`, `>` or `>=`, and where it begins.
-    Ordered(Order, Box<[Node; 2]>, usize),
+    Ordered(Comparison, Box<[Node; 2]>, usize),
     /// Value, low, high, and where it begins.
     Between(bool, Box<[Node; 3]>, usize),
     In(usize, Texts),
     Search(Search, Box<Node>),
 }
 
-/// The order that two values must have.
+/// The comparison of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Comparison {
     Greater,
     GreaterEqual,
     Less,
@@ -54,13 +54,13 @@ pub(super) struct Texts {
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) not: bool,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) text: Box<str>,
 }
 
 /// Where a text is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Position {
     Anywhere,
     Start,
     End,

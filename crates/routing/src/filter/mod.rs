@@ -91,7 +91,7 @@ impl Filter {
     /// Returns the value of the expression if the property `names()[slot]` has the value `value(slot)`.
     ///
     /// # Errors
-    /// As for `evaluate`.
+    /// A value cannot be compared as the expression asks.
     pub fn evaluate_with<'a>(
         &'a self,
         value: impl Fn(usize) -> Option<&'a str>,
@@ -102,8 +102,8 @@ impl Filter {
     fn in_one_pass<const N: usize>(&self, properties: Properties<'_>) -> Result<Option<bool>, EvaluateError> {
         // No property has an empty name, so unused slots find nothing.
         let mut wanted = [""; N];
-        for (place, name) in wanted.iter_mut().zip(&self.names) {
-            *place = name;
+        for (slot, name) in wanted.iter_mut().zip(&self.names) {
+            *slot = name;
         }
         let found = properties.get_many(wanted);
         Evaluation {

@@ -1,7 +1,7 @@
 //! Parses an expression into its tree, with Apache's checks.
 
 use super::error::{FilterError, Reason, shown};
-use super::expression::{MAX_DEPTH, MAX_LENGTH, Node, Order, Place, Search, Texts};
+use super::expression::{Comparison, MAX_DEPTH, MAX_LENGTH, Node, Position, Search, Texts};
 use super::number;
 use super::token::{Kind, Token, Tokens};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(super) fn parse(expression: &str) -> Result<Parsed, FilterError> {
         next,
         end: 0,
         nesting: 0,
-        places: HashMap::new(),
+        slots: HashMap::new(),
         names: Vec::new(),
     };
     let part = parser.either()?;
@@ -52,7 +52,7 @@ struct Parser<'a> {
     /// Where the last token ended.
     end: usize,
     nesting: usize,
-    places: HashMap<&'a str, usize>,
+    slots: HashMap<&'a str, usize>,
     names: Vec<Box<str>>,
 }
 
@@ -133,21 +133,21 @@ impl<'a> Parser<'a> {
     fn comparison(&mut self) -> Result<Part, FilterError> {
         let mut left = self.unary()?;
         loop {
-            let order = match self.next.kind {
-                Kind::Greater => Some(Order::Greater),
-                Kind::GreaterEqual => Some(Order::GreaterEqual),
-                Kind::Less => Some(Order::Less),
-                Kind::LessEqual => Some(Order::LessEqual),
+            let comparison = match self.next.kind {
+                Kind::Greater => Some(Comparison::Greater),
+                Kind::GreaterEqual => Some(Comparison::GreaterEqual),
+                Kind::Less => Some(Comparison::Less),
+                Kind::LessEqual => Some(Comparison::LessEqual),
                 _ => None,
             };
-            if let Some(order) = order {
+            if let Some(comparison) = comparison {
                 self.advance()?;
                 let right = self.unary()?;
                 for side in [&left, &right] {
                     self.check_ordered(side)?;
                 }
                 let (depth, start) = (left.depth.max(right.depth), left.start);
-                let node = Node::Ordered(order, Box::new([left.node, right.node]), start);
+                let node = Node::Ordered(comparison, Box::new([left.node, right.node]), start);
                 left = self.part(node, depth, start)?;
                 continue;
             }
@@ -155,9 +155,9 @@ impl<'a> Parser<'a> {
             left = match self.next.kind {
                 Kind::Between => self.between(left, not)?,
                 Kind::In => self.list(&left, not)?,
-                Kind::Contains => self.search(left, not, Place::Anywhere)?,
-                Kind::StartsWith => self.search(left, not, Place::Start)?,
-                Kind::EndsWith => self.search(left, not, Place::End)?,
+                Kind::Contains => self.search(left, not, Position::Anywhere)?,
+                Kind::StartsWith => self.search(left, not, Position::Start)?,
+                Kind::EndsWith => self.search(left, not, Position::End)?,
                 _ if not => return Err(self.unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")),
                 _ => return Ok(left),
             };
@@ -202,10 +202,10 @@ impl<'a> Parser<'a> {
         self.part(Node::In(slot, Texts { not, sorted }), left.depth, left.start)
     }
 
-    fn search(&mut self, left: Part, not: bool, place: Place) -> Result<Part, FilterError> {
+    fn search(&mut self, left: Part, not: bool, position: Position) -> Result<Part, FilterError> {
         self.advance()?;
         let text = self.text()?;
-        let search = Search { not, place, text };
+        let search = Search { not, position, text };
         self.part(Node::Search(search, Box::new(left.node)), left.depth, left.start)
     }
 
@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
     /// Returns the index of a property in the names, and adds it if needed.
     fn slot(&mut self, name: &'a str) -> usize {
         let names = &mut self.names;
-        *self.places.entry(name).or_insert_with(|| {
+        *self.slots.entry(name).or_insert_with(|| {
             names.push(name.into());
             names.len() - 1
         })

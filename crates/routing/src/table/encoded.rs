@@ -110,17 +110,17 @@ pub(super) struct Cache {
     limit: usize,
     total: Arc<AtomicUsize>,
     // Guards the order in which answers were cached.
-    queue: Mutex<Queue>,
+    queue: Mutex<CacheQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct CacheQueue {
     entries: VecDeque<(Weak<TopicEntry>, Form)>,
     /// At this length, entries of removed topics are dropped.
     sweep_at: usize,
 }
 
-impl Queue {
+impl CacheQueue {
     fn push(&mut self, topic_entry: &Arc<TopicEntry>, form: Form) {
         if self.entries.len() >= self.sweep_at {
             self.entries

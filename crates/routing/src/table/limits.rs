@@ -1,6 +1,6 @@
 //! Registrations that would make the tables too large.
 
-use super::types::{IDS_FOR_EACH_NAME, IDS_PER_NAME, RegisterError, Registration};
+use super::types::{MAX_IDS_PER_NAME, MEAN_IDS_PER_NAME, RegisterError, Registration};
 use super::writer::Writer;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -65,14 +65,14 @@ impl Writer {
         {
             return Ok(());
         }
-        if held.is_some_and(|held| held.len() >= IDS_PER_NAME) {
+        if held.is_some_and(|held| held.len() >= MAX_IDS_PER_NAME) {
             return Err(RegisterError::TooManyIds {
                 name: from.name.to_owned(),
                 id: from.id,
-                limit: IDS_PER_NAME,
+                limit: MAX_IDS_PER_NAME,
             });
         }
-        let limit = names.saturating_mul(IDS_FOR_EACH_NAME);
+        let limit = names.saturating_mul(MEAN_IDS_PER_NAME);
         if self.view.live().len() >= limit {
             return Err(RegisterError::TooManyIdsOfAll {
                 name: from.name.to_owned(),

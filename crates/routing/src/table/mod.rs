@@ -35,8 +35,8 @@ pub use queries::UnitTopics;
 pub use removal::{Departures, RemovalReason, RemovedBroker};
 pub use sets::SetView;
 pub use types::{
-    BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, RegisterError, Registered,
-    Registration, RegistrationEvents, Settings,
+    BrokerKey, DEFAULT_TIMEOUT_MS, MAX_IDS_PER_NAME, MEAN_IDS_PER_NAME, MinIdChange, RegisterError,
+    Registered, Registration, RegistrationEvents, Settings,
 };
 pub use view::BrokerView;
 

@@ -186,7 +186,7 @@ impl Writer {
             address: address.clone(),
             offline: Some(offline.to_owned()),
             ha_address: None,
-            tell: data.broker_addrs.values().cloned().collect(),
+            recipients: data.broker_addrs.values().cloned().collect(),
         })
     }
 

@@ -39,11 +39,11 @@ pub(super) struct Live {
     pub(super) ha_address: String,
     pub(super) peer: u64,
     pub(super) broker_entry: Arc<BrokerEntry>,
-    /// Version ordinal of its software.
+    /// Version ordinal of the broker's software.
     pub(super) software: i32,
-    /// State after its last registration; see [`RouteView::is_unchanged`].
+    /// State after the broker's last registration; see [`RouteView::is_unchanged`].
     pub(super) registration: Option<RegistrationState>,
-    /// Fingerprint of that registration without its version, and the `perms_version` then; see
+    /// Fingerprint of the last registration without its version, and the `perms_version` then; see
     /// [`super::RouteTable::refresh_version`].
     pub(super) content_fingerprint: Option<(u64, u64)>,
 }
@@ -66,7 +66,7 @@ struct Order {
 type Mapping = BTreeMap<String, TopicQueueMappingInfo>;
 type Shard = RwLock<HashMap<Arc<str>, Arc<TopicEntry>>>;
 
-/// See the module's documentation.
+/// The name server's tables as readers see them; the module's documentation has the rules of their locks.
 #[derive(Debug)]
 pub(super) struct RouteView {
     hasher: RandomState,
@@ -292,7 +292,7 @@ impl RouteView {
         {
             return Some(encoded.body());
         }
-        let (route, broker_entries) = self.gather(topic, &topic_entry, set)?;
+        let (route, broker_entries) = self.collect_route(topic, &topic_entry, set)?;
         let body = Bytes::from(route.encode_as(style));
         self.cache.store(
             &topic_entry,
@@ -314,7 +314,7 @@ impl RouteView {
 
     /// Returns the route of a topic with the addresses of a set, and the broker entries that it was read from with
     /// their versions before the read.
-    pub(super) fn gather(
+    pub(super) fn collect_route(
         &self,
         topic: &str,
         topic_entry: &TopicEntry,

@@ -28,7 +28,7 @@ impl SetView<'_> {
     pub fn route(&self, topic: &str, zone: Option<&str>) -> Option<TopicRouteData> {
         let view = &self.table.view;
         let topic_entry = view.topic_entry(topic)?;
-        let (mut route, _) = view.gather(topic, &topic_entry, self.set)?;
+        let (mut route, _) = view.collect_route(topic, &topic_entry, self.set)?;
         if let Some(zone) = zone {
             keep_zone(&mut route, zone);
         }

@@ -38,15 +38,15 @@ pub struct Settings {
     pub max_topics_per_broker: Option<usize>,
     /// Maximum number of topics of all broker names together, counted once for each name that has it; `None`: no limit.
     pub max_topics: Option<usize>,
-    /// Maximum number of broker names, with [`IDS_PER_NAME`] ids each and [`IDS_FOR_EACH_NAME`] on average; `None`: no
-    /// limit.
+    /// Maximum number of broker names, with [`MAX_IDS_PER_NAME`] ids each and [`MEAN_IDS_PER_NAME`] on average; `None`:
+    /// no limit.
     pub max_brokers: Option<usize>,
 }
 
 /// Maximum number of ids of one broker name, a master's and its slaves', if names are limited.
-pub const IDS_PER_NAME: usize = 1000;
+pub const MAX_IDS_PER_NAME: usize = 1000;
 /// Maximum average number of ids of the allowed names.
-pub const IDS_FOR_EACH_NAME: usize = 10;
+pub const MEAN_IDS_PER_NAME: usize = 10;
 
 /// A broker's registration.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +100,7 @@ pub enum RegisterError {
         id: i64,
     },
     /// More topics than one broker name may have.
-    #[error("broker {name} would have {count} topics: at most {limit} are taken (maxTopicsPerBroker)")]
+    #[error("broker {name} would have {count} topics: the limit is {limit} (maxTopicsPerBroker)")]
     TooManyTopics {
         /// Broker name.
         name: String,
@@ -111,7 +111,7 @@ pub enum RegisterError {
     },
     /// More topics than all broker names together may have.
     #[error(
-        "broker {name} would bring {more} new topics, and all brokers together have {has} already: at most {limit} are taken (maxTopics)"
+        "broker {name} would bring {more} new topics, and all brokers together have {has} already: the limit is {limit} (maxTopics)"
     )]
     TooManyTopicsOfAll {
         /// Broker name.
@@ -124,9 +124,7 @@ pub enum RegisterError {
         limit: usize,
     },
     /// More broker names than there may be.
-    #[error(
-        "broker {name} is not known, and there are {limit} brokers already: no more are taken (maxBrokers)"
-    )]
+    #[error("broker {name} is not known, and the limit of {limit} brokers is reached (maxBrokers)")]
     TooManyBrokers {
         /// Broker name.
         name: String,
@@ -135,7 +133,7 @@ pub enum RegisterError {
     },
     /// More ids than one name may have.
     #[error(
-        "broker {name} has {limit} ids already, {id} is not taken: a name is for a master and its slaves, other masters need \
+        "broker {name} has {limit} ids already, so {id} is refused: a name is for a master and its slaves, other masters need \
          names of their own"
     )]
     TooManyIds {
@@ -148,7 +146,7 @@ pub enum RegisterError {
     },
     /// More ids than all names may have together.
     #[error(
-        "broker {name} with id {id} is not taken: all names together have {limit} ids already, {IDS_FOR_EACH_NAME} for each \
+        "broker {name} with id {id} is refused: all names together have {limit} ids already, {MEAN_IDS_PER_NAME} for each \
          name that there may be (maxBrokers)"
     )]
     TooManyIdsOfAll {
@@ -196,5 +194,5 @@ pub struct MinIdChange {
     /// Replication address of the broker that joined, if one did.
     pub ha_address: Option<String>,
     /// Addresses of the brokers to notify.
-    pub tell: Vec<String>,
+    pub recipients: Vec<String>,
 }

@@ -162,7 +162,7 @@ impl Writer {
                 broker.replaced.insert(from.id, old);
                 self.remove_live(&key);
             }
-            None if outcome.events.is_empty() => outcome.events.push("it came".to_owned()),
+            None if outcome.events.is_empty() => outcome.events.push("new broker".to_owned()),
             _ => {}
         }
         broker_entry
@@ -364,7 +364,7 @@ impl Writer {
             address: address.clone(),
             offline: None,
             ha_address: Some(from.ha_address.to_owned()),
-            tell: others.map(|(_, address)| address.clone()).collect(),
+            recipients: others.map(|(_, address)| address.clone()).collect(),
         })
     }
 

@@ -70,7 +70,7 @@ impl ConsumerShared {
                 Some(Ok(share.collect()))
             }
             Allocation::ConsistentHash { virtual_nodes } => {
-                let named = queues.iter().map(|queue| allocate::Queue {
+                let named = queues.iter().map(|queue| allocate::AllocatedQueue {
                     topic,
                     broker: &queue.broker,
                     queue_id: queue.queue_id,

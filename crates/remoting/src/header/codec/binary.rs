@@ -30,9 +30,9 @@ use crate::header::codec::pairs::{PAIR, push_pairs, put};
 const FIXED: usize = 21;
 
 /// The unread part of a header.
-struct Rest<'a>(&'a [u8]);
+struct Remaining<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> Remaining<'a> {
     fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], WireError> {
         let (head, tail) = self.0.split_first_chunk::<N>().ok_or(WireError::Truncated {
             what,
@@ -72,7 +72,7 @@ impl<'a> Rest<'a> {
 
 /// Reads a binary header into a command without a body.
 pub fn decode(bytes: &[u8], max_fields: usize) -> Result<Command, WireError> {
-    let mut rest = Rest(bytes);
+    let mut rest = Remaining(bytes);
     let code = i32::from(rest.i16("code")?);
     let [language] = rest.array("language")?;
     let version = i32::from(rest.i16("version")?);

@@ -31,13 +31,13 @@ crate::header! {
     pub struct CheckRocksdbCqWriteProgressRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic",
-        /// Only after this store time, ms.
+        /// The check covers messages stored after this time, ms.
         pub check_store_time: Option<i64> => "checkStoreTime",
     }
 
     /// Asks for tables to be written as JSON files (Apache `ExportRocksDBConfigToJsonRequestHeader`).
     pub struct ExportRocksDBConfigToJsonRequestHeader<'a> {
-        /// Which tables.
+        /// The tables to write.
         pub config_type: &'a str => "configType",
     }
 }

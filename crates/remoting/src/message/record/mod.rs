@@ -109,8 +109,8 @@ impl NewRecord<'_> {
         let sizes = Sizes::new(self.encoded_size(), self.topic, self.body, self.properties)?;
         let from = out.len();
         // Written in place: a head built elsewhere would be read back before its bytes have left the store buffer.
-        out.reserve(sizes.record.max(MOST_HEAD));
-        out.extend_from_slice(&[0; MOST_HEAD]);
+        out.reserve(sizes.record.max(MAX_HEAD));
+        out.extend_from_slice(&[0; MAX_HEAD]);
         let head_size = match out.get_mut(from..).and_then(<[u8]>::first_chunk_mut) {
             Some(bytes) => self.write_head(Head { bytes, used: 0 }),
             None => 0,
@@ -244,7 +244,7 @@ pub fn body_crc(body: &[u8]) -> u32 {
 }
 
 /// Maximum number of bytes before a body.
-const MOST_HEAD: usize = FIXED_V4 + 2 * 12;
+const MAX_HEAD: usize = FIXED_V4 + 2 * 12;
 /// Position of the total size.
 const SIZE_AT: usize = 0;
 /// Position of the body's checksum.
@@ -311,7 +311,7 @@ fn set<const N: usize>(head: &mut [u8], at: usize, number: [u8; N]) {
 
 /// A record's bytes before its body, initially zero.
 struct Head<'h> {
-    bytes: &'h mut [u8; MOST_HEAD],
+    bytes: &'h mut [u8; MAX_HEAD],
     used: usize,
 }
 

@@ -482,7 +482,7 @@ impl Connection {
         if partial.is_late(self.now) {
             tracing::warn!(
                 peer = %self.peer.remote(), bytes, limit = partial_frames.room.total(),
-                "closed a connection: the rest of a frame did not come, while unfinished frames take all memory that they may"
+                "closed a connection: the rest of a frame did not arrive while unfinished frames filled their memory limit"
             );
             self.tally.unfinished += 1;
             return Err(CloseReason::PartialFrame);

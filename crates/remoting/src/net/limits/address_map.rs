@@ -35,7 +35,7 @@ impl<T: Default> AddressMap<T> {
     }
 }
 
-/// The address that stands for a client's host: of IPv6 its network of 64 bits, because one host may have all of it.
+/// The address by which a client's host is counted: for IPv6 its network of 64 bits, all of which one host may have.
 pub(crate) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),

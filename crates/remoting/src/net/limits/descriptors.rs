@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Maximum that is requested. In some containers the hard limit is a thousand times as high: child programs that close
 /// every possible descriptor would then take minutes.
-const MOST: u64 = 1 << 20;
+const MAX_DESCRIPTORS: u64 = 1 << 20;
 
 /// Returns how many descriptors this process may have.
 pub fn descriptor_limit() -> usize {
@@ -21,7 +21,9 @@ pub fn descriptor_limit() -> usize {
 /// connection and file. Returns the new limit, or the old one if it cannot be raised.
 pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(MOST, |maximum| maximum.min(MOST));
+    let wanted = limit
+        .maximum
+        .map_or(MAX_DESCRIPTORS, |maximum| maximum.min(MAX_DESCRIPTORS));
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = Rlimit {
             current: Some(wanted),

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const FREE: u32 = 3;
 /// Wait of the first failure that costs something; each further one doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// An address without a failure for so long is forgiven.
+/// An address without a failure for this time is forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_mins(10);
 /// Addresses that are remembered.
 const ADDRESSES: usize = 8192;
@@ -80,9 +80,9 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(millis(&failed, "192.0.2.7", now), 5000);
         }
-        let soon = now + FORGIVEN_AFTER - Duration::from_millis(1);
-        assert_eq!(millis(&failed, "192.0.2.7", soon), 5000);
-        assert_eq!(millis(&failed, "192.0.2.7", soon + FORGIVEN_AFTER), 0);
+        let before = now + FORGIVEN_AFTER - Duration::from_millis(1);
+        assert_eq!(millis(&failed, "192.0.2.7", before), 5000);
+        assert_eq!(millis(&failed, "192.0.2.7", before + FORGIVEN_AFTER), 0);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn cost(command: &Command) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Open,
-    /// The server stops: end as soon as the connection is idle.
+    /// The server is stopping: end as soon as the connection is idle.
     Draining,
     /// End once everything queued is written; nothing more is queued.
     Closing,
@@ -55,7 +55,7 @@ impl Phase {
 
 /// Whether the task may sleep.
 pub(super) enum Park {
-    /// There is new work.
+    /// The task must not sleep: there is new work.
     Awake,
     /// The task may sleep, until this moment at the latest.
     Asleep(Option<Instant>),
@@ -94,13 +94,13 @@ pub(super) struct Link {
     pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
     pub(super) pending_limit: usize,
-    /// Retires the address of a server that stops; `None` for a server's connections.
+    /// Retires the address of a server that is stopping; `None` for a server's connections.
     pub(super) retire: Option<Weak<dyn RetireAddress>>,
 }
 
 /// The owner of the connections: a client's table of links.
 pub(super) trait RetireAddress: Send + Sync {
-    /// Called when the server at this address stops: the next request opens a new connection.
+    /// Called when the server at this address is stopping: the next request opens a new connection.
     fn retire(&self, address: &str);
 }
 

@@ -34,9 +34,9 @@ pub(crate) struct Written {
     /// The opaque number of a request; `None` for an answer.
     pub(crate) request: Option<i32>,
     pub(crate) cost: usize,
-    /// Range of its head, including a small body after it.
+    /// Range of the frame's head in `heads`, including a small body after it.
     at: Range<usize>,
-    /// Its body, unless it is small.
+    /// The frame's body; `None` if it was copied behind the head.
     pub(crate) body: Option<Bytes>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum QueuedFrame {
 }
 
 impl QueuedFrame {
-    /// Returns the bytes that it counts for its connection.
+    /// Returns the bytes that the frame counts for its connection.
     pub(crate) fn cost(&self) -> usize {
         match self {
             Self::Command(command) => cost_of(command.body.as_ref().map_or(0, Bytes::len)),

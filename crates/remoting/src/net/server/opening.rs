@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 /// A connection whose PROXY header, if it had one, has been read.
 pub(super) struct Accepted {
     stream: TcpStream,
-    /// Whose connection it is: the address that the header names, or else the peer's own.
+    /// The client's address: the one that the header names, or else the peer's own.
     pub(super) client: SocketAddr,
-    /// When it was accepted.
+    /// When the connection was accepted.
     begun: Instant,
     /// How long the header took from its first byte to its last.
     spent: Duration,

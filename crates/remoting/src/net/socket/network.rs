@@ -25,7 +25,7 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    /// Whether an address lies in it. An IPv4 address that came over an IPv6 socket counts as what it is.
+    /// Whether the network contains an address. An IPv4 address that came over an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address.to_canonical(), address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {

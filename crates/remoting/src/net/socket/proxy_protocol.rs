@@ -30,7 +30,7 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Type of the TLV that has the header's CRC32C.
 const CHECKSUM: u8 = 3;
 
-/// Whose PROXY headers are believed: load balancers, by address or network.
+/// The peers whose PROXY headers are believed: load balancers, by address or network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySources {
     networks: Vec<Network>,

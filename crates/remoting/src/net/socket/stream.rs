@@ -92,7 +92,7 @@ impl Tls {
             let filled = buffer.filled().len();
             match Pin::new(&mut self.stream).poll_read(cx, buffer) {
                 Poll::Ready(Ok(())) if buffer.filled().len() > filled => {}
-                // The end, an error or nothing more: it comes again after what was read.
+                // The end of the stream, an error or a wait: the next call sees it again.
                 _ if filled > before => break,
                 other => return other,
             }

@@ -20,16 +20,16 @@ pub trait Processor: Send + Sync + 'static {
     fn process(&self, request: Command, peer: &Peer, reply: Reply);
 }
 
-/// Answers requests of one family, those of a connection that came together as one batch: what they share (a write to
-/// the disk) is done once for all of them.
+/// Answers requests of one family. Those that arrived together on a connection are one batch: what they share (a write
+/// to the disk) is done once for all of them.
 pub trait BatchProcessor: Send + Sync + 'static {
-    /// A batch for one connection, which uses it as long as it lives.
+    /// Returns a batch for one connection, which uses it until it closes.
     fn batch(&self) -> Box<dyn RequestBatch>;
 }
 
-/// Requests of a connection that came together.
+/// Requests of a connection that arrived together.
 pub trait RequestBatch: Send + fmt::Debug {
-    /// Handles one request, as [`Processor::process`]; its answer may wait for the end of the batch.
+    /// Handles one request like [`Processor::process`]; the answer may wait for the end of the batch.
     fn process(&mut self, request: Command, peer: &Peer, reply: Reply);
 
     /// Called behind the last request that was there. It runs on the connection's task, in front of the write of the

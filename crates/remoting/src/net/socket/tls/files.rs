@@ -26,7 +26,7 @@ const ENCRYPTED: (&str, &str) = (
 pub enum Pem {
     /// In this file, which is read again when it changes.
     File(PathBuf),
-    /// Here; it never changes.
+    /// In memory; it never changes.
     Text(Vec<u8>),
 }
 

@@ -1,7 +1,7 @@
 //! A value that is made from files, and made again when they change.
 //!
-//! It is looked at when it is needed, which is once for each handshake: no timer runs, and a client that opens no
-//! connection reads no files.
+//! The files are checked when the value is needed, which is once for each handshake: no timer runs, and a client that
+//! opens no connection reads no files.
 
 use super::error::TlsError;
 use super::files::Pem;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time for which a look at the files holds.
+/// How long a check of the files holds.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 type Make<T> = Box<dyn Fn() -> Result<Arc<T>, TlsError> + Send + Sync>;

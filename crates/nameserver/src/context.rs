@@ -1,4 +1,4 @@
-//! State that the name server's rows share.
+//! What the name server's rows share: tables, options and counters.
 
 use crate::notify::Notifier;
 use crate::options::Options;
@@ -69,8 +69,9 @@ meters!(
     register_topic
 );
 
+/// What every row of the name server reads and changes.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct NameServerContext {
     pub(crate) table: RouteTable,
     pub(crate) queue: RegistrationQueue,
     options: RwLock<Options>,
@@ -84,7 +85,7 @@ pub(crate) struct State {
     pub(crate) meters: Meters,
 }
 
-impl State {
+impl NameServerContext {
     /// `sets` are the address sets that have a listener.
     pub(crate) fn new(options: Options, sets: Vec<String>, notifier: Notifier) -> Self {
         Self {
@@ -187,8 +188,8 @@ impl State {
 
     /// Closes the connections of expired brokers. The close removes other brokers that had registered on them.
     fn close_connections(&self, removed_brokers: &[RemovedBroker]) {
-        for removed_brokers in removed_brokers {
-            let peer = self.peers().get(&removed_brokers.peer).cloned();
+        for removed in removed_brokers {
+            let peer = self.peers().get(&removed.peer).cloned();
             if let Some(peer) = peer {
                 peer.close();
             }
@@ -201,7 +202,7 @@ impl State {
     }
 }
 
-impl Events for State {
+impl Events for NameServerContext {
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
         let known = self.peers().contains_key(&peer.id());
         if known {
@@ -211,12 +212,8 @@ impl Events for State {
 }
 
 fn report(removed_brokers: &[RemovedBroker], why: &str, expected: bool) {
-    for removed_brokers in removed_brokers {
-        let (broker, address, cluster) = (
-            &removed_brokers.name,
-            &removed_brokers.broker.address,
-            &removed_brokers.broker.cluster,
-        );
+    for removed in removed_brokers {
+        let (broker, address, cluster) = (&removed.name, &removed.broker.address, &removed.broker.cluster);
         if expected {
             tracing::info!(broker, address, cluster, "broker removed: {why}");
         } else {
