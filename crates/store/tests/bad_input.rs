@@ -13,7 +13,7 @@ mod common;
 
 use common::{bodies, content, eventually, get, message, open, props, put, real, small};
 use pyrmq_remoting::message::properties;
-use pyrmq_store::{Get, GetStatus, MaintenanceTask, Options, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, MaintenanceTask, Options, Store, StoreError, TagFilter};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::collections::BTreeMap;
@@ -302,7 +302,7 @@ struct Sent {
 fn readable(store: &Store) -> BTreeMap<(i32, i64), (Vec<u8>, i64)> {
     let mut all = BTreeMap::new();
     let mut read = |queue_id, offset, max_count| {
-        let got = store.get(&Get {
+        let got = store.get(&GetMessage {
             topic: "T",
             queue_id,
             offset,

@@ -8,7 +8,7 @@ use crate::fs::read_mode::ReadMode;
 use crate::live::Live;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::read::pull::MAX_SCANNED;
-use crate::read::query::{Get, GetStatus, Got, RecordFilter, TagFilter};
+use crate::read::query::{GetMessage, GetMessageResult, GetStatus, RecordFilter, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
@@ -29,7 +29,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn none(request: &Get<'_>, live: &Live) -> Self {
+    fn none(request: &GetMessage<'_>, live: &Live) -> Self {
         Self {
             body: Vec::new(),
             count: 0,
@@ -56,9 +56,9 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
+        request: &GetMessage<'_>,
         filter: &dyn RecordFilter,
-        got: &mut Got,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         let max = got.max_offset;
         let mut chosen = Chosen::none(request, &self.live);
@@ -111,8 +111,8 @@ impl Reader {
 }
 
 /// The read of the next records for a pull.
-fn next_chunk<'a>(request: &Get<'a>, offset: i64, max_count: usize) -> Get<'a> {
-    Get {
+fn next_chunk<'a>(request: &GetMessage<'a>, offset: i64, max_count: usize) -> GetMessage<'a> {
+    GetMessage {
         offset,
         max_count,
         max_bytes: CHUNK_BYTES,

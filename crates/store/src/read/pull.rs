@@ -6,7 +6,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
 use crate::fs::read_mode::ReadMode;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::ext::is_address;
-use crate::read::query::{Get, GetStatus, Got, QueueEntry, TagFilter};
+use crate::read::query::{GetMessage, GetMessageResult, GetStatus, QueueEntry, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,15 @@ pub(super) struct Picked {
 
 impl Reader {
     /// Reads messages of a queue, from the disk if necessary.
-    pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+    pub(crate) fn get(&self, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
         self.get_by(&ReadMode::waiting(), request)
     }
 
     /// Reads messages of a queue unless that needs the disk.
-    pub(crate) fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+    pub(crate) fn get_cached(
+        &self,
+        request: &GetMessage<'_>,
+    ) -> Result<Option<GetMessageResult>, StoreError> {
         let mode = ReadMode::cached();
         let got = self.get_by(&mode, request);
         if mode.has_missed() {
@@ -41,10 +44,14 @@ impl Reader {
     }
 
     /// The answer is meaningless once `mode` has missed something.
-    fn get_by(&self, mode: &ReadMode, request: &Get<'_>) -> Result<Got, StoreError> {
+    fn get_by(&self, mode: &ReadMode, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
         self.state.check_open()?;
         let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
-            return Ok(Got::without_body(GetStatus::NoMatchedLogicQueue, 0, (0, 0)));
+            return Ok(GetMessageResult::without_body(
+                GetStatus::NoMatchedLogicQueue,
+                0,
+                (0, 0),
+            ));
         };
         let mut got = answer_by_range(request.offset, (queue.min(), queue.end()));
         if got.status != GetStatus::NoMatchedMessage {
@@ -65,8 +72,8 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
-        got: &mut Got,
+        request: &GetMessage<'_>,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         if let TagFilter::Records(filter) = request.tags {
             return self.scan_records(mode, queue, request, filter, got);
@@ -96,7 +103,7 @@ impl Reader {
     }
 
     /// Completes and counts an answer with messages.
-    pub(super) fn found(&self, got: &mut Got, count: usize, body: Bytes) {
+    pub(super) fn found(&self, got: &mut GetMessageResult, count: usize, body: Bytes) {
         got.status = GetStatus::Found;
         got.count = count;
         self.got_messages.fetch_add(count as u64, Ordering::Relaxed);
@@ -110,7 +117,7 @@ impl Reader {
         queue: &ConsumeQueue,
         offset: i64,
         units: &[CqUnit],
-        got: &mut Got,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         let start = self.log.start();
         if let Some(first) = units.first()
@@ -163,7 +170,7 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
+        request: &GetMessage<'_>,
         max: i64,
     ) -> Result<Picked, StoreError> {
         let most = request.max_count.clamp(1, self.live.max_transfer_count());
@@ -231,7 +238,7 @@ impl Reader {
 
 /// The part of a pull's answer that follows from the queue's range: [`GetStatus::NoMatchedMessage`] if the offset is
 /// inside.
-fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
+fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> GetMessageResult {
     let (status, next_offset) = if max == 0 {
         (GetStatus::NoMessageInQueue, 0)
     } else if offset < min {
@@ -243,5 +250,5 @@ fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
     } else {
         (GetStatus::NoMatchedMessage, offset)
     };
-    Got::without_body(status, next_offset, (min, max))
+    GetMessageResult::without_body(status, next_offset, (min, max))
 }

@@ -20,7 +20,7 @@ use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Un
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_store::{
-    Fs, Get, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, TagFilter, config_file,
+    Fs, GetMessage, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, TagFilter, config_file,
 };
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
@@ -507,7 +507,7 @@ fn read(store: &Store, topic: &str, queue: i32, tags: TagFilter<'_>) -> Outcome<
     let (mut all, mut offset) = (Vec::new(), store.min_offset(topic, queue));
     loop {
         let got = store
-            .get(&Get {
+            .get(&GetMessage {
                 topic,
                 queue_id: queue,
                 offset,
