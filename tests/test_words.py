@@ -278,6 +278,14 @@ RETIRED = {
     "way_back": "reply_address",
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
+    "distrust": "require_rewrite",
+    "distrust_queues": "mark_queues_undurable",
+    "distrust_short": "mark_short_damaged",
+    "drop_found": "drop_unexplained_units",
+    "own_last": "unshare_last_segment",
+    "straighten": "repair_for_rebuild",
+    "straighten_damaged": "repair_damaged",
+    "Got": "GetMessageResult",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -195,7 +195,7 @@ impl Engine {
         self.queue_maintenance.sync_queues(true)?;
         if self.queue_maintenance.is_damaged.load(Ordering::Acquire) {
             // An unclean stop: the checkpoint shows the next start that no queue is durable.
-            self.shared.checkpoint.update(Times::distrust_queues);
+            self.shared.checkpoint.update(Times::mark_queues_undurable);
             return self.shared.checkpoint.save();
         }
         if self.stays_unclean.load(Ordering::Acquire) {

@@ -77,7 +77,7 @@ impl Times {
     }
 
     /// Declares no queue durable.
-    pub(crate) fn distrust_queues(&mut self) {
+    pub(crate) fn mark_queues_undurable(&mut self) {
         self.logics_ms = 0;
         self.queues = Mark::default();
     }

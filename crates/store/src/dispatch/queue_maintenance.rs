@@ -103,7 +103,7 @@ impl QueueMaintenance {
         let mut manifest = lock(&self.manifest);
         let log = (self.log.start(), self.log.appended());
         let says_all = manifest.says_all();
-        let made = self.queues.sync().inspect_err(|_| manifest.distrust())?;
+        let made = self.queues.sync().inspect_err(|_| manifest.require_rewrite())?;
         if says_all && !is_end {
             return if made.is_empty() {
                 Ok(())
@@ -138,7 +138,7 @@ impl QueueMaintenance {
             // full.
             self.queues.note_all_unsynced();
         }
-        manifest.distrust();
+        manifest.require_rewrite();
         self.queues.sync_in_front_of(end)?;
         manifest.is_undurable = false;
         Ok(())
@@ -150,7 +150,7 @@ impl QueueMaintenance {
     }
 
     /// A unit points to something that is not a record: the next start rebuilds the queues from the log.
-    pub(crate) fn distrust_queues(&self, topic: &str, queue: i32, error: &StoreError) {
+    pub(crate) fn report_damaged_queue(&self, topic: &str, queue: i32, error: &StoreError) {
         if !self.is_damaged.swap(true, Ordering::AcqRel) {
             tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
         }

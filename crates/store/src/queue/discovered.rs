@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(crate) struct DiscoveredQueues(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl DiscoveredQueues {
-    /// Treats short files as damaged, to be rebuilt, rather than as left by a crash, to be repaired.
-    pub(crate) fn distrust_short(&mut self) {
+    /// Marks queues with a short file as damaged: they are rebuilt instead of being repaired as a crash leaves them.
+    pub(crate) fn mark_short_damaged(&mut self) {
         for (_, shape) in &mut self.0 {
             shape.has_gap |= shape.is_short;
         }
@@ -162,7 +162,7 @@ impl Queues {
             if shape.is_damaged() {
                 return Ok(());
             }
-            queue.mend(self.fs.as_ref(), shape)?;
+            queue.repair_half_made(self.fs.as_ref(), shape)?;
             if crashed {
                 return Ok(());
             }
@@ -172,10 +172,10 @@ impl Queues {
     }
 
     /// Repairs the files of damaged queues, so that the queues can be rebuilt.
-    pub(crate) fn straighten_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
+    pub(crate) fn repair_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
         for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
             tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be rebuilt from the log");
-            queue.straighten(self.fs.as_ref())?;
+            queue.repair_for_rebuild(self.fs.as_ref())?;
             self.note_unsynced(queue);
         }
         Ok(())
@@ -193,11 +193,11 @@ impl Queues {
         .map(drop)
     }
 
-    /// Clears the units of records that the log does not have. True: some queue had such units.
-    pub(crate) fn drop_found(&self) -> Result<bool, StoreError> {
+    /// Clears the units that no replayed record explains. Returns whether some queue had such units.
+    pub(crate) fn drop_unexplained_units(&self) -> Result<bool, StoreError> {
         let mut found = false;
         for queue in self.sorted() {
-            found |= queue.drop_found(self.fs.as_ref())?;
+            found |= queue.drop_unexplained_units(self.fs.as_ref())?;
         }
         Ok(found)
     }

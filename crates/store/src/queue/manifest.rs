@@ -164,8 +164,8 @@ impl QueueManifest {
         self.file.is_some()
     }
 
-    /// Forbids adding a part: the file will be rewritten.
-    pub(crate) fn distrust(&mut self) {
+    /// Forbids adding a part until the whole file is rewritten.
+    pub(crate) fn require_rewrite(&mut self) {
         self.file = None;
     }
 

@@ -61,7 +61,7 @@ impl Reader {
             .inspect_err(|error| {
                 if matches!(error, StoreError::QueueMismatch { .. }) {
                     self.queue_maintenance
-                        .distrust_queues(&queue.topic, queue.id, error);
+                        .report_damaged_queue(&queue.topic, queue.id, error);
                 }
             })?;
         Ok(got)
