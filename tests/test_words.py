@@ -286,6 +286,7 @@ RETIRED = {
     "straighten": "repair_for_rebuild",
     "straighten_damaged": "repair_damaged",
     "Got": "GetMessageResult",
+    "look_at_disk": "check_disk_space",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

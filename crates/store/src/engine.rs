@@ -78,7 +78,7 @@ impl Engine {
         if is_change {
             self.flusher.flush_round()?;
         }
-        self.shared.state.look_at_disk()
+        self.shared.state.check_disk_space()
     }
 
     /// Bytes that are stored but not yet readable or indexed. While a put writes, the previous value is returned, so

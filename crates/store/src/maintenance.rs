@@ -242,7 +242,7 @@ fn maintain(engine: &Engine) {
             tracing::warn!(%error, "cannot drop old parts of the log from memory");
         }
         if disk_checks.is_due(DISK_CHECK)
-            && let Err(error) = engine.shared.state.look_at_disk()
+            && let Err(error) = engine.shared.state.check_disk_space()
         {
             tracing::error!(%error, "cannot see how much space is free");
         }

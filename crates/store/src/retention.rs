@@ -78,7 +78,7 @@ impl Retention {
     fn try_clean(&self, now: bool) -> Result<u64, StoreError> {
         let mut followed = lock(&self.followed);
         self.log.failure.check()?;
-        self.state.look_at_disk()?;
+        self.state.check_disk_space()?;
         let now_ms = self.fs.now_ms();
         let used = self.state.disk.used_percent();
         let forcibly = used > self.live.disk_clean_forcibly_percent()
@@ -106,7 +106,7 @@ impl Retention {
                 .trim(start, |left| self.queue_maintenance.note_ranges(left))?;
             deleted += self.indexing.trim(start)?;
             *followed = start;
-            self.state.look_at_disk()?;
+            self.state.check_disk_space()?;
         }
         self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
         result.map(|()| deleted)

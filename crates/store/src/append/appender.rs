@@ -187,7 +187,7 @@ impl Appender {
     /// The messages are stored, so a failure from here on stops the next put, not these.
     fn after_write(&self, written: &Written) {
         if self.state.disk.spend(written.bytes)
-            && let Err(error) = self.state.look_at_disk()
+            && let Err(error) = self.state.check_disk_space()
         {
             tracing::error!(%error, "cannot see how much space is free");
         }

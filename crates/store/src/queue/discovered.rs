@@ -95,7 +95,7 @@ fn in_parallel<T: Sync, R: Send>(
 impl Queues {
     /// Inspects every queue directory without changing anything. Files of another length than the configured one are an
     /// error, unless some have the right one: then they are damaged, and the queue is rebuilt.
-    pub(crate) fn look(
+    pub(crate) fn discover(
         fs: &Arc<dyn Fs>,
         root: PathBuf,
         file_bytes: u64,
@@ -139,7 +139,7 @@ impl Queues {
                 }
             }
         }
-        let shapes = in_parallel(&found, |queue| queue.look(fs.as_ref(), crashed))?;
+        let shapes = in_parallel(&found, |queue| queue.list_files(fs.as_ref(), crashed))?;
         let discovered = DiscoveredQueues(found.into_iter().zip(shapes).collect());
         let wrong = discovered.0.iter().find_map(|(_, shape)| shape.wrong.clone());
         if let Some((path, length)) = wrong
@@ -155,7 +155,7 @@ impl Queues {
         Ok((queues, discovered))
     }
 
-    /// Loads what [`Queues::look`] found. After a crash it only repairs it, because [`Queues::cut`] checks every unit
+    /// Loads what [`Queues::discover`] found. After a crash it only repairs it, because [`Queues::cut`] checks every unit
     /// anyway. True: a queue is so damaged that the queues must be rebuilt from the log's start.
     pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
         in_parallel(&discovered.0, |(queue, shape)| {

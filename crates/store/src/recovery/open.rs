@@ -44,7 +44,7 @@ pub(crate) fn open(
     let guard = take_lock(fs.as_ref(), root)?;
     let log_directory = options.commit_log_dir();
     make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
-    let mut inspected = Inspected::look(options, fs, failure)?;
+    let mut inspected = Inspected::read(options, fs, failure)?;
     let recovered = recover(&mut inspected);
     if recovered.is_err() && !inspected.is_crash() {
         // The previous stop was clean and this start changed nothing: the next start must find the same.
@@ -54,7 +54,7 @@ pub(crate) fn open(
     update_manifest_and_checkpoint(&mut inspected, &recovered, is_wrong)?;
     mark_log_recovered(&inspected)?;
     let engine = assemble(inspected, &recovered)?;
-    engine.shared.state.look_at_disk()?;
+    engine.shared.state.check_disk_space()?;
     engine.indexing.catch_up_if_near()?;
     Ok((Arc::new(engine), guard))
 }

@@ -121,7 +121,7 @@ impl StoreState {
     }
 
     /// Checks how full the disk is.
-    pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_disk_space(&self) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let space = self.fs.space(directory).at("read the space of", directory)?;
         self.disk.set(space, &self.live);

@@ -21,7 +21,7 @@ const SECTOR: i64 = 512;
 
 impl ConsumeQueue {
     /// Lists the existing files.
-    pub(crate) fn look(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
+    pub(crate) fn list_files(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
         lock(&self.files).load(fs, crashed)
     }
 
