@@ -287,6 +287,9 @@ RETIRED = {
     "straighten_damaged": "repair_damaged",
     "Got": "GetMessageResult",
     "look_at_disk": "check_disk_space",
+    "LONGEST_ENTRY": "MAX_ENTRY_BYTES",
+    "MOST_FAILURES": "MAX_FAILURES",
+    "MOST_FILE_BYTES": "MAX_FILE_BYTES",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -10,7 +10,7 @@ use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::names;
 
 /// Bytes of the log that are read at most for one pair of files. Most messages have a key.
-const MOST: i64 = 1 << 20;
+const MAX_BYTES: i64 = 1 << 20;
 
 /// Whether the log has a record with a key between the newest one of the file before (without one: the log's start) and
 /// the oldest one of this file. False if the log cannot be read there, as its records could not be found anyway.
@@ -36,7 +36,7 @@ fn lacks_key(log: &CommitLog, before: Option<i64>, begin: i64) -> Result<bool, S
     if begin <= reader.position() || (indexed.is_some() && matches!(reader.step()?, Step::End(_))) {
         return Ok(false);
     }
-    let end = begin.min(reader.position() + MOST);
+    let end = begin.min(reader.position() + MAX_BYTES);
     while reader.position() < end {
         match reader.step()? {
             Step::Record(record) if record.physical_offset >= begin => break,

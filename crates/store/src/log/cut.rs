@@ -148,13 +148,13 @@ fn copy_data(from: &dyn File, fs: &dyn Fs, path: &Path) -> Result<(), StoreError
 
 /// Whether all bytes `from..to` of a file are zero.
 pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
-    const MOST: u64 = 1 << 20;
+    const MAX_PIECE: u64 = 1 << 20;
     let mut buffer = Vec::new();
     let (mut at, mut piece) = (from, 1 << 12);
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
         // Up to the end of this piece, after which there may be a hole.
         let end = (data / piece + 1).saturating_mul(piece).min(to);
-        piece = (piece * 2).min(MOST);
+        piece = (piece * 2).min(MAX_PIECE);
         buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);
         let got = file.read_at(&mut buffer, data)?;
         if buffer
