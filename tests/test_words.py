@@ -290,6 +290,7 @@ RETIRED = {
     "LONGEST_ENTRY": "MAX_ENTRY_BYTES",
     "MOST_FAILURES": "MAX_FAILURES",
     "MOST_FILE_BYTES": "MAX_FILE_BYTES",
+    "GATHERED": "MAX_STAGED_BYTES",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

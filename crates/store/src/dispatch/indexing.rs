@@ -58,7 +58,7 @@ impl Indexing {
         self.index.as_ref().map_or(Ok(0), |index| index.trim(log_start))
     }
 
-    /// Writes the accumulated entries of the index.
+    /// Writes the staged entries of the index.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         self.index.as_ref().map_or(Ok(()), KeyIndex::write_out)
     }
