@@ -153,7 +153,7 @@ pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreErr
     engine
         .shared
         .state
-        .note_failure("maintenance failed", done.clone());
+        .handle_failure("maintenance failed", done.clone());
     done
 }
 
@@ -202,7 +202,7 @@ impl QueueSync {
 fn check_heads(heads: &mut HeadCheck, engine: &Engine) {
     match heads.go_on(&engine.shared.log) {
         Ok(None) => {}
-        Ok(Some(damage)) => engine.shared.state.note_damage(damage),
+        Ok(Some(damage)) => engine.shared.state.report_damage(damage),
         Err(error) => tracing::warn!(%error, "cannot check the beginning of a segment"),
     }
 }
@@ -251,7 +251,7 @@ fn maintain(engine: &Engine) {
             engine
                 .shared
                 .state
-                .note_failure("cannot write the checkpoint", saved);
+                .handle_failure("cannot write the checkpoint", saved);
         }
         if releases.is_due(RELEASE_INTERVAL) {
             engine.shared.queues.release_idle();
@@ -273,11 +273,11 @@ fn index(indexing: &Indexing) {
         match indexing.catch_up() {
             Ok(true) => indexing
                 .state
-                .note_failure("cannot fill the key index", indexing.round()),
+                .handle_failure("cannot fill the key index", indexing.round()),
             Ok(false) => return,
             Err(error) => indexing
                 .state
-                .note_failure("cannot read the log for the key index", Err(error)),
+                .handle_failure("cannot read the log for the key index", Err(error)),
         }
         if indexing.log.failure.is_set() {
             return;
@@ -285,7 +285,7 @@ fn index(indexing: &Indexing) {
         if written.elapsed() >= INDEX_WRITE {
             indexing
                 .state
-                .note_failure("cannot write the key index", indexing.write_out());
+                .handle_failure("cannot write the key index", indexing.write_out());
             written = Instant::now();
         }
         if !indexing.wakeup.sleep(INDEX_TICK) {

@@ -103,7 +103,7 @@ impl Retention {
             // Also after a round that failed: otherwise the deleted segments would free no other space.
             deleted += self
                 .queues
-                .trim(start, |left| self.queue_maintenance.note_ranges(left))?;
+                .trim(start, |left| self.queue_maintenance.record_ranges(left))?;
             deleted += self.indexing.trim(start)?;
             *followed = start;
             self.state.check_disk_space()?;

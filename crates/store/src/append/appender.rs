@@ -121,10 +121,10 @@ impl Appender {
         &self,
         encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
-        let mut staged = self.staged_pool.take();
+        let mut staged = self.staged_pool.acquire();
         let mut done = encode(&mut staged.append_buffer).and(Err(StoreError::Closed));
         self.append_all(&mut staged.append_buffer, |stored| done = stored);
-        self.staged_pool.give_back(staged);
+        self.staged_pool.release(staged);
         if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
             self.flusher.group_commit.wakeup.notify();
         }
@@ -193,10 +193,10 @@ impl Appender {
         }
         if written.keys_waiting >= INDEX_BLOCK_AT {
             self.state
-                .note_failure("cannot fill the key index", self.indexing.round());
+                .handle_failure("cannot fill the key index", self.indexing.round());
         } else if written.keys_waiting >= INDEX_HELP_AT {
             self.state
-                .note_failure("cannot fill the key index", self.indexing.help());
+                .handle_failure("cannot fill the key index", self.indexing.help());
         } else if written.keys_waiting >= INDEX_WAKE_AT {
             self.indexing.wakeup.notify();
         }
@@ -206,9 +206,9 @@ impl Appender {
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
         let queue = &queue_append.queue;
         if appended.units_waiting >= WRITE_NOW {
-            self.queues.note_unsynced(queue);
+            self.queues.list_unsynced(queue);
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
-                self.queue_maintenance.note_unwritten(error);
+                self.queue_maintenance.handle_write_failure(error);
             }
         }
         self.announce(queue_append, appended);

@@ -39,7 +39,7 @@ impl Appender {
         append
             .tail
             .make_room(&self.log, append_buffer.bytes_of(first).len())
-            .inspect_err(|error| self.state.note_full(error))?;
+            .inspect_err(|error| self.state.refuse_if_full(error))?;
         let run = from..append_buffer.run_end(from, base + append.tail.room(&self.log));
         let store_ms = self.append_time(append)?;
         let log_position = LogPosition {
@@ -78,17 +78,17 @@ impl Appender {
         log_position: LogPosition,
     ) -> Result<u64, StoreError> {
         let end = append_buffer.assign_positions(run.clone(), log_position)?;
-        self.note_torn_looking(append_buffer, run, log_position)?;
+        self.record_torn_looking(append_buffer, run, log_position)?;
         let records = append_buffer.records.get(base..end).unwrap_or_default();
         append
             .tail
             .write(&self.log, records)
-            .inspect_err(|error| self.state.note_full(error))?;
+            .inspect_err(|error| self.state.refuse_if_full(error))?;
         Ok(records.len() as u64)
     }
 
-    /// Notes those records of a run that a start after a crash would consider torn, before they are written.
-    fn note_torn_looking(
+    /// Records those of a run that a start after a crash would consider torn, before they are written.
+    fn record_torn_looking(
         &self,
         append_buffer: &AppendBuffer,
         run: Range<usize>,
@@ -101,7 +101,7 @@ impl Appender {
                 let durable = self.checkpoint.log_end();
                 self.nul_records
                     .add(self.fs.as_ref(), position, bytes, durable)
-                    .inspect_err(|error| self.state.note_full(error))?;
+                    .inspect_err(|error| self.state.refuse_if_full(error))?;
             }
         }
         Ok(())
@@ -112,7 +112,7 @@ impl Appender {
         let store_ms = self.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
-            self.checkpoint.note_clock_regression(store_ms)?;
+            self.checkpoint.record_clock_regression(store_ms)?;
             append.high_ms = store_ms;
             // Even if this write fails: the next fsync must not declare later times durable.
             append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
@@ -156,7 +156,7 @@ impl Appender {
                 appended.is_readable = true;
                 // Under the lock, so that a thread that fsyncs the queues up to this record finds this queue in the
                 // list.
-                self.queues.note_unwritten(&queue_append.queue);
+                self.queues.list_unwritten(&queue_append.queue);
             }
             if let Some(last) = encoded_records.last() {
                 append.tail.last.record = log_position.of(last);
@@ -184,6 +184,6 @@ impl Appender {
         // If this fails, the put that needs the segment tries again.
         self.log
             .prepare_segment()
-            .inspect_err(|error| self.state.note_full(error))
+            .inspect_err(|error| self.state.refuse_if_full(error))
     }
 }

@@ -54,12 +54,13 @@ impl QueueMaintenance {
         }
     }
 
-    /// Records that a consume queue could not be written. No put is accepted until all of them can be.
-    pub(crate) fn note_unwritten(&self, error: StoreError) {
+    /// Handles that a consume queue could not be written: no put is accepted until all of them can be.
+    pub(crate) fn handle_write_failure(&self, error: StoreError) {
         if error.is_passing() && !self.log.failure.is_set() {
             return self.state.stall.begin(&error);
         }
-        self.state.note_failure("cannot write consume queues", Err(error));
+        self.state
+            .handle_failure("cannot write consume queues", Err(error));
     }
 
     /// Writes the units that are only in memory.
@@ -67,7 +68,7 @@ impl QueueMaintenance {
         let done = self.queues.write_out();
         match &done {
             Ok(()) => self.state.stall.end(),
-            Err(error) => self.note_unwritten(error.clone()),
+            Err(error) => self.handle_write_failure(error.clone()),
         }
         done
     }
@@ -79,7 +80,7 @@ impl QueueMaintenance {
         let done = self.try_sync_queues(is_end);
         self.sync_times.add(begin.elapsed());
         self.state
-            .note_failure("cannot flush consume queues", done.clone());
+            .handle_failure("cannot flush consume queues", done.clone());
         done
     }
 
@@ -136,7 +137,7 @@ impl QueueMaintenance {
         if manifest.is_undurable && !self.queues.sync_file_system()? {
             // One fsync does not reach them all, so each file gets its own: unsynced queues must not keep the disk
             // full.
-            self.queues.note_all_unsynced();
+            self.queues.list_all_unsynced();
         }
         manifest.require_rewrite();
         self.queues.sync_in_front_of(end)?;
@@ -144,8 +145,8 @@ impl QueueMaintenance {
         Ok(())
     }
 
-    /// Records that files of queues are about to be deleted.
-    pub(crate) fn note_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
+    /// Records how far queues reach whose files are about to be deleted.
+    pub(crate) fn record_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
         lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
     }
 

@@ -93,7 +93,7 @@ impl Log for Flusher {
         });
         noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
             if self.log.failure.is_set() {
-                self.state.note_unsure();
+                self.state.record_unsure();
             }
         })?;
         let took = begin.elapsed();
@@ -213,7 +213,7 @@ impl Flusher {
 
     fn show(&self, next: &Deferred) {
         next.queue.push(next.unit);
-        self.queues.note_unwritten(&next.queue);
+        self.queues.list_unwritten(&next.queue);
     }
 
     fn announce_shown(&self, next: &Deferred) {

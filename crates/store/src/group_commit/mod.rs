@@ -71,20 +71,20 @@ impl<E: Clone> Waiters<E> {
         lock(&self.list).is_empty()
     }
 
-    fn take(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
+    fn extract(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }
 
     /// Answers waiters that have waited too long.
     pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
-        for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
+        for waiter in self.extract(|waiter| waiter.since.elapsed() >= longest) {
             waiter.callback.complete(Err(error(waiter.since.elapsed())));
         }
     }
 
     /// Answers everyone.
     pub(crate) fn fail(&self, error: &E) {
-        for waiter in self.take(|_| true) {
+        for waiter in self.extract(|_| true) {
             waiter.callback.complete(Err(error.clone()));
         }
     }

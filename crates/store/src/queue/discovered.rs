@@ -176,7 +176,7 @@ impl Queues {
         for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
             tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be rebuilt from the log");
             queue.repair_for_rebuild(self.fs.as_ref())?;
-            self.note_unsynced(queue);
+            self.list_unsynced(queue);
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Queues {
         self.write_out()?;
         in_parallel(&self.sorted(), |queue| {
             if queue.cut(self.fs.as_ref(), log, position, self.writes_again)? {
-                self.note_unsynced(queue);
+                self.list_unsynced(queue);
             }
             Ok(())
         })

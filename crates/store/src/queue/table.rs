@@ -135,7 +135,7 @@ impl<S: BuildHasher> QueueTable<S> {
             return;
         };
         self.used -= 1;
-        self.take(at);
+        self.free_slot(at);
         if let Some(queues) = self.topics.get_mut(topic) {
             queues.remove(&id);
             if queues.is_empty() {
@@ -144,8 +144,8 @@ impl<S: BuildHasher> QueueTable<S> {
         }
     }
 
-    /// Frees a place, and moves up later slots that could no longer be found.
-    fn take(&mut self, at: usize) {
+    /// Frees a slot, and moves up later slots that could no longer be found.
+    fn free_slot(&mut self, at: usize) {
         let mask = self.mask();
         let (mut free, mut next) = (at, (at + 1) & mask);
         while let Some(slot) = self.slots.get(next).and_then(Option::as_ref) {

@@ -39,7 +39,7 @@ impl Chosen {
     }
 
     /// Adds a record. False: it does not fit into the answer.
-    fn take(&mut self, record: &[u8]) -> bool {
+    fn add(&mut self, record: &[u8]) -> bool {
         let is_full = self.count >= self.most || self.body.len() + record.len() > self.most_bytes;
         if is_full && self.count > 0 {
             return false;
@@ -126,7 +126,7 @@ fn choose(units: &[CqUnit], records: &[u8], filter: &dyn RecordFilter, chosen: &
     let mut left = records;
     for unit in units {
         let (record, rest) = left.split_at_checked(to_usize(i64::from(unit.size)))?;
-        if filter.matches(record) && !chosen.take(record) {
+        if filter.matches(record) && !chosen.add(record) {
             // It was decoded to be matched.
             return Record::decode(record).ok().map(|record| record.queue_offset);
         }

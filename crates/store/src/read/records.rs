@@ -21,7 +21,7 @@ impl Reader {
         units: &[CqUnit],
     ) -> Result<Option<Bytes>, StoreError> {
         let total: i64 = units.iter().map(|unit| i64::from(unit.size)).sum();
-        let mut body = self.buffers.take(to_usize(total));
+        let mut body = self.buffers.acquire(to_usize(total));
         let mut place = body.as_mut();
         let mut left = units;
         while let Some(first) = left.first() {
@@ -93,7 +93,7 @@ impl Reader {
         (start, end): (i64, i64),
         place: &mut [u8],
     ) -> Result<bool, StoreError> {
-        let mut span = self.buffers.take(to_usize(end - start));
+        let mut span = self.buffers.acquire(to_usize(end - start));
         if !self.log.read_by(mode, start, span.as_mut())? {
             return Ok(false);
         }

@@ -20,7 +20,7 @@ impl Reader {
         };
         if !self.log.failure.is_set() {
             self.state
-                .note_failure("cannot fill the key index", self.indexing.round());
+                .handle_failure("cannot fill the key index", self.indexing.round());
         }
         let is_whole = self.indexing.is_whole();
         let most = query.max_count.clamp(1, self.live.max_query_count());

@@ -41,7 +41,7 @@ pub(crate) fn open(
     let root = &options.root;
     unsupported_formats::refuse(fs.as_ref(), root, &options.timer)?;
     popped_in_rocksdb::refuse(fs.as_ref(), root)?;
-    let guard = take_lock(fs.as_ref(), root)?;
+    let guard = acquire_lock(fs.as_ref(), root)?;
     let log_directory = options.commit_log_dir();
     make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
     let mut inspected = Inspected::read(options, fs, failure)?;
@@ -147,7 +147,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         group_commit,
     };
     if let Some(damage) = damage {
-        shared.state.note_damage(damage);
+        shared.state.report_damage(damage);
     }
     let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
     let indexing = Arc::new(Indexing::new(&shared, index, index_from));
@@ -167,7 +167,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
     })
 }
 
-fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
+fn acquire_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
     make_directories(fs, root).map_err(|error| not_writable(root, &error))?;
     let path = root.join(LOCK);
     fs.lock(&path).map_err(|error| match error.kind() {

@@ -66,7 +66,7 @@ impl StoreState {
     }
 
     /// Reports damaged segments. The store goes on: the other messages are readable.
-    pub(crate) fn note_damage(&self, damage: Damage) {
+    pub(crate) fn report_damage(&self, damage: Damage) {
         let mut damages = lock(&self.damages);
         if damages
             .iter()
@@ -131,7 +131,7 @@ impl StoreState {
     /// Turns the store read-only, answers all waiters, and leaves a note for the next start.
     pub(crate) fn fail(&self, error: &StoreError) {
         self.log.failure.set(error);
-        self.note_unsure();
+        self.record_unsure();
         self.group_commit.waiters.fail(error);
     }
 
@@ -142,9 +142,9 @@ impl StoreState {
         }
     }
 
-    /// Leaves a note for the next start that something failed to become durable: what the system still holds of it must
-    /// be rewritten.
-    pub(crate) fn note_unsure(&self) {
+    /// Records for the next start that something failed to become durable: what the system still holds of it must be
+    /// rewritten.
+    pub(crate) fn record_unsure(&self) {
         if !self.noted_unsure.swap(true, Ordering::AcqRel) {
             let options = &self.options;
             mark_unsure(
@@ -156,21 +156,22 @@ impl StoreState {
         }
     }
 
-    /// Refuses writes if the error means that there is no space.
-    pub(crate) fn note_full(&self, error: &StoreError) {
+    /// Refuses writes until there is space again, if the error means that there is none.
+    pub(crate) fn refuse_if_full(&self, error: &StoreError) {
         if error.is_full() {
             tracing::error!(%error, "no space: writes are refused until there is some");
             self.disk.refuse();
         }
     }
 
-    /// Handles a failure outside of the append path: readers would miss units or keys that cannot be written.
-    pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
+    /// Handles a failure outside of the append path: a temporary one is logged, since it is tried again; any other turns
+    /// the store read-only, because readers would miss units or keys that cannot be written.
+    pub(crate) fn handle_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {
             // Nothing is lost: the data is still in memory or in the log.
             tracing::warn!(%error, "{what}, will try again");
-            return self.note_full(&error);
+            return self.refuse_if_full(&error);
         }
         tracing::error!(%error, "{what}");
         self.fail(&error);

@@ -115,7 +115,7 @@ impl Wheel {
                     continue;
                 }
                 for index in page / SLOT..(page + PAGE) / SLOT {
-                    self.note_waiting(index, read_ms)?;
+                    self.add_waiting(index, read_ms)?;
                 }
             }
             at = to as u64;
@@ -123,7 +123,7 @@ impl Wheel {
         Ok(())
     }
 
-    fn note_waiting(&mut self, index: usize, read_ms: i64) -> Result<(), StoreError> {
+    fn add_waiting(&mut self, index: usize, read_ms: i64) -> Result<(), StoreError> {
         let Some((step, slot)) = self.slot_at(index) else {
             return Ok(());
         };

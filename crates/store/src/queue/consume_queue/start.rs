@@ -149,7 +149,7 @@ impl ConsumeQueue {
             .is_some_and(|(_, newest)| (newest..newest + files.per_file()).contains(&keep));
         let cleared = found.is_empty() && files.clear_from(fs, keep)?;
         if !found.is_empty() {
-            files.note_changed();
+            files.mark_changed();
         }
         files.close();
         drop(files);

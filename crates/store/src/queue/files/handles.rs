@@ -17,11 +17,12 @@ impl Handles {
         }
     }
 
-    pub(super) fn take(&self) -> bool {
+    /// Counts one more open file. Returns false, and counts nothing, at the maximum.
+    pub(super) fn acquire(&self) -> bool {
         if self.open.fetch_add(1, Ordering::Relaxed) < self.most {
             return true;
         }
-        self.give_back();
+        self.release();
         false
     }
 
@@ -30,7 +31,8 @@ impl Handles {
         self.most.saturating_sub(self.open.load(Ordering::Relaxed))
     }
 
-    pub(super) fn give_back(&self) {
+    /// Counts one open file less.
+    pub(super) fn release(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
