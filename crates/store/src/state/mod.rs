@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::log::head_check::Damage;
 use crate::options::Options;
-use crate::state::disk_space::Disk;
+use crate::state::disk_space::DiskSpace;
 use crate::state::stall::Stall;
 use crate::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct StoreState {
     /// Up to where everything is durable and readable; it lags behind `log.flushed()` while a round makes units
     /// readable.
     pub(crate) readable: AtomicI64,
-    pub(crate) disk: Disk,
+    pub(crate) disk: DiskSpace,
     pub(crate) stall: Stall,
     /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
@@ -58,7 +58,7 @@ impl StoreState {
             group_commit: Arc::clone(group_commit),
             closed: AtomicBool::new(false),
             readable: AtomicI64::new(log.flushed()),
-            disk: Disk::default(),
+            disk: DiskSpace::default(),
             stall: Stall::default(),
             noted_unsure: AtomicBool::new(false),
             damages: Mutex::default(),

@@ -66,17 +66,17 @@ impl TimerUnit {
         bytes
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Entry {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> LogEntry {
         let int = |at: usize| i32::from_be_bytes(number(bytes, at));
         let long = |at: usize| i64::from_be_bytes(number(bytes, at));
         let magic = int(12);
         if magic == BLANK_MAGIC {
-            return Entry::Blank;
+            return LogEntry::Blank;
         }
         if bytes.len() < UNIT || int(0) != 52 || !(0..=0xF).contains(&magic) {
-            return Entry::None;
+            return LogEntry::None;
         }
-        Entry::Unit(Self {
+        LogEntry::Unit(Self {
             previous: long(4),
             magic,
             written_ms: long(16),
@@ -90,7 +90,7 @@ impl TimerUnit {
 
 /// The content of the log at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum LogEntry {
     Unit(TimerUnit),
     /// The file ends here.
     Blank,
