@@ -34,13 +34,13 @@ pub struct Busy {
     pub overload: u64,
     /// The longest wait among them, ms.
     pub longest_ms: u64,
-    /// How long the put that is writing now has taken, ms.
+    /// Time that the put that is writing now has taken, ms.
     pub held_now_ms: u64,
     /// Puts that wait for another one to write.
     pub waiting_for_lock: usize,
     /// Senders that wait for an fsync.
     pub waiting_for_disk: usize,
-    /// How long the first of those has waited, ms.
+    /// Time that the first of these senders has waited, ms.
     pub oldest_ms: u64,
 }
 

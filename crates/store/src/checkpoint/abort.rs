@@ -193,7 +193,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
     match written {
         // The file's existence is what counts. A full disk must not keep readers out, nor retention, which frees space.
         Err(error) if is_full(error.kind()) => {
-            tracing::warn!(%error, file = %path.display(), "no space for what this file should say");
+            tracing::warn!(%error, file = %path.display(), "no space for the file's content: only its existence counts now");
         }
         done => done.at("write", &path)?,
     }

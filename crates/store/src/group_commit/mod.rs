@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Called once, when a position is durable or is known not to become so.
 pub(crate) type BoxedCallback<E> = Box<dyn Completion<Result<(), E>>>;
 
-/// What is fsynced.
+/// The log that is fsynced.
 pub(crate) trait Log {
     /// Why an fsync failed, or that there will be none.
     type Error: Clone;
@@ -60,7 +60,7 @@ impl<E> fmt::Debug for Waiters<E> {
 }
 
 impl<E: Clone> Waiters<E> {
-    /// How many wait, and for how long the first of them has.
+    /// Number of waiters, and the time that the first of them has waited.
     pub(crate) fn queue(&self) -> (usize, Duration) {
         let list = lock(&self.list);
         let oldest = list.first().map(|first| first.since.elapsed());

@@ -22,7 +22,7 @@ const BLOCK: i64 = 1 << 20;
 /// The window takes at most this fraction of the memory.
 const SHARE_OF_MEMORY: u64 = 8;
 
-/// What of the log was dropped from memory, and what of that was read again.
+/// The part of the log that was dropped from memory, and the blocks of it that were read again.
 #[derive(Debug)]
 pub(crate) struct HotWindow {
     /// Before this position only what pulls have read since is kept.

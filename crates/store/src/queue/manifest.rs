@@ -56,7 +56,7 @@ pub(crate) enum Compared {
     Unknown,
     /// Every queue is as long as it was.
     Whole,
-    /// This queue is shorter.
+    /// The named queue has fewer units, or fewer files, than the manifest says.
     Short(String, i32),
 }
 

@@ -74,7 +74,7 @@ pub enum GetStatus {
 /// The answer to a pull.
 #[derive(Debug, Clone)]
 pub struct GetMessageResult {
-    /// How it went.
+    /// Outcome of the pull.
     pub status: GetStatus,
     /// Offset at which to continue.
     pub next_offset: i64,

@@ -1,7 +1,7 @@
 //! Repairs a directory: finds the log's end and brings the queues up to it (Apache `CommitLog.recoverNormally`,
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
-//! The rule (docs/store.md has it for people):
+//! The rule (docs/store.md describes it for operators):
 //! 1. The replay begins, after a clean stop, after the newest record that a queue knows; after a crash after the newest
 //!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
 //!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.

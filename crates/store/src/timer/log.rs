@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Bytes of the blank that ends a file.
 const BLANK: i64 = 16;
-/// What is read at once.
+/// Number of bytes that are read at once.
 const CHUNK: i64 = 52 * 5000;
 
 /// The files, by the position of their first byte.

@@ -197,7 +197,7 @@ impl TimerStore {
         let all = units.len();
         units.retain(|unit| self.options.floor_ms(unit.due_ms()) == time_ms);
         if units.len() < all {
-            tracing::error!(time_ms, "units of another moment were met in a slot of the timer");
+            tracing::error!(time_ms, "a timer slot contains units for another time");
         }
         Ok(units)
     }

@@ -15,7 +15,7 @@ pub struct TimerUnit {
     pub previous: i64,
     /// The unit's kind: 1, plus [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
     pub magic: i32,
-    /// When it was written, ms.
+    /// Time at which the unit was written, ms.
     pub written_ms: i64,
     /// The time of its slot minus `written_ms`, in ms.
     pub delay_ms: i32,
@@ -35,7 +35,7 @@ impl TimerUnit {
     /// The message recalls another one.
     pub const DELETE: i32 = 4;
 
-    /// When it is due, ms.
+    /// Time at which the message is due, ms.
     pub fn due_ms(&self) -> i64 {
         self.written_ms.saturating_add(i64::from(self.delay_ms))
     }

@@ -28,7 +28,7 @@ const WHEEL_BYTES: usize = 2 * 7 * 86_400 * SLOT;
 const PAGE: usize = 4096;
 /// A page without a slot.
 const EMPTY_PAGE: &[u8] = &[0; PAGE];
-/// What is read at once.
+/// Number of bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 /// No timer is older (2020): an earlier time in a slot means that the wheel has other steps.
 const EPOCH_OF_TIMERS_MS: i64 = 1_600_000_000_000;

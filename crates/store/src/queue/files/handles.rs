@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many files the queues hold open. Above the maximum, a file is opened for each use.
+/// Counts the files that the queues hold open. Above the maximum, a file is opened for each use.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: AtomicUsize,
@@ -26,7 +26,7 @@ impl Handles {
         false
     }
 
-    /// How many more may be opened and kept open.
+    /// Number of files that may still be opened and kept open.
     pub(crate) fn spare(&self) -> usize {
         self.most.saturating_sub(self.open.load(Ordering::Relaxed))
     }
