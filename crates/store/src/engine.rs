@@ -193,7 +193,7 @@ impl Engine {
         self.shared.log.failure.check()?;
         self.indexing.finish()?;
         self.queue_maintenance.sync_queues(true)?;
-        if self.queue_maintenance.is_damaged.load(Ordering::Acquire) {
+        if self.queue_maintenance.mismatches.need_rebuild() {
             // An unclean stop: the checkpoint shows the next start that no queue is durable.
             self.shared.checkpoint.update(Times::mark_queues_undurable);
             return self.shared.checkpoint.save();

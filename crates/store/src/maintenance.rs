@@ -258,6 +258,7 @@ fn maintain(engine: &Engine) {
         }
         queue_sync.sync_if_due(engine);
         check_heads(&mut heads, engine);
+        engine.queue_maintenance.mismatches.check();
         if cleanings.is_due(clean_tick())
             && let Err(error) = engine.retention.clean(false)
         {

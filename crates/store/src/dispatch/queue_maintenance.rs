@@ -2,6 +2,7 @@
 //! topic.
 
 use crate::checkpoint::Checkpoint;
+use crate::dispatch::mismatches::Mismatches;
 use crate::error::StoreError;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
@@ -14,7 +15,6 @@ use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use pyrmq_remoting::meter::Meter;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -31,8 +31,8 @@ pub(crate) struct QueueMaintenance {
     pub(crate) manifest: Mutex<QueueManifest>,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
-    /// Whether a reader met a unit that points to no record.
-    pub(crate) is_damaged: AtomicBool,
+    /// Units to which readers found no record.
+    pub(crate) mismatches: Mismatches,
     /// Number and duration of the fsyncs of all queues.
     pub(crate) sync_times: Meter,
 }
@@ -49,7 +49,7 @@ impl QueueMaintenance {
             extended: Arc::clone(&shared.extended),
             manifest: Mutex::new(manifest),
             deleted: Mutex::new(deleted),
-            is_damaged: AtomicBool::new(false),
+            mismatches: Mismatches::new(shared),
             sync_times: Meter::default(),
         }
     }
@@ -148,13 +148,6 @@ impl QueueMaintenance {
     /// Records how far queues reach whose files are about to be deleted.
     pub(crate) fn record_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
         lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
-    }
-
-    /// A unit points to something that is not a record: the next start rebuilds the queues from the log.
-    pub(crate) fn report_damaged_queue(&self, topic: &str, queue: i32, error: &StoreError) {
-        if !self.is_damaged.swap(true, Ordering::AcqRel) {
-            tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
-        }
     }
 
     /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile and then create new queues.

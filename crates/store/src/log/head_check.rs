@@ -3,7 +3,7 @@
 
 use crate::error::StoreError;
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::has_head;
+use crate::log::damage::{Damage, has_head};
 use crate::log::segment::Segment;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,16 +12,6 @@ use std::time::{Duration, Instant};
 const MAX_ROUND: Duration = Duration::from_millis(20);
 /// Maximum number of segments that one call of [`HeadCheck::go_on`] checks.
 const MAX_SEGMENTS_PER_ROUND: u32 = 8;
-
-/// A damaged part of the log, which readers of its messages meet.
-#[derive(Debug)]
-pub(crate) struct Damage {
-    /// Position of its beginning.
-    pub(crate) from: i64,
-    /// Beginning of the next segment that is not known to be damaged.
-    pub(crate) until: i64,
-    pub(crate) error: StoreError,
-}
 
 /// A check in progress.
 #[derive(Debug)]

@@ -59,9 +59,8 @@ impl Reader {
         }
         self.read_from(mode, &queue, request, &mut got)
             .inspect_err(|error| {
-                if matches!(error, StoreError::QueueMismatch { .. }) {
-                    self.queue_maintenance
-                        .report_damaged_queue(&queue.topic, queue.id, error);
+                if let StoreError::QueueMismatch { position, size } = error {
+                    self.queue_maintenance.mismatches.record(&queue, *position, *size);
                 }
             })?;
         Ok(got)

@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::failure::Failure;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
-use crate::log::head_check::Damage;
+use crate::log::damage::Damage;
 use crate::log::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue::deleted_topics::DeletedTopics;

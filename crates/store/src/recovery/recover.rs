@@ -14,8 +14,7 @@
 
 use crate::checkpoint::{Mark, Times};
 use crate::error::StoreError;
-use crate::log::damage::{no_record_text, record_in};
-use crate::log::head_check::Damage;
+use crate::log::damage::{Damage, no_record_text, record_in};
 use crate::log::reader::{Durable, LogReader, Step, Trust};
 use crate::log::segment::Segment;
 use crate::queue::manifest::Compared;

@@ -15,7 +15,7 @@ use crate::fs::{Context, Fs};
 use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
-use crate::log::head_check::Damage;
+use crate::log::damage::Damage;
 use crate::options::Options;
 use crate::state::disk_space::DiskSpace;
 use crate::state::stall::Stall;
@@ -38,7 +38,7 @@ pub(crate) struct StoreState {
     pub(crate) stall: Stall,
     /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
-    /// The damaged segments that the start and the check after it found.
+    /// The damaged parts of the log that the start, the check after it, and readers found.
     damages: Mutex<Vec<Damage>>,
 }
 
@@ -65,7 +65,7 @@ impl StoreState {
         }
     }
 
-    /// Reports damaged segments. The store goes on: the other messages are readable.
+    /// Reports a damaged part of the log. The store goes on: the other messages are readable.
     pub(crate) fn report_damage(&self, damage: Damage) {
         let mut damages = lock(&self.damages);
         if damages
@@ -78,7 +78,7 @@ impl StoreState {
         damages.push(damage);
     }
 
-    /// What is wrong with the first damaged segment that was found, until retention has deleted it.
+    /// What is wrong with the first damaged part of the log that was found, until retention has deleted its segment.
     pub(crate) fn damage(&self) -> Option<String> {
         let start = self.log.start();
         let damages = lock(&self.damages);
