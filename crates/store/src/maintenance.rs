@@ -142,7 +142,10 @@ pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreErr
         MaintenanceTask::WriteQueues => return engine.queue_maintenance.write_queues(),
         MaintenanceTask::SyncQueues => return engine.queue_maintenance.sync_queues(false),
         MaintenanceTask::SaveCheckpoint => engine.shared.checkpoint.save_changed(),
-        MaintenanceTask::Index => engine.indexing.catch_up().and_then(|_| engine.indexing.round()),
+        MaintenanceTask::Index => {
+            let whole = engine.indexing.catch_up().and_then(|_| engine.indexing.round());
+            whole.and_then(|()| engine.indexing.read_gaps())
+        }
         MaintenanceTask::WriteIndex => engine.indexing.write_out(),
         MaintenanceTask::Clean => return engine.retention.clean(false).map(drop),
         MaintenanceTask::ReleaseIdle => {
@@ -272,9 +275,14 @@ fn index(indexing: &Indexing) {
     loop {
         // At the start, and again after a failed round.
         match indexing.catch_up() {
-            Ok(true) => indexing
-                .state
-                .handle_failure("cannot fill the key index", indexing.round()),
+            Ok(true) => {
+                indexing
+                    .state
+                    .handle_failure("cannot fill the key index", indexing.round());
+                indexing
+                    .state
+                    .handle_failure("cannot read the log for the key index", indexing.read_gaps());
+            }
             Ok(false) => return,
             Err(error) => indexing
                 .state

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// Distance from the log's end at which puts start to pass on their keys, while the index thread reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
+/// Number of bytes of the log that one round reads between index files.
+const GAP_ROUND_BYTES: i64 = 64 << 20;
 /// Maximum time that closing spends on filling the index.
 const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 
@@ -87,7 +89,27 @@ impl Indexing {
     /// log, which may fail, this waits for the outcome.
     pub(crate) fn is_whole(&self) -> bool {
         let _indexing = lock(&self.spare);
-        lock(&self.append).index_direct
+        lock(&self.append).index_direct && !self.index.as_ref().is_some_and(KeyIndex::has_gaps)
+    }
+
+    /// Reads the log between index files that lie far apart, a part of it in each call. If a file is missing there, the
+    /// newer ones are dropped, and [`Indexing::catch_up`] reads the log from there.
+    pub(crate) fn read_gaps(&self) -> Result<(), StoreError> {
+        let Some(index) = self.index.as_ref().filter(|index| index.has_gaps()) else {
+            return Ok(());
+        };
+        if !index.read_gaps(&self.log, GAP_ROUND_BYTES)? {
+            return Ok(());
+        }
+        // Held to the end: no other thread may add keys, or take the index for whole.
+        let _indexing = lock(&self.spare);
+        let from = index.drop_after_gap(&self.log)?;
+        let mut append = lock(&self.append);
+        append.index_direct = false;
+        append.index.clear();
+        self.from.store(from, Ordering::Relaxed);
+        index.forget_gaps();
+        Ok(())
     }
 
     /// Helps to move waiting keys, unless another thread is doing it, which may be waiting for an fsync of a whole
