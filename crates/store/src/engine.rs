@@ -69,7 +69,7 @@ impl Engine {
             self.flusher.change_flush(options.flush);
         }
         for wakeup in [
-            &self.flusher.group_commit.wakeup,
+            &self.shared.group_commit.wakeup,
             &self.maintenance_wakeup,
             &self.flusher.timeout_wakeup,
         ] {
@@ -170,7 +170,7 @@ impl Engine {
             self.shared.state.close();
         }
         let wakeups = [
-            &self.flusher.group_commit.wakeup,
+            &self.shared.group_commit.wakeup,
             &self.indexing.wakeup,
             &self.maintenance_wakeup,
             &self.appender.segment_wakeup,
@@ -184,7 +184,7 @@ impl Engine {
     /// Makes everything durable and marks the stop as clean, then answers all waiters.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let result = self.try_finish();
-        self.flusher.group_commit.waiters.fail(&StoreError::Closed);
+        self.shared.group_commit.waiters.fail(&StoreError::Closed);
         result
     }
 

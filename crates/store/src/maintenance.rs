@@ -93,13 +93,13 @@ fn no_path() -> std::path::PathBuf {
 }
 
 fn flush(flusher: &Flusher) {
-    let interval = || Duration::from_millis(flusher.live.flush_interval_ms());
-    while flusher.group_commit.wakeup.sleep(interval()) {
+    let interval = || Duration::from_millis(flusher.shared.live.flush_interval_ms());
+    while flusher.shared.group_commit.wakeup.sleep(interval()) {
         if let Err(error) = flusher.flush_round()
-            && flusher.log.failure.is_set()
+            && flusher.shared.log.failure.is_set()
         {
             // The failure is recorded and answers every put from now on.
-            return flusher.state.fail(&error);
+            return flusher.shared.state.fail(&error);
         }
     }
 }
@@ -116,7 +116,7 @@ fn prepare(appender: &Appender) {
 /// because all others block when the disk hangs.
 fn expire_waiters(engine: &Engine) {
     let (flusher, flow_control) = (&engine.flusher, &engine.appender.flow_control);
-    let longest = || Duration::from_millis(flusher.live.sync_flush_timeout_ms());
+    let longest = || Duration::from_millis(flusher.shared.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
     let mut observed = Observed::default();
     while flusher
@@ -126,7 +126,7 @@ fn expire_waiters(engine: &Engine) {
         flusher.expire_waiters(longest());
         let is_write_stuck = flow_control.held_ms() >= STUCK_WRITE_MS;
         if (flusher.watchdog.check(&mut observed) || is_write_stuck)
-            && let Some(callback) = flusher.listeners.slow_flush()
+            && let Some(callback) = flusher.shared.listeners.slow_flush()
         {
             callback();
         }
@@ -277,22 +277,26 @@ fn index(indexing: &Indexing) {
         match indexing.catch_up() {
             Ok(true) => {
                 indexing
+                    .shared
                     .state
                     .handle_failure("cannot fill the key index", indexing.round());
                 indexing
+                    .shared
                     .state
                     .handle_failure("cannot read the log for the key index", indexing.read_gaps());
             }
             Ok(false) => return,
             Err(error) => indexing
+                .shared
                 .state
                 .handle_failure("cannot read the log for the key index", Err(error)),
         }
-        if indexing.log.failure.is_set() {
+        if indexing.shared.log.failure.is_set() {
             return;
         }
         if written.elapsed() >= INDEX_WRITE {
             indexing
+                .shared
                 .state
                 .handle_failure("cannot write the key index", indexing.write_out());
             written = Instant::now();

@@ -61,7 +61,7 @@ impl Reader {
         got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         let max = got.max_offset;
-        let mut chosen = Chosen::none(request, &self.live);
+        let mut chosen = Chosen::none(request, &self.shared.live);
         let mut next = request.offset;
         let mut chunk = chosen.most.min(MAX_CHUNK);
         let mut scanned_bytes = 0;
@@ -92,7 +92,7 @@ impl Reader {
                 return self.skip_deleted(queue, request.offset, &picked.units, got);
             };
             scanned_bytes += records.len();
-            got.behind_bytes = self.log.appended() - last.position;
+            got.behind_bytes = self.shared.log.appended() - last.position;
             next = picked.next;
             if let Some(left_out) = choose(&picked.units, &records, filter, &mut chosen) {
                 next = left_out;

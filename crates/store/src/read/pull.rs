@@ -45,8 +45,8 @@ impl Reader {
 
     /// The answer is meaningless once `mode` has missed something.
     fn get_by(&self, mode: &ReadMode, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
-        self.state.check_open()?;
-        let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
+        self.shared.state.check_open()?;
+        let Some(queue) = self.shared.queues.get(request.topic, request.queue_id) else {
             return Ok(GetMessageResult::without_body(
                 GetStatus::NoMatchedLogicQueue,
                 0,
@@ -89,7 +89,7 @@ impl Reader {
             }
             return Ok(());
         };
-        got.behind_bytes = self.log.appended() - last.position;
+        got.behind_bytes = self.shared.log.appended() - last.position;
         let body = self.read_records(mode, &picked.units)?;
         if mode.has_missed() {
             return Ok(());
@@ -118,7 +118,7 @@ impl Reader {
         units: &[CqUnit],
         got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
-        let start = self.log.start();
+        let start = self.shared.log.start();
         if let Some(first) = units.first()
             && units.iter().all(|unit| unit.position >= start)
         {
@@ -127,7 +127,7 @@ impl Reader {
                 size: first.size,
             });
         }
-        let live = queue.first_where(self.fs.as_ref(), offset, got.max_offset, |unit| {
+        let live = queue.first_where(self.shared.fs.as_ref(), offset, got.max_offset, |unit| {
             Ok(unit.position >= start)
         })?;
         got.status = GetStatus::MessageWasRemoving;
@@ -145,8 +145,8 @@ impl Reader {
         index: i64,
         count: i64,
     ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
-        self.state.check_open()?;
-        let Some(queue) = self.queues.get(topic, queue_id) else {
+        self.shared.state.check_open()?;
+        let Some(queue) = self.shared.queues.get(topic, queue_id) else {
             return Ok(None);
         };
         let count = count.min(queue.end() - index);
@@ -154,7 +154,12 @@ impl Reader {
             return Ok(Some(Vec::new()));
         }
         let mut bytes = Vec::new();
-        queue.read_by(&ReadMode::waiting(), self.fs.as_ref(), (index, count), &mut bytes)?;
+        queue.read_by(
+            &ReadMode::waiting(),
+            self.shared.fs.as_ref(),
+            (index, count),
+            &mut bytes,
+        )?;
         let units = bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes);
         let entry = |unit: CqUnit| QueueEntry {
             position: unit.position,
@@ -172,13 +177,13 @@ impl Reader {
         request: &GetMessage<'_>,
         max: i64,
     ) -> Result<Picked, StoreError> {
-        let most = request.max_count.clamp(1, self.live.max_transfer_count());
-        let most_bytes = request.max_bytes.min(self.live.max_transfer_bytes());
+        let most = request.max_count.clamp(1, self.shared.live.max_transfer_count());
+        let most_bytes = request.max_bytes.min(self.shared.live.max_transfer_bytes());
         let chunk = match request.tags {
             TagFilter::All | TagFilter::Records(_) => to_i64(most),
             TagFilter::Codes(_) => SCAN.max(to_i64(most)),
         };
-        let (log_start, log_end) = (self.log.start(), self.log.appended());
+        let (log_start, log_end) = (self.shared.log.start(), self.shared.log.appended());
         let mut picked = Picked {
             units: Vec::with_capacity(most.min(64)),
             bytes: 0,
@@ -188,7 +193,7 @@ impl Reader {
         while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED {
             bytes.clear();
             let wanted = (picked.next, chunk.min(max - picked.next));
-            queue.read_by(mode, self.fs.as_ref(), wanted, &mut bytes)?;
+            queue.read_by(mode, self.shared.fs.as_ref(), wanted, &mut bytes)?;
             if bytes.len() < CQ_UNIT_SIZE {
                 break;
             }
@@ -227,8 +232,9 @@ impl Reader {
     ) -> Result<bool, StoreError> {
         if matches!(tags, TagFilter::Codes(_)) && is_address(unit.tags_code) {
             let code = self
+                .shared
                 .extended
-                .code(mode, self.fs.as_ref(), queue, unit.tags_code)?;
+                .code(mode, self.shared.fs.as_ref(), queue, unit.tags_code)?;
             return Ok(code.is_none_or(|code| tags.matches(code)));
         }
         Ok(tags.matches(unit.tags_code))
