@@ -7,7 +7,7 @@ use pyrmq_remoting::message::Durability;
 pub struct Stats {
     /// Messages stored.
     pub messages_put: u64,
-    /// Bytes of their records.
+    /// Bytes of the records of stored messages.
     pub bytes_put: u64,
     /// Writes to the commit log; a batch is one.
     pub writes: u64,
@@ -15,7 +15,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Messages handed to readers.
     pub messages_got: u64,
-    /// Bytes of their records.
+    /// Bytes of the records handed to readers.
     pub bytes_got: u64,
     /// Keys put into the key index.
     pub keys_indexed: u64,

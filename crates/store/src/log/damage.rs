@@ -32,7 +32,7 @@ const MAX_RECORD_BYTES: i64 = 32 << 20;
 /// A damaged part of the log, which readers of its messages meet.
 #[derive(Debug)]
 pub(crate) struct Damage {
-    /// Position of its beginning.
+    /// Position at which the damage begins.
     pub(crate) from: i64,
     /// Beginning of the next segment that is not known to be damaged.
     pub(crate) until: i64,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The index of a file's first unit, and the file.
 type BaseAndFile = (i64, Arc<dyn File>);
 
-/// The files, oldest first.
+/// The files of one queue, oldest first.
 #[derive(Debug)]
 pub(crate) struct QueueFiles {
     pub(super) directory: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct QueueFiles {
 
 #[derive(Debug)]
 pub(super) struct QueueFile {
-    /// Index of its first unit.
+    /// Index of the file's first unit.
     pub(super) base: i64,
     pub(super) handle: Option<Arc<dyn File>>,
     pub(super) dirty: bool,
