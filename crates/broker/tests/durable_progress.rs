@@ -12,7 +12,7 @@ use common::{Site, TempDir, eventually, number, options, options_in, properties}
 use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
-use pyrmq_store::{Durability, FlushDiskType, Get, TagFilter};
+use pyrmq_store::{Durability, FlushDiskType, GetMessage, TagFilter};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -162,7 +162,7 @@ async fn copies_too_many_after_a_kill(change: impl FnOnce(&Path)) -> usize {
     let mut copies = BTreeMap::<String, usize>::new();
     let mut offset = 0;
     while offset < state.store.max_offset("T", 0) {
-        let got = state.store.get(&Get {
+        let got = state.store.get(&GetMessage {
             topic: "T",
             queue_id: 0,
             offset,

@@ -10,7 +10,7 @@ use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::{Get, TagFilter};
+use pyrmq_store::{GetMessage, TagFilter};
 use std::collections::BTreeMap;
 
 const TOPIC: &str = "Timed";
@@ -43,7 +43,7 @@ fn delivered(site: &Site) -> Vec<(String, BTreeMap<String, String>)> {
     let mut offset = 0;
     while offset < store.max_offset(TOPIC, 0) {
         let got = store
-            .get(&Get {
+            .get(&GetMessage {
                 topic: TOPIC,
                 queue_id: 0,
                 offset,

@@ -69,7 +69,7 @@ impl Engine {
             self.flusher.change_flush(options.flush);
         }
         for wakeup in [
-            &self.flusher.group_commit.wakeup,
+            &self.shared.group_commit.wakeup,
             &self.maintenance_wakeup,
             &self.flusher.timeout_wakeup,
         ] {
@@ -78,7 +78,7 @@ impl Engine {
         if is_change {
             self.flusher.flush_round()?;
         }
-        self.shared.state.look_at_disk()
+        self.shared.state.check_disk_space()
     }
 
     /// Bytes that are stored but not yet readable or indexed. While a put writes, the previous value is returned, so
@@ -170,7 +170,7 @@ impl Engine {
             self.shared.state.close();
         }
         let wakeups = [
-            &self.flusher.group_commit.wakeup,
+            &self.shared.group_commit.wakeup,
             &self.indexing.wakeup,
             &self.maintenance_wakeup,
             &self.appender.segment_wakeup,
@@ -184,7 +184,7 @@ impl Engine {
     /// Makes everything durable and marks the stop as clean, then answers all waiters.
     pub(crate) fn finish(&self) -> Result<(), StoreError> {
         let result = self.try_finish();
-        self.flusher.group_commit.waiters.fail(&StoreError::Closed);
+        self.shared.group_commit.waiters.fail(&StoreError::Closed);
         result
     }
 
@@ -193,9 +193,9 @@ impl Engine {
         self.shared.log.failure.check()?;
         self.indexing.finish()?;
         self.queue_maintenance.sync_queues(true)?;
-        if self.queue_maintenance.is_damaged.load(Ordering::Acquire) {
+        if self.queue_maintenance.mismatches.need_rebuild() {
             // An unclean stop: the checkpoint shows the next start that no queue is durable.
-            self.shared.checkpoint.update(Times::distrust_queues);
+            self.shared.checkpoint.update(Times::mark_queues_undurable);
             return self.shared.checkpoint.save();
         }
         if self.stays_unclean.load(Ordering::Acquire) {

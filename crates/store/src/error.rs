@@ -55,7 +55,7 @@ pub enum StoreError {
         path: PathBuf,
         /// The system's text.
         reason: String,
-        /// How to fix it.
+        /// What fixes the lack.
         fix: &'static str,
     },
     /// Consume queues cannot be written for now. Nothing is stored until they can be, because their entries would fill
@@ -94,7 +94,7 @@ pub enum StoreError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// What it is, and where.
+        /// The unknown thing, and its position.
         what: String,
     },
     /// The timer wheel is invalid, or was created with other settings.
@@ -130,9 +130,9 @@ pub enum StoreError {
     /// Something else has the name of a file of the log. Were it passed over, its messages would seem deleted.
     #[error("{} is {what}, where a file of the log should be: move it away; if the file is elsewhere, put it back", path.display())]
     NotAFile {
-        /// Where it is.
+        /// Path of the thing.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the thing.
         what: &'static str,
     },
     /// A file is missing between two others.
@@ -150,7 +150,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Position in the commit log.
         position: i64,
-        /// What is wrong there.
+        /// What is wrong at the position.
         reason: String,
         /// Position of a valid record after it.
         good: i64,
@@ -194,7 +194,7 @@ pub enum StoreError {
         topic: String,
         /// The queue.
         queue_id: i32,
-        /// Why.
+        /// Why the topic or queue cannot be stored.
         reason: &'static str,
     },
     /// A batch without items.
@@ -214,7 +214,7 @@ pub enum StoreError {
     DiskFull {
         /// A path on the file system.
         path: PathBuf,
-        /// How full it is.
+        /// Used part of the file system, percent.
         used_percent: u8,
         /// Bytes left.
         free_bytes: u64,
@@ -228,7 +228,7 @@ pub enum StoreError {
     Busy {
         /// Which limit was reached.
         busy_reason: BusyReason,
-        /// How long this put has waited, or the write or fsync before it has taken, in ms.
+        /// Time that this put has waited, or that the write or fsync before it has taken, ms.
         waited_ms: u64,
         /// Number of waiters.
         waiting: usize,
@@ -238,7 +238,7 @@ pub enum StoreError {
     /// An fsync did not finish in time. The message is stored nevertheless.
     #[error("the flush took longer than {waited_ms} ms (syncFlushTimeout)")]
     FlushTimeout {
-        /// How long the sender waited, in ms.
+        /// Time that the sender waited, ms.
         waited_ms: u64,
     },
     /// The store was closed.

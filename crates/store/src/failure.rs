@@ -16,7 +16,7 @@ impl Failure {
     pub(crate) fn set(&self, error: &StoreError) {
         let mut reason = lock(&self.reason);
         if reason.is_none() {
-            tracing::error!(%error, "the store turns read-only");
+            tracing::error!(%error, "the store is now read-only");
             *reason = Some(error.to_string());
         }
         self.failed.store(true, Ordering::Release);

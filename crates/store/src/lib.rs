@@ -53,7 +53,9 @@ pub use pyrmq_remoting::message::Durability;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub use pyrmq_remoting::sync::schedule_by;
-pub use read::query::{Boundary, Get, GetStatus, Got, KeyMatches, QueueEntry, RecordFilter, TagFilter};
+pub use read::query::{
+    Boundary, GetMessage, GetMessageResult, GetStatus, KeyMatches, QueueEntry, RecordFilter, TagFilter,
+};
 pub use stats::{Busy, Health, Stats};
 pub use store::Store;
 pub use timer::{TIMER_QUEUE, TimerProgress, TimerStore, TimerUnit};

@@ -93,13 +93,13 @@ fn no_path() -> std::path::PathBuf {
 }
 
 fn flush(flusher: &Flusher) {
-    let interval = || Duration::from_millis(flusher.live.flush_interval_ms());
-    while flusher.group_commit.wakeup.sleep(interval()) {
+    let interval = || Duration::from_millis(flusher.shared.live.flush_interval_ms());
+    while flusher.shared.group_commit.wakeup.sleep(interval()) {
         if let Err(error) = flusher.flush_round()
-            && flusher.log.failure.is_set()
+            && flusher.shared.log.failure.is_set()
         {
             // The failure is recorded and answers every put from now on.
-            return flusher.state.fail(&error);
+            return flusher.shared.state.fail(&error);
         }
     }
 }
@@ -116,7 +116,7 @@ fn prepare(appender: &Appender) {
 /// because all others block when the disk hangs.
 fn expire_waiters(engine: &Engine) {
     let (flusher, flow_control) = (&engine.flusher, &engine.appender.flow_control);
-    let longest = || Duration::from_millis(flusher.live.sync_flush_timeout_ms());
+    let longest = || Duration::from_millis(flusher.shared.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
     let mut observed = Observed::default();
     while flusher
@@ -126,7 +126,7 @@ fn expire_waiters(engine: &Engine) {
         flusher.expire_waiters(longest());
         let is_write_stuck = flow_control.held_ms() >= STUCK_WRITE_MS;
         if (flusher.watchdog.check(&mut observed) || is_write_stuck)
-            && let Some(callback) = flusher.listeners.slow_flush()
+            && let Some(callback) = flusher.shared.listeners.slow_flush()
         {
             callback();
         }
@@ -142,7 +142,10 @@ pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreErr
         MaintenanceTask::WriteQueues => return engine.queue_maintenance.write_queues(),
         MaintenanceTask::SyncQueues => return engine.queue_maintenance.sync_queues(false),
         MaintenanceTask::SaveCheckpoint => engine.shared.checkpoint.save_changed(),
-        MaintenanceTask::Index => engine.indexing.catch_up().and_then(|_| engine.indexing.round()),
+        MaintenanceTask::Index => {
+            let whole = engine.indexing.catch_up().and_then(|_| engine.indexing.round());
+            whole.and_then(|()| engine.indexing.read_gaps())
+        }
         MaintenanceTask::WriteIndex => engine.indexing.write_out(),
         MaintenanceTask::Clean => return engine.retention.clean(false).map(drop),
         MaintenanceTask::ReleaseIdle => {
@@ -153,7 +156,7 @@ pub(crate) fn run(engine: &Engine, task: MaintenanceTask) -> Result<(), StoreErr
     engine
         .shared
         .state
-        .note_failure("maintenance failed", done.clone());
+        .handle_failure("maintenance failed", done.clone());
     done
 }
 
@@ -202,7 +205,7 @@ impl QueueSync {
 fn check_heads(heads: &mut HeadCheck, engine: &Engine) {
     match heads.go_on(&engine.shared.log) {
         Ok(None) => {}
-        Ok(Some(damage)) => engine.shared.state.note_damage(damage),
+        Ok(Some(damage)) => engine.shared.state.report_damage(damage),
         Err(error) => tracing::warn!(%error, "cannot check the beginning of a segment"),
     }
 }
@@ -242,7 +245,7 @@ fn maintain(engine: &Engine) {
             tracing::warn!(%error, "cannot drop old parts of the log from memory");
         }
         if disk_checks.is_due(DISK_CHECK)
-            && let Err(error) = engine.shared.state.look_at_disk()
+            && let Err(error) = engine.shared.state.check_disk_space()
         {
             tracing::error!(%error, "cannot see how much space is free");
         }
@@ -251,13 +254,14 @@ fn maintain(engine: &Engine) {
             engine
                 .shared
                 .state
-                .note_failure("cannot write the checkpoint", saved);
+                .handle_failure("cannot write the checkpoint", saved);
         }
         if releases.is_due(RELEASE_INTERVAL) {
             engine.shared.queues.release_idle();
         }
         queue_sync.sync_if_due(engine);
         check_heads(&mut heads, engine);
+        engine.queue_maintenance.mismatches.check();
         if cleanings.is_due(clean_tick())
             && let Err(error) = engine.retention.clean(false)
         {
@@ -271,21 +275,30 @@ fn index(indexing: &Indexing) {
     loop {
         // At the start, and again after a failed round.
         match indexing.catch_up() {
-            Ok(true) => indexing
-                .state
-                .note_failure("cannot fill the key index", indexing.round()),
+            Ok(true) => {
+                indexing
+                    .shared
+                    .state
+                    .handle_failure("cannot fill the key index", indexing.round());
+                indexing
+                    .shared
+                    .state
+                    .handle_failure("cannot read the log for the key index", indexing.read_gaps());
+            }
             Ok(false) => return,
             Err(error) => indexing
+                .shared
                 .state
-                .note_failure("cannot read the log for the key index", Err(error)),
+                .handle_failure("cannot read the log for the key index", Err(error)),
         }
-        if indexing.log.failure.is_set() {
+        if indexing.shared.log.failure.is_set() {
             return;
         }
         if written.elapsed() >= INDEX_WRITE {
             indexing
+                .shared
                 .state
-                .note_failure("cannot write the key index", indexing.write_out());
+                .handle_failure("cannot write the key index", indexing.write_out());
             written = Instant::now();
         }
         if !indexing.wakeup.sleep(INDEX_TICK) {

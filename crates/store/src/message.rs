@@ -6,8 +6,8 @@ use crate::sync::Completion;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// One message to store. Everything but, if need be, the properties is borrowed; the caller has checked the topic
-/// against its table.
+/// One message to store. Borrows everything; the properties may be owned. The caller has checked the topic against its
+/// table.
 #[derive(Debug, Clone)]
 pub struct NewMessage<'a> {
     /// Topic.
@@ -18,13 +18,13 @@ pub struct NewMessage<'a> {
     pub flag: i32,
     /// See `pyrmq_remoting::message::sys_flag`; the two host bits are set from the hosts.
     pub sys_flag: i32,
-    /// When the producer made it, ms.
+    /// Time at which the producer made the message, ms.
     pub born_timestamp_ms: i64,
     /// The producer's socket address.
     pub born_host: SocketAddr,
     /// The broker's advertised address.
     pub store_host: SocketAddr,
-    /// How often consumers sent it back.
+    /// Number of times that consumers sent the message back.
     pub reconsume_times: i32,
     /// Position of a transaction's prepared message.
     pub prepared_transaction_offset: i64,
@@ -76,7 +76,7 @@ pub struct MessageBatch<'a> {
     pub born_host: SocketAddr,
     /// The broker's advertised address.
     pub store_host: SocketAddr,
-    /// How often consumers sent the messages back.
+    /// Number of times that consumers sent the messages back.
     pub reconsume_times: i32,
     /// The messages, at least one.
     pub items: &'a [BatchMessage<'a>],
@@ -115,7 +115,7 @@ pub struct Stored {
     pub end_position: i64,
     /// Index of the (first) record in its consume queue.
     pub queue_offset: i64,
-    /// When it was stored, ms.
+    /// Store time, ms.
     pub store_timestamp_ms: i64,
     /// Number of records.
     pub count: u32,
@@ -148,11 +148,11 @@ pub struct Arrival<'a> {
     pub queue_id: i32,
     /// Index after the newest readable message.
     pub next_offset: i64,
-    /// How many became readable at once.
+    /// Number of messages that became readable at once.
     pub count: u32,
     /// The message's code, or `None` for several with different codes.
     pub tags_code: Option<i64>,
-    /// When it was stored, ms.
+    /// Store time, ms.
     pub store_timestamp_ms: i64,
 }
 

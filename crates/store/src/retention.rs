@@ -10,12 +10,8 @@ use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::format::parse_file_name;
-use crate::fs::{Context, Fs};
-use crate::live::Live;
-use crate::log::commit_log::CommitLog;
+use crate::fs::Context;
 use crate::log::segment::Segment;
-use crate::queue::registry::Queues;
-use crate::state::StoreState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -26,18 +22,15 @@ const MAX_PER_ROUND: usize = 10;
 
 /// Deletes old files.
 pub(crate) struct Retention {
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) fs: Arc<dyn Fs>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) queues: Arc<Queues>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) indexing: Arc<Indexing>,
     /// Held by the thread that deletes old files; up to where queues and index have followed the log's start.
     pub(crate) followed: Mutex<i64>,
     pub(crate) deleted_files: AtomicU64,
     /// Position of the segment of which it was said last that it stays because of another name; -1 for none.
-    shared: AtomicI64,
+    reported: AtomicI64,
+    /// What all parts of the store share.
+    pub(crate) shared: Shared,
 }
 
 /// Why segments may be deleted, apart from `storeMaxBytes`.
@@ -56,40 +49,36 @@ impl Retention {
         indexing: &Arc<Indexing>,
     ) -> Self {
         Self {
-            state: Arc::clone(&shared.state),
-            fs: Arc::clone(&shared.fs),
-            live: Arc::clone(&shared.live),
-            log: Arc::clone(&shared.log),
-            queues: Arc::clone(&shared.queues),
             queue_maintenance: Arc::clone(queue_maintenance),
             indexing: Arc::clone(indexing),
             followed: Mutex::new(shared.log.start()),
             deleted_files: AtomicU64::new(0),
-            shared: AtomicI64::new(-1),
+            reported: AtomicI64::new(-1),
+            shared: shared.clone(),
         }
     }
 
     /// One round of deletion. `now`: delete old segments at any hour. Returns how many files it deleted.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
         self.try_clean(now)
-            .inspect_err(|error| self.state.fail_if_read_only(error))
+            .inspect_err(|error| self.shared.state.fail_if_read_only(error))
     }
 
     fn try_clean(&self, now: bool) -> Result<u64, StoreError> {
         let mut followed = lock(&self.followed);
-        self.log.failure.check()?;
-        self.state.look_at_disk()?;
-        let now_ms = self.fs.now_ms();
-        let used = self.state.disk.used_percent();
-        let forcibly = used > self.live.disk_clean_forcibly_percent()
-            && self.state.disk.free() < self.live.disk_enough_bytes();
+        self.shared.log.failure.check()?;
+        self.shared.state.check_disk_space()?;
+        let now_ms = self.shared.fs.now_ms();
+        let used = self.shared.state.disk.used_percent();
+        let forcibly = used > self.shared.live.disk_clean_forcibly_percent()
+            && self.shared.state.disk.free() < self.shared.live.disk_enough_bytes();
         let is_time = now
             || forcibly
-            || used > self.live.disk_max_used_percent()
-            || self.live.deletes_at(crate::fs::local_hour(now_ms));
+            || used > self.shared.live.disk_max_used_percent()
+            || self.shared.live.deletes_at(crate::fs::local_hour(now_ms));
         let mut deleted = 0;
-        let result = if is_time || self.is_above_limit(self.log.start()) {
-            let keep_ms = i64::from(self.live.file_reserved_hours()) * 3_600_000;
+        let result = if is_time || self.is_above_limit(self.shared.log.start()) {
+            let keep_ms = i64::from(self.shared.live.file_reserved_hours()) * 3_600_000;
             let due = Due {
                 keep_ms: is_time.then_some(keep_ms),
                 forcibly,
@@ -98,15 +87,16 @@ impl Retention {
         } else {
             Ok(())
         };
-        let start = self.log.start();
+        let start = self.shared.log.start();
         if start > *followed {
             // Also after a round that failed: otherwise the deleted segments would free no other space.
             deleted += self
+                .shared
                 .queues
-                .trim(start, |left| self.queue_maintenance.note_ranges(left))?;
+                .trim(start, |left| self.queue_maintenance.record_ranges(left))?;
             deleted += self.indexing.trim(start)?;
             *followed = start;
-            self.state.look_at_disk()?;
+            self.shared.state.check_disk_space()?;
         }
         self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
         result.map(|()| deleted)
@@ -114,27 +104,27 @@ impl Retention {
 
     /// Whether a log that begins here is larger than `storeMaxBytes`.
     fn is_above_limit(&self, start: i64) -> bool {
-        let limit = self.live.store_max_bytes();
-        limit > 0 && (self.log.appended() - start).unsigned_abs() > limit
+        let limit = self.shared.live.store_max_bytes();
+        limit > 0 && (self.shared.log.appended() - start).unsigned_abs() > limit
     }
 
     /// Position before which segments are deleted once another tenth of `storeMaxBytes` is stored; `None` without that
     /// limit.
     pub(crate) fn goes_soon(&self) -> Option<i64> {
-        let limit = i64::try_from(self.live.store_max_bytes()).ok()?;
-        let keeps_from = self.log.appended() - (limit - limit / 10);
-        let segment = self.log.segment_bytes();
+        let limit = i64::try_from(self.shared.live.store_max_bytes()).ok()?;
+        let keeps_from = self.shared.log.appended() - (limit - limit / 10);
+        let segment = self.shared.log.segment_bytes();
         (limit > 0).then(|| (keeps_from + segment - 1).div_euclid(segment) * segment)
     }
 
     /// Deletes segments above the limit and those that are due. Counts them in `gone`; an error concerns the next
     /// segment, which was not deleted.
     fn delete_segments(&self, now_ms: i64, due: Due, gone: &mut u64) -> Result<(), StoreError> {
-        let directory = self.log.directory();
-        let files = self.fs.list(directory).at("list", directory)?;
+        let directory = self.shared.log.directory();
+        let files = self.shared.fs.list(directory).at("list", directory)?;
         // Not the log's flushed position: with SYNC_FLUSH that moves a moment before its units reach their queues.
-        let durable = self.state.readable.load(Ordering::Acquire);
-        let segments = self.log.segments();
+        let durable = self.shared.state.readable.load(Ordering::Acquire);
+        let segments = self.shared.log.segments();
         let oldest = segments
             .iter()
             .take(segments.len().saturating_sub(1))
@@ -151,12 +141,12 @@ impl Retention {
                 break;
             }
             // A segment that is not fsynced does not count as old.
-            if segment.base + self.log.segment_bytes() > durable {
+            if segment.base + self.shared.log.segment_bytes() > durable {
                 break;
             }
             self.queue_maintenance
-                .make_queues_durable(segment.base + self.log.segment_bytes())?;
-            self.log.remove_first()?;
+                .make_queues_durable(segment.base + self.shared.log.segment_bytes())?;
+            self.shared.log.remove_first()?;
             tracing::info!(file = %segment.path.display(), "segment deleted");
             *gone += 1;
         }
@@ -165,10 +155,10 @@ impl Retention {
     /// Whether the disk gets the space of a segment back when it is deleted.
     fn frees_space(&self, segment: &Segment) -> Result<bool, StoreError> {
         let path = &segment.path;
-        if self.fs.links(path).at("look at", path)? < 2 {
+        if self.shared.fs.links(path).at("look at", path)? < 2 {
             return Ok(true);
         }
-        if self.shared.swap(segment.base, Ordering::Relaxed) != segment.base {
+        if self.reported.swap(segment.base, Ordering::Relaxed) != segment.base {
             tracing::warn!(
                 file = %path.display(),
                 "the disk is nearly full, but the oldest segment has another name, such as a snapshot's: deleting it \

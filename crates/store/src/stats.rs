@@ -7,7 +7,7 @@ use pyrmq_remoting::message::Durability;
 pub struct Stats {
     /// Messages stored.
     pub messages_put: u64,
-    /// Bytes of their records.
+    /// Bytes of the records of stored messages.
     pub bytes_put: u64,
     /// Writes to the commit log; a batch is one.
     pub writes: u64,
@@ -15,7 +15,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Messages handed to readers.
     pub messages_got: u64,
-    /// Bytes of their records.
+    /// Bytes of the records handed to readers.
     pub bytes_got: u64,
     /// Keys put into the key index.
     pub keys_indexed: u64,
@@ -34,13 +34,13 @@ pub struct Busy {
     pub overload: u64,
     /// The longest wait among them, ms.
     pub longest_ms: u64,
-    /// How long the put that is writing now has taken, ms.
+    /// Time that the put that is writing now has taken, ms.
     pub held_now_ms: u64,
     /// Puts that wait for another one to write.
     pub waiting_for_lock: usize,
     /// Senders that wait for an fsync.
     pub waiting_for_disk: usize,
-    /// How long the first of those has waited, ms.
+    /// Time that the first of these senders has waited, ms.
     pub oldest_ms: u64,
 }
 
@@ -63,9 +63,9 @@ pub struct Health {
     pub read_only: Option<String>,
     /// True if that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
     pub has_failed: bool,
-    /// What is wrong with the first damaged segment of the log, as far as that is known: the beginning of each segment
-    /// is checked once after the start. Messages of such a segment are lost to readers. `None` again once retention has
-    /// deleted it.
+    /// What is wrong with the first damaged part of the log that is known: the beginning of each segment is checked once
+    /// after the start, and readers find damaged records. Messages there are lost to readers. `None` again once
+    /// retention has deleted the segment.
     pub damage: Option<String>,
     /// The level that an answered put has reached: `memory` or `local`.
     pub durability: Durability,

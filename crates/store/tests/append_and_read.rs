@@ -10,7 +10,8 @@ mod common;
 use common::{bodies, decoded, get, message, open, props, put, small};
 use pyrmq_remoting::message::java_hash;
 use pyrmq_store::{
-    Arrival, BatchMessage, Boundary, Get, GetStatus, KeyKind, KeyQuery, MessageBatch, StoreError, TagFilter,
+    Arrival, BatchMessage, Boundary, GetMessage, GetStatus, KeyKind, KeyQuery, MessageBatch, StoreError,
+    TagFilter,
 };
 use pyrmq_testkit::TempDir;
 use std::sync::{Arc, Mutex};
@@ -152,7 +153,7 @@ fn pulls_answer_as_apache_does() {
         (GetStatus::Found, 32, 0, 100)
     );
     let rare = [java_hash::hash("rare")];
-    let mut request = Get {
+    let mut request = GetMessage {
         topic: "T",
         queue_id: 0,
         offset: 1,

@@ -318,7 +318,11 @@ fn an_append_batch_needs_no_sync_flush() {
     assert_eq!(store.max_offset("T", 0), 1);
     let answer = waiting(&mut puts);
     puts.commit();
-    assert_eq!(answer.try_recv(), Ok(Ok(())), "who waits all the same is served");
+    assert_eq!(
+        answer.try_recv(),
+        Ok(Ok(())),
+        "a sender that waits all the same is served"
+    );
 }
 
 fn without_threads(dir: &TempDir, disk: &FaultyDisk) -> Arc<Store> {

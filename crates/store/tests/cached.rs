@@ -8,13 +8,13 @@
 mod common;
 
 use common::{put, small};
-use pyrmq_store::{Get, GetStatus, Store, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, Store, TagFilter};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::FaultyDisk;
 use std::sync::Arc;
 
-fn request(tags: TagFilter<'_>) -> Get<'_> {
-    Get {
+fn request(tags: TagFilter<'_>) -> GetMessage<'_> {
+    GetMessage {
         topic: "T",
         queue_id: 0,
         offset: 0,
@@ -42,7 +42,7 @@ fn data_that_is_not_in_memory_is_not_waited_for() {
     for tags in filters {
         assert!(store.get_cached(&request(tags)).unwrap().is_none());
     }
-    let behind = Get {
+    let behind = GetMessage {
         offset: 100,
         ..request(TagFilter::All)
     };

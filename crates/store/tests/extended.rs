@@ -13,7 +13,7 @@ mod common;
 
 use common::{bodies, decoded, message, open, props, small};
 use pyrmq_remoting::message::java_hash::tags_code;
-use pyrmq_store::{Get, Store, TagFilter};
+use pyrmq_store::{GetMessage, Store, TagFilter};
 use pyrmq_testkit::TempDir;
 use std::fs;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn with_tag(store: &Store, tag: &str) -> Vec<usize> {
     let code = i32::try_from(tags_code(Some(tag))).unwrap();
     let (mut found, mut offset) = (Vec::new(), 0);
     while offset < store.max_offset("T", 0) {
-        let got = store.get(&Get {
+        let got = store.get(&GetMessage {
             topic: "T",
             queue_id: 0,
             offset,

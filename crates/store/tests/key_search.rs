@@ -520,3 +520,95 @@ fn index_files_stay_where_messages_between_them_have_no_key_or_are_gone() {
     fs::remove_file(dir.path().join("commitlog/00000000000000000000")).unwrap();
     check(true);
 }
+
+/// Closes a store with three full index files and a fourth one. Between the first two lie messages without keys, more
+/// than a start reads.
+fn closed_with_a_gap(root: &Path) -> Options {
+    let mut options = small(root);
+    options.segment_bytes = 1 << 20;
+    options.index_entries = 11;
+    let store = Store::open_without_threads(options.clone(), real()).unwrap();
+    for number in 0..35 {
+        if number == 10 {
+            let body = vec![b'x'; 16 << 10];
+            for _ in 0..160 {
+                store.put(&message("T", 0, &body, "")).unwrap();
+            }
+        }
+        put_with(&store, &format!("key{number}"), 1);
+    }
+    store.run(MaintenanceTask::Index).unwrap();
+    store.close().unwrap();
+    assert_eq!(index_files(root).len(), 4);
+    options
+}
+
+#[test]
+fn an_index_file_that_is_gone_is_noticed_behind_messages_without_keys() {
+    for damage in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let options = closed_with_a_gap(dir.path());
+        fs::remove_file(&index_files(dir.path())[1]).unwrap();
+        if damage {
+            // The head of a record among those without keys.
+            let segment = dir.path().join("commitlog/00000000000000000000");
+            let file = fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(segment)
+                .unwrap();
+            let mut bytes = vec![0; 1 << 20];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            let body = bytes.windows(100).position(|part| part == [b'x'; 100]).unwrap();
+            file.write_all_at(&[0xEE; 84], u64::try_from(body).unwrap() - 88)
+                .unwrap();
+        }
+        let store = Store::open_without_threads(options.clone(), real()).unwrap();
+        let search = |store: &Store, key: &str| {
+            let found = find(store, key, i64::MAX);
+            (found.count, found.is_complete)
+        };
+        assert_eq!(search(&store, "key15"), (0, false), "the gap is not read yet");
+        for _ in 0..2 {
+            store.run(MaintenanceTask::Index).unwrap();
+        }
+        let all = |store: &Store| {
+            for number in 0..35 {
+                assert_eq!(
+                    search(store, &format!("key{number}")),
+                    (1, true),
+                    "{number}, {damage}"
+                );
+            }
+        };
+        all(&store);
+        store.close().unwrap();
+        drop(store);
+        let store = open(options);
+        eventually(|| search(&store, "key15") == (1, true));
+        all(&store);
+    }
+}
+
+#[test]
+fn messages_without_keys_between_index_files_are_read_after_the_start() {
+    let dir = TempDir::new().unwrap();
+    let options = closed_with_a_gap(dir.path());
+    let inodes = || -> Vec<u64> {
+        let inode = |file: &PathBuf| fs::metadata(file).unwrap().ino();
+        index_files(dir.path()).iter().map(inode).collect()
+    };
+    let before = inodes();
+    let store = Store::open_without_threads(options, real()).unwrap();
+    let found = find(&store, "key15", i64::MAX);
+    assert_eq!(
+        (found.count, found.is_complete),
+        (1, false),
+        "a file may be missing"
+    );
+    store.run(MaintenanceTask::Index).unwrap();
+    let found = find(&store, "key15", i64::MAX);
+    assert_eq!((found.count, found.is_complete), (1, true));
+    store.close().unwrap();
+    assert_eq!(inodes(), before, "no file is built again");
+}

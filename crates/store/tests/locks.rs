@@ -88,7 +88,7 @@ fn a_lock_file_that_somebody_deletes_lets_no_other_broker_of_ours_in() {
     is_refused(dir.path());
     assert!(
         !dir.path().join("lock").exists(),
-        "who was refused left a lock file"
+        "a refused store left a lock file"
     );
     drop(store);
     assert!(is_free(dir.path()), "nobody holds it");

@@ -16,8 +16,8 @@ use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{
-    Durability, Fs, Get, MaintenanceTask, Options, Store, StoreError, TIMER_QUEUE, TagFilter, TimerProgress,
-    TimerStore, TimerUnit,
+    Durability, Fs, GetMessage, MaintenanceTask, Options, Store, StoreError, TIMER_QUEUE, TagFilter,
+    TimerProgress, TimerStore, TimerUnit,
 };
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
@@ -79,7 +79,7 @@ impl Site {
         while self.timers.queue_offset() < self.store.max_offset(TIMER_TOPIC, TIMER_QUEUE) {
             let got = self
                 .store
-                .get(&Get {
+                .get(&GetMessage {
                     topic: TIMER_TOPIC,
                     queue_id: TIMER_QUEUE,
                     offset: self.timers.queue_offset(),

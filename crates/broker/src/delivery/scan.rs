@@ -1,7 +1,7 @@
 //! Searching a queue of the store.
 
 use pyrmq_remoting::message::{Record, record};
-use pyrmq_store::{Get, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, Store, StoreError, TagFilter};
 
 const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 4 << 20;
@@ -15,7 +15,7 @@ pub(crate) fn has_record(
 ) -> Result<bool, StoreError> {
     let end = store.max_offset(topic, queue_id);
     while offset < end {
-        let got = store.get(&Get {
+        let got = store.get(&GetMessage {
             topic,
             queue_id,
             offset,

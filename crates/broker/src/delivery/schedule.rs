@@ -19,7 +19,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::Wakeup;
-use pyrmq_store::{Get, Got, NewMessage, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, GetMessageResult, NewMessage, Store, StoreError, TagFilter};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -186,7 +186,7 @@ impl Delays {
             let from = offset
                 .unwrap_or(0)
                 .clamp(store.min_offset(SCHEDULE_TOPIC, queue_id), end);
-            let got = store.get(&Get {
+            let got = store.get(&GetMessage {
                 topic: SCHEDULE_TOPIC,
                 queue_id,
                 offset: from,
@@ -221,7 +221,12 @@ impl Delays {
     }
 
     /// Stores due messages again. Returns how many, and why it stopped before the last.
-    fn deliver_due(&self, store: &Store, (level, from): (i32, i64), got: &Got) -> (i64, Option<Stopped>) {
+    fn deliver_due(
+        &self,
+        store: &Store,
+        (level, from): (i32, i64),
+        got: &GetMessageResult,
+    ) -> (i64, Option<Stopped>) {
         let mut delivered = 0;
         for record in record::records(&got.body) {
             let record = match record {

@@ -20,7 +20,7 @@ use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{Get, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -212,8 +212,8 @@ pub(crate) fn read(
     topic: &str,
     offset: i64,
     count: usize,
-) -> Result<pyrmq_store::Got, StoreError> {
-    store.get(&Get {
+) -> Result<pyrmq_store::GetMessageResult, StoreError> {
+    store.get(&GetMessage {
         topic,
         queue_id: QUEUE,
         offset,

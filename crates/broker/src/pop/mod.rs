@@ -23,7 +23,7 @@ use pyrmq_remoting::hash::NameState;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::Wakeup;
-use pyrmq_store::{Get, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, Store, StoreError, TagFilter};
 use request_mode::RequestModes;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -116,7 +116,7 @@ pub(crate) fn message_at<T>(
     offset: i64,
     read: impl FnOnce(&Record<'_>) -> T,
 ) -> Result<Option<T>, StoreError> {
-    let got = store.get(&Get {
+    let got = store.get(&GetMessage {
         topic,
         queue_id,
         offset,

@@ -8,7 +8,7 @@ use pyrmq_remoting::body::{Json, Key};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::records;
-use pyrmq_store::{Fs, Get, GetStatus, Store, TagFilter, config_file};
+use pyrmq_store::{Fs, GetMessage, GetStatus, Store, TagFilter, config_file};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ impl Crash {
     ) -> Result<Vec<T>, String> {
         let (mut all, mut offset) = (Vec::new(), self.store.min_offset(topic, queue));
         loop {
-            let get = Get {
+            let get = GetMessage {
                 topic,
                 queue_id: queue,
                 offset,

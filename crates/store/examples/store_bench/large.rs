@@ -4,7 +4,7 @@ use crate::{
     Arguments, BATCH, Properties, batches, fresh, message, open, percentile, put_batch, seconds, settle, tell,
 };
 use pyrmq_store::fs::{Fs, RealFs};
-use pyrmq_store::{Get, GetStatus, Options, Store, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, Options, Store, TagFilter};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -116,7 +116,7 @@ pub(crate) fn queues(arguments: &Arguments) {
     );
     let store = store.unwrap();
     assert_eq!(store.health().queues, arguments.queues);
-    let got = store.get(&Get {
+    let got = store.get(&GetMessage {
         topic: "topic-0",
         queue_id: 0,
         offset: 0,
@@ -267,7 +267,7 @@ pub(crate) fn deep(arguments: &Arguments) {
     let end = i64::try_from(count).unwrap();
     assert_eq!(store.max_offset("bench", 0), end, "every message is there");
     for offset in [0, end / 2, end - 1] {
-        let got = store.get(&Get {
+        let got = store.get(&GetMessage {
             topic: "bench",
             queue_id: 0,
             offset,

@@ -5,27 +5,19 @@ use crate::append::appended::Appended;
 use crate::append::buffer::{AppendBuffer, QueueAppend};
 use crate::append::flow_control::FlowControl;
 use crate::append::staged::StagedPool;
-use crate::checkpoint::Checkpoint;
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::flush::Flusher;
-use crate::fs::Fs;
-use crate::live::Live;
-use crate::log::commit_log::CommitLog;
-use crate::log::nul_records::NulRecords;
 use crate::message::{Arrival, MessageBatch, NewMessage, Stored};
-use crate::options::{FlushDiskType, Options};
+use crate::options::FlushDiskType;
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
-use crate::queue::registry::Queues;
-use crate::state::StoreState;
-use crate::state::append_state::{AppendState, Written};
-use crate::state::listeners::Listeners;
+use crate::state::append_state::Written;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use crate::sync::wakeup::Wakeup;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Number of waiting index entries at which the index thread is woken early.
 const INDEX_WAKE_AT: usize = 1 << 14;
@@ -36,18 +28,8 @@ const INDEX_BLOCK_AT: usize = 1 << 23;
 
 /// Stores messages.
 pub(crate) struct Appender {
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) options: Arc<Options>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) fs: Arc<dyn Fs>,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) nul_records: Arc<NulRecords>,
-    pub(crate) append: Arc<Mutex<AppendState>>,
-    pub(crate) queues: Arc<Queues>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) indexing: Arc<Indexing>,
-    pub(crate) listeners: Arc<Listeners>,
     pub(crate) flusher: Arc<Flusher>,
     pub(crate) flow_control: FlowControl,
     pub(crate) staged_pool: StagedPool,
@@ -55,6 +37,8 @@ pub(crate) struct Appender {
     /// Base of the segment that was last requested from the segment thread.
     pub(crate) requested_segment: AtomicI64,
     pub(crate) counts: Counts,
+    /// What all parts of the store share.
+    pub(crate) shared: Shared,
 }
 
 /// Counters of puts. They are written under the append lock but read without it, so that a reader does not wait for a
@@ -81,24 +65,15 @@ impl Appender {
         flusher: &Arc<Flusher>,
     ) -> Self {
         Self {
-            state: Arc::clone(&shared.state),
-            options: Arc::clone(&shared.options),
-            live: Arc::clone(&shared.live),
-            fs: Arc::clone(&shared.fs),
-            log: Arc::clone(&shared.log),
-            checkpoint: Arc::clone(&shared.checkpoint),
-            nul_records: Arc::clone(&shared.nul_records),
-            append: Arc::clone(&shared.append),
-            queues: Arc::clone(&shared.queues),
             queue_maintenance: Arc::clone(queue_maintenance),
             indexing: Arc::clone(indexing),
-            listeners: Arc::clone(&shared.listeners),
             flow_control: FlowControl::new(&shared.live, &shared.group_commit),
             flusher: Arc::clone(flusher),
             staged_pool: StagedPool::default(),
             segment_wakeup: Wakeup::default(),
             requested_segment: AtomicI64::new(-1),
             counts: Counts::default(),
+            shared: shared.clone(),
         }
     }
 
@@ -121,12 +96,12 @@ impl Appender {
         &self,
         encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
-        let mut staged = self.staged_pool.take();
+        let mut staged = self.staged_pool.acquire();
         let mut done = encode(&mut staged.append_buffer).and(Err(StoreError::Closed));
         self.append_all(&mut staged.append_buffer, |stored| done = stored);
-        self.staged_pool.give_back(staged);
-        if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
-            self.flusher.group_commit.wakeup.notify();
+        self.staged_pool.release(staged);
+        if self.shared.live.flush() == FlushDiskType::Sync && done.is_ok() {
+            self.shared.group_commit.wakeup.notify();
         }
         done
     }
@@ -186,17 +161,19 @@ impl Appender {
 
     /// The messages are stored, so a failure from here on stops the next put, not these.
     fn after_write(&self, written: &Written) {
-        if self.state.disk.spend(written.bytes)
-            && let Err(error) = self.state.look_at_disk()
+        if self.shared.state.disk.spend(written.bytes)
+            && let Err(error) = self.shared.state.check_disk_space()
         {
             tracing::error!(%error, "cannot see how much space is free");
         }
         if written.keys_waiting >= INDEX_BLOCK_AT {
-            self.state
-                .note_failure("cannot fill the key index", self.indexing.round());
+            self.shared
+                .state
+                .handle_failure("cannot fill the key index", self.indexing.round());
         } else if written.keys_waiting >= INDEX_HELP_AT {
-            self.state
-                .note_failure("cannot fill the key index", self.indexing.help());
+            self.shared
+                .state
+                .handle_failure("cannot fill the key index", self.indexing.help());
         } else if written.keys_waiting >= INDEX_WAKE_AT {
             self.indexing.wakeup.notify();
         }
@@ -206,9 +183,9 @@ impl Appender {
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
         let queue = &queue_append.queue;
         if appended.units_waiting >= WRITE_NOW {
-            self.queues.note_unsynced(queue);
-            if let Err(error) = queue.write_out(self.fs.as_ref()) {
-                self.queue_maintenance.note_unwritten(error);
+            self.shared.queues.list_unsynced(queue);
+            if let Err(error) = queue.write_out(self.shared.fs.as_ref()) {
+                self.queue_maintenance.handle_write_failure(error);
             }
         }
         self.announce(queue_append, appended);
@@ -217,14 +194,14 @@ impl Appender {
     /// Whether the queue's deletion has failed.
     fn is_stuck(&self, queue: &ConsumeQueue) -> bool {
         let _deleting = lock(&self.queue_maintenance.deleted);
-        let _append = lock(&self.append);
+        let _append = lock(&self.shared.append);
         queue.is_closing()
     }
 
     /// Tells the listener which messages are readable now.
     fn announce(&self, queue_append: &QueueAppend, appended: &Appended) {
         if appended.is_readable
-            && let Some(listener) = self.listeners.arrival()
+            && let Some(listener) = self.shared.listeners.arrival()
         {
             let (queue, stored) = (&queue_append.queue, &appended.stored);
             listener(&Arrival {

@@ -73,7 +73,7 @@ impl AppendBatch {
     ) {
         let staged = self
             .staged
-            .get_or_insert_with(|| self.appender.staged_pool.take());
+            .get_or_insert_with(|| self.appender.staged_pool.acquire());
         if let Err(error) = encode(&self.appender, &mut staged.append_buffer) {
             let waiter = done.complete(Err(error));
             return self.appender.flusher.when_durable_in_batch(waiter.into_iter());
@@ -104,6 +104,6 @@ impl AppendBatch {
         if !waiters.is_empty() {
             self.appender.flusher.when_durable_in_batch(waiters.drain(..));
         }
-        self.appender.staged_pool.give_back(staged);
+        self.appender.staged_pool.release(staged);
     }
 }

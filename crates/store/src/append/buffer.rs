@@ -69,14 +69,14 @@ pub(crate) struct QueueAppend {
 }
 
 /// The values that the messages of a put share, besides their heads.
-struct Shared<'m> {
+struct CommonFields<'m> {
     /// The topic's part of the keys; `None` without a key index.
     keys: Option<TopicKeys>,
     /// The delays of the levels; `None` outside the schedule topic.
     delay_levels_ms: Option<&'m [i64]>,
 }
 
-impl<'m> Shared<'m> {
+impl<'m> CommonFields<'m> {
     fn new(message: &NewMessage<'_>, options: &'m Options, with_keys: bool) -> Self {
         let is_delayed = message.topic == SCHEDULE_TOPIC;
         Self {
@@ -301,7 +301,7 @@ impl AppendBuffer {
         options: &Options,
         with_keys: bool,
     ) -> Result<(), StoreError> {
-        self.add_like(None, message, &Shared::new(message, options, with_keys))
+        self.add_like(None, message, &CommonFields::new(message, options, with_keys))
     }
 
     /// Encodes the messages of a batch.
@@ -315,10 +315,10 @@ impl AppendBuffer {
             return Err(StoreError::EmptyBatch);
         };
         let (first, pattern) = (batch.message(first), self.records.len());
-        let shared = Shared::new(&first, options, with_keys);
-        self.add_like(None, &first, &shared)?;
+        let common = CommonFields::new(&first, options, with_keys);
+        self.add_like(None, &first, &common)?;
         rest.iter()
-            .try_for_each(|item| self.add_like(Some(pattern), &batch.message(item), &shared))
+            .try_for_each(|item| self.add_like(Some(pattern), &batch.message(item), &common))
     }
 
     /// Encodes a message with the head of the record at `pattern`, if there is one.
@@ -327,7 +327,7 @@ impl AppendBuffer {
         &mut self,
         pattern: Option<usize>,
         message: &NewMessage<'_>,
-        shared: &Shared<'_>,
+        common: &CommonFields<'_>,
     ) -> Result<(), StoreError> {
         if message.properties.len() > properties::MAX_BYTES {
             return Err(StoreError::PropertiesTooLarge {
@@ -341,7 +341,7 @@ impl AppendBuffer {
             Some(pattern) => record.encode_like(pattern, &mut self.records)?,
             None => record.encode(&mut self.records)?,
         }
-        if let Some(topic) = &shared.keys {
+        if let Some(topic) = &common.keys {
             let keys = MessageKeys {
                 unique_key: message.unique_key,
                 keys: message.keys,
@@ -351,7 +351,7 @@ impl AppendBuffer {
             topic.hashes(&keys, |hash| self.hashes.push(hash));
             self.keys.push(RecordKeys::new(from, self.hashes.len() - before));
         }
-        let delay_ms = shared.delay_levels_ms.and_then(|levels| {
+        let delay_ms = common.delay_levels_ms.and_then(|levels| {
             delay_of(
                 SCHEDULE_TOPIC,
                 properties::Properties::new(&message.properties),

@@ -30,7 +30,7 @@ impl Appender {
             append_buffer,
             (message.topic, message.queue_id),
             hidden,
-            |append_buffer| append_buffer.add(message, &self.options, self.indexing.index.is_some()),
+            |append_buffer| append_buffer.add(message, &self.shared.options, self.indexing.index.is_some()),
         )
     }
 
@@ -49,12 +49,14 @@ impl Appender {
             append_buffer,
             (batch.topic, batch.queue_id),
             hidden,
-            |append_buffer| append_buffer.add_batch(batch, &self.options, self.indexing.index.is_some()),
+            |append_buffer| {
+                append_buffer.add_batch(batch, &self.shared.options, self.indexing.index.is_some())
+            },
         )
     }
 
     fn check_body(&self, size: usize) -> Result<(), StoreError> {
-        let limit = self.live.max_message_bytes();
+        let limit = self.shared.live.max_message_bytes();
         if size > limit {
             return Err(StoreError::MessageTooLarge { size, limit });
         }
@@ -69,12 +71,12 @@ impl Appender {
         hidden: bool,
         records: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.state.check_writable()?;
+        self.shared.state.check_writable()?;
         self.flow_control.check()?;
         let queue = self.queue_for_put(topic, queue_id)?;
         let before = append_buffer.lengths();
         let done = records(append_buffer).and_then(|()| {
-            let limit = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
+            let limit = usize::try_from(self.shared.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
             let size = append_buffer.records.len() - before.records;
             if size > limit {
                 return Err(StoreError::MessageTooLarge { size, limit });
@@ -94,7 +96,7 @@ impl Appender {
     }
 
     pub(super) fn queue_for_put(&self, topic: &str, queue_id: i32) -> Result<Arc<ConsumeQueue>, StoreError> {
-        if let Some(queue) = self.queues.get(topic, queue_id) {
+        if let Some(queue) = self.shared.queues.get(topic, queue_id) {
             return Ok(queue);
         }
         let reason = if queue_id < 0 {
@@ -108,7 +110,7 @@ impl Appender {
         {
             "the topic cannot be the name of a directory"
         } else {
-            return Ok(self.queues.get_or_add(topic, queue_id));
+            return Ok(self.shared.queues.get_or_add(topic, queue_id));
         };
         Err(StoreError::illegal_queue(topic, queue_id, reason))
     }

@@ -30,12 +30,13 @@ pub(crate) struct StagedPool {
 }
 
 impl StagedPool {
-    pub(crate) fn take(&self) -> Box<StagedPuts> {
+    /// Takes the buffers that were used last, or makes new ones.
+    pub(crate) fn acquire(&self) -> Box<StagedPuts> {
         lock(&self.free).pop().unwrap_or_default()
     }
 
     /// Keeps buffers for the next put, up to [`MAX_KEPT`] sets.
-    pub(crate) fn give_back(&self, mut staged: Box<StagedPuts>) {
+    pub(crate) fn release(&self, mut staged: Box<StagedPuts>) {
         staged.append_buffer.clear();
         staged.done.clear();
         staged.waiters.clear();

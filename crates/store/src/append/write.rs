@@ -23,11 +23,11 @@ impl Appender {
         append_buffer: &mut AppendBuffer,
         from: usize,
     ) -> Result<Option<Written>, StoreError> {
-        let mut append = self.flow_control.wait_for(&self.append)?;
+        let mut append = self.flow_control.wait_for(&self.shared.append)?;
         let _hold = self.flow_control.mark_held();
         let append = &mut *append;
         // Checked again under the lock: after a failed write nothing may be written.
-        self.state.check_writable()?;
+        self.shared.state.check_writable()?;
         let Some(first) = append_buffer
             .queue_appends
             .get(from)
@@ -38,9 +38,9 @@ impl Appender {
         let base = append_buffer.bytes_of(first).start;
         append
             .tail
-            .make_room(&self.log, append_buffer.bytes_of(first).len())
-            .inspect_err(|error| self.state.note_full(error))?;
-        let run = from..append_buffer.run_end(from, base + append.tail.room(&self.log));
+            .make_room(&self.shared.log, append_buffer.bytes_of(first).len())
+            .inspect_err(|error| self.shared.state.refuse_if_full(error))?;
+        let run = from..append_buffer.run_end(from, base + append.tail.room(&self.shared.log));
         let store_ms = self.append_time(append)?;
         let log_position = LogPosition {
             buffer: append.tail.position - to_i64(base),
@@ -54,10 +54,12 @@ impl Appender {
             }
         };
         append.tail.last_store_ms = store_ms;
-        if self.live.flush() == FlushDiskType::Sync {
-            append.tail.write_ahead(&self.log, self.options.flush_ahead_bytes);
+        if self.shared.live.flush() == FlushDiskType::Sync {
+            append
+                .tail
+                .write_ahead(&self.shared.log, self.shared.options.flush_ahead_bytes);
         }
-        if append.tail.is_past_half(&self.log) {
+        if append.tail.is_past_half(&self.shared.log) {
             self.prepare_soon();
         }
         Counts::add(&self.counts.bytes, bytes);
@@ -78,30 +80,31 @@ impl Appender {
         log_position: LogPosition,
     ) -> Result<u64, StoreError> {
         let end = append_buffer.assign_positions(run.clone(), log_position)?;
-        self.note_torn_looking(append_buffer, run, log_position)?;
+        self.record_torn_looking(append_buffer, run, log_position)?;
         let records = append_buffer.records.get(base..end).unwrap_or_default();
         append
             .tail
-            .write(&self.log, records)
-            .inspect_err(|error| self.state.note_full(error))?;
+            .write(&self.shared.log, records)
+            .inspect_err(|error| self.shared.state.refuse_if_full(error))?;
         Ok(records.len() as u64)
     }
 
-    /// Notes those records of a run that a start after a crash would consider torn, before they are written.
-    fn note_torn_looking(
+    /// Records those of a run that a start after a crash would consider torn, before they are written.
+    fn record_torn_looking(
         &self,
         append_buffer: &AppendBuffer,
         run: Range<usize>,
         log_position: LogPosition,
     ) -> Result<(), StoreError> {
         for (position, bytes) in append_buffer.torn_looking(run, log_position) {
-            let segment_begin = self.log.next_segment(position) - self.log.segment_bytes();
+            let segment_begin = self.shared.log.next_segment(position) - self.shared.log.segment_bytes();
             let inside = to_usize(position - segment_begin);
             if Record::decode(bytes).is_ok_and(|record| looks_torn(&record, bytes, inside)) {
-                let durable = self.checkpoint.log_end();
-                self.nul_records
-                    .add(self.fs.as_ref(), position, bytes, durable)
-                    .inspect_err(|error| self.state.note_full(error))?;
+                let durable = self.shared.checkpoint.log_end();
+                self.shared
+                    .nul_records
+                    .add(self.shared.fs.as_ref(), position, bytes, durable)
+                    .inspect_err(|error| self.shared.state.refuse_if_full(error))?;
             }
         }
         Ok(())
@@ -109,10 +112,10 @@ impl Appender {
 
     /// The store time of this append. If the clock went back, that is noted first.
     fn append_time(&self, append: &mut AppendState) -> Result<i64, StoreError> {
-        let store_ms = self.fs.now_ms();
+        let store_ms = self.shared.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
-            self.checkpoint.note_clock_regression(store_ms)?;
+            self.shared.checkpoint.record_clock_regression(store_ms)?;
             append.high_ms = store_ms;
             // Even if this write fails: the next fsync must not declare later times durable.
             append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
@@ -131,7 +134,7 @@ impl Appender {
         run: Range<usize>,
         log_position: LogPosition,
     ) {
-        let deferred = self.live.flush() == FlushDiskType::Sync;
+        let deferred = self.shared.live.flush() == FlushDiskType::Sync;
         if append.index_direct {
             append_buffer.move_keys(run.clone(), log_position, &mut append.index);
         }
@@ -156,7 +159,7 @@ impl Appender {
                 appended.is_readable = true;
                 // Under the lock, so that a thread that fsyncs the queues up to this record finds this queue in the
                 // list.
-                self.queues.note_unwritten(&queue_append.queue);
+                self.shared.queues.list_unwritten(&queue_append.queue);
             }
             if let Some(last) = encoded_records.last() {
                 append.tail.last.record = log_position.of(last);
@@ -169,7 +172,7 @@ impl Appender {
 
     /// Requests the next segment, once for each.
     fn prepare_soon(&self) {
-        let next = self.log.next_segment(self.log.appended());
+        let next = self.shared.log.next_segment(self.shared.log.appended());
         if self.requested_segment.swap(next, Ordering::Relaxed) != next {
             self.segment_wakeup.notify();
         }
@@ -177,13 +180,14 @@ impl Appender {
 
     /// Creates the next segment if it is time.
     pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
-        let is_time = lock(&self.append).tail.is_past_half(&self.log);
-        if !is_time || self.state.check_writable().is_err() {
+        let is_time = lock(&self.shared.append).tail.is_past_half(&self.shared.log);
+        if !is_time || self.shared.state.check_writable().is_err() {
             return Ok(());
         }
         // If this fails, the put that needs the segment tries again.
-        self.log
+        self.shared
+            .log
             .prepare_segment()
-            .inspect_err(|error| self.state.note_full(error))
+            .inspect_err(|error| self.shared.state.refuse_if_full(error))
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Abort {
 
 impl LastStop {
     /// Reads the abort file.
-    pub(crate) fn look(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn read(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(ABORT);
         if !fs.exists(&path).at("look for", &path)? {
             return Ok(Self::Clean);
@@ -147,7 +147,7 @@ pub(crate) fn mark_recovered(
 /// Records a failed fsync: the next store on this machine must not trust what it reads after `position`. This concerns
 /// pages that the system holds. They are gone after a power loss, as this note may be, so it needs no fsync.
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
-    let noted = LastStop::look(fs, root).and_then(|before| {
+    let noted = LastStop::read(fs, root).and_then(|before| {
         let abort = Abort {
             queue_file_bytes: Some(queue_file_bytes),
             unsure_from: Some(position),
@@ -193,7 +193,7 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>,
     match written {
         // The file's existence is what counts. A full disk must not keep readers out, nor retention, which frees space.
         Err(error) if is_full(error.kind()) => {
-            tracing::warn!(%error, file = %path.display(), "no space for what this file should say");
+            tracing::warn!(%error, file = %path.display(), "no space for the file's content: only its existence counts now");
         }
         done => done.at("write", &path)?,
     }

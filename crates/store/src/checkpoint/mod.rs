@@ -77,7 +77,7 @@ impl Times {
     }
 
     /// Declares no queue durable.
-    pub(crate) fn distrust_queues(&mut self) {
+    pub(crate) fn mark_queues_undurable(&mut self) {
         self.logics_ms = 0;
         self.queues = Mark::default();
     }
@@ -270,7 +270,7 @@ impl Checkpoint {
     }
 
     /// The clock went back to `now_ms`: later messages must not look older than durable ones.
-    pub(crate) fn note_clock_regression(&self, now_ms: i64) -> Result<(), StoreError> {
+    pub(crate) fn record_clock_regression(&self, now_ms: i64) -> Result<(), StoreError> {
         self.update(|times| {
             times.physic_ms = times.physic_ms.min(now_ms);
             times.logics_ms = times.logics_ms.min(now_ms);

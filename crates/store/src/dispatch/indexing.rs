@@ -1,35 +1,29 @@
 //! How keys reach the index: from puts, whose keys wait under the append lock; and from the log, for keys that the
 //! index lacks when the store opens or after a failure.
 
-use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
 use crate::index::pending::{PendingKeys, RecordKeys};
 use crate::index::{KeyIndex, MessageKeys, TopicKeys};
-use crate::log::commit_log::CommitLog;
 use crate::log::damage::record_behind;
 use crate::log::reader::{LogReader, Step, end_of};
-use crate::state::StoreState;
-use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
 use crate::sync::wakeup::Wakeup;
 use crate::sync::{MutexGuard, lock, try_lock};
 use pyrmq_remoting::message::properties::names;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Distance from the log's end at which puts start to pass on their keys, while the index thread reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
+/// Number of bytes of the log that one round reads between index files.
+const GAP_ROUND_BYTES: i64 = 64 << 20;
 /// Maximum time that closing spends on filling the index.
 const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 
 /// Fills the key index.
 pub(crate) struct Indexing {
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) append: Arc<Mutex<AppendState>>,
     /// The index; `None` without a key index.
     pub(crate) index: Option<KeyIndex>,
     /// Held by the thread that moves keys to the index. The list is exchanged for the full one.
@@ -37,19 +31,18 @@ pub(crate) struct Indexing {
     /// Position at which reading the log for the index continues.
     pub(crate) from: AtomicI64,
     pub(crate) wakeup: Wakeup,
+    /// What all parts of the store share.
+    pub(crate) shared: Shared,
 }
 
 impl Indexing {
     pub(crate) fn new(shared: &Shared, index: Option<KeyIndex>, from: i64) -> Self {
         Self {
-            state: Arc::clone(&shared.state),
-            log: Arc::clone(&shared.log),
-            checkpoint: Arc::clone(&shared.checkpoint),
-            append: Arc::clone(&shared.append),
             index,
             spare: Mutex::default(),
             from: AtomicI64::new(from),
             wakeup: Wakeup::default(),
+            shared: shared.clone(),
         }
     }
 
@@ -58,7 +51,7 @@ impl Indexing {
         self.index.as_ref().map_or(Ok(0), |index| index.trim(log_start))
     }
 
-    /// Writes the accumulated entries of the index.
+    /// Writes the staged entries of the index.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         self.index.as_ref().map_or(Ok(()), KeyIndex::write_out)
     }
@@ -70,7 +63,7 @@ impl Indexing {
         if let Some(index) = &self.index
             && let Some(durable_ms) = index.sync()?
         {
-            self.checkpoint.update(|times| times.index_ms = durable_ms);
+            self.shared.checkpoint.update(|times| times.index_ms = durable_ms);
         }
         Ok(())
     }
@@ -87,7 +80,27 @@ impl Indexing {
     /// log, which may fail, this waits for the outcome.
     pub(crate) fn is_whole(&self) -> bool {
         let _indexing = lock(&self.spare);
-        lock(&self.append).index_direct
+        lock(&self.shared.append).index_direct && !self.index.as_ref().is_some_and(KeyIndex::has_gaps)
+    }
+
+    /// Reads the log between index files that lie far apart, a part of it in each call. If a file is missing there, the
+    /// newer ones are dropped, and [`Indexing::catch_up`] reads the log from there.
+    pub(crate) fn read_gaps(&self) -> Result<(), StoreError> {
+        let Some(index) = self.index.as_ref().filter(|index| index.has_gaps()) else {
+            return Ok(());
+        };
+        if !index.read_gaps(&self.shared.log, GAP_ROUND_BYTES)? {
+            return Ok(());
+        }
+        // Held to the end: no other thread may add keys, or take the index for whole.
+        let _indexing = lock(&self.spare);
+        let from = index.drop_after_gap(&self.shared.log)?;
+        let mut append = lock(&self.shared.append);
+        append.index_direct = false;
+        append.index.clear();
+        self.from.store(from, Ordering::Relaxed);
+        index.forget_gaps();
+        Ok(())
     }
 
     /// Helps to move waiting keys, unless another thread is doing it, which may be waiting for an fsync of a whole
@@ -100,35 +113,37 @@ impl Indexing {
     }
 
     fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, PendingKeys>) -> Result<(), StoreError> {
-        std::mem::swap(&mut *spare, &mut lock(&self.append).index);
+        std::mem::swap(&mut *spare, &mut lock(&self.shared.append).index);
         let full = index.add(&spare);
         spare.clear();
         if full.is_err() {
-            let mut append = lock(&self.append);
+            let mut append = lock(&self.shared.append);
             append.index_direct = false;
             append.index.clear();
-            self.from
-                .store(index.newest_position().max(self.log.start()), Ordering::Relaxed);
+            self.from.store(
+                index.newest_position().max(self.shared.log.start()),
+                Ordering::Relaxed,
+            );
         }
         if let Some(full_ms) = full? {
-            self.checkpoint.update(|times| times.index_ms = full_ms);
-            self.checkpoint.save()?;
+            self.shared.checkpoint.update(|times| times.index_ms = full_ms);
+            self.shared.checkpoint.save()?;
         }
         Ok(())
     }
 
     /// Reads the log from where the index ends. True: the index thread may continue with the keys that puts pass on.
     pub(crate) fn catch_up(&self) -> Result<bool, StoreError> {
-        while !self.state.is_closed() {
-            if lock(&self.append).index_direct {
+        while !self.shared.state.is_closed() {
+            if lock(&self.shared.append).index_direct {
                 return Ok(true);
             }
-            let from = self.from.load(Ordering::Relaxed).max(self.log.start());
-            let target = self.log.appended();
+            let from = self.from.load(Ordering::Relaxed).max(self.shared.log.start());
+            let target = self.shared.log.appended();
             if target - from <= CATCH_UP_LAST {
                 return self.catch_up_last(from);
             }
-            self.index_range(from, target, || self.state.is_closed())?;
+            self.index_range(from, target, || self.shared.state.is_closed())?;
         }
         Ok(false)
     }
@@ -138,13 +153,13 @@ impl Indexing {
         // Held to the end: the keys that puts pass on from now on come after these.
         let _indexing = lock(&self.spare);
         let target = {
-            let mut append = lock(&self.append);
+            let mut append = lock(&self.shared.append);
             append.index_direct = true;
-            self.log.appended()
+            self.shared.log.appended()
         };
-        let read = self.index_range(from, target, || self.state.is_closed());
+        let read = self.index_range(from, target, || self.shared.state.is_closed());
         if !matches!(&read, Ok(done) if *done >= target) {
-            let mut append = lock(&self.append);
+            let mut append = lock(&self.shared.append);
             append.index_direct = false;
             append.index.clear();
         }
@@ -153,26 +168,29 @@ impl Indexing {
 
     /// Indexes the few records that the index lacks when the store opens, so that keys are found at once.
     pub(crate) fn catch_up_if_near(&self) -> Result<(), StoreError> {
-        let lacks = self.log.appended() - self.from.load(Ordering::Relaxed).max(self.log.start());
+        let lacks =
+            self.shared.log.appended() - self.from.load(Ordering::Relaxed).max(self.shared.log.start());
         if lacks > CATCH_UP_LAST {
             return Ok(());
         }
         match self.catch_up() {
             Err(error) if !error.is_passing() => Err(error),
-            _ => self.log.failure.check(),
+            _ => self.shared.log.failure.check(),
         }
     }
 
     /// Completes the index when the store closes before its thread ran, so that a Java broker finds every key. What
     /// takes longer than `CATCH_UP_AT_CLOSE` is left to the next start.
     pub(crate) fn catch_up_at_close(&self) -> Result<(), StoreError> {
-        if lock(&self.append).index_direct {
+        if lock(&self.shared.append).index_direct {
             return Ok(());
         }
         let begin = Instant::now();
-        let from = self.from.load(Ordering::Relaxed).max(self.log.start());
-        self.index_range(from, self.log.appended(), || begin.elapsed() >= CATCH_UP_AT_CLOSE)
-            .map(drop)
+        let from = self.from.load(Ordering::Relaxed).max(self.shared.log.start());
+        self.index_range(from, self.shared.log.appended(), || {
+            begin.elapsed() >= CATCH_UP_AT_CLOSE
+        })
+        .map(drop)
     }
 
     /// Reads a range of the log for the index. Returns the position that it reached.
@@ -180,7 +198,7 @@ impl Indexing {
         let Some(index) = &self.index else {
             return Ok(target);
         };
-        let mut reader = LogReader::new(&self.log, from, false);
+        let mut reader = LogReader::new(&self.shared.log, from, false);
         let (mut waiting, mut hashes) = (PendingKeys::default(), Vec::new());
         let mut done = from;
         while done < target && !stop() {
@@ -208,13 +226,13 @@ impl Indexing {
                 }
                 Step::End(_) => {
                     done = self.index_goes_on(reader.position(), target)?;
-                    reader = LogReader::new(&self.log, done, false);
+                    reader = LogReader::new(&self.shared.log, done, false);
                 }
             }
             if waiting.len() >= CATCH_UP_BATCH || done >= target {
                 if let Some(full_ms) = index.add(&waiting)? {
-                    self.checkpoint.update(|times| times.index_ms = full_ms);
-                    self.checkpoint.save()?;
+                    self.shared.checkpoint.update(|times| times.index_ms = full_ms);
+                    self.shared.checkpoint.save()?;
                 }
                 waiting.clear();
                 self.from.store(done, Ordering::Relaxed);
@@ -225,12 +243,13 @@ impl Indexing {
 
     /// Where the missing records continue when none can be read at a position.
     fn index_goes_on(&self, position: i64, target: i64) -> Result<i64, StoreError> {
-        let start = self.log.start();
+        let start = self.shared.log.start();
         if position >= target || position < start {
             // The end, after a blank record; or retention deleted the range.
             return Ok(start.max(position).min(target));
         }
-        let next = record_behind(&self.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
+        let next =
+            record_behind(&self.shared.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
         tracing::warn!(
             position,
             next,

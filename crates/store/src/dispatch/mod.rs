@@ -2,4 +2,5 @@
 //! both.
 
 pub(crate) mod indexing;
+pub(crate) mod mismatches;
 pub(crate) mod queue_maintenance;

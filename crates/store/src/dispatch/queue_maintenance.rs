@@ -1,73 +1,57 @@
 //! Maintenance of all consume queues: writing, fsyncing, recording them in the manifest, and deleting them with their
 //! topic.
 
-use crate::checkpoint::Checkpoint;
+use crate::dispatch::mismatches::Mismatches;
 use crate::error::StoreError;
-use crate::fs::Fs;
-use crate::log::commit_log::CommitLog;
 use crate::queue::deleted_topics::DeletedTopics;
-use crate::queue::ext::ConsumeQueueExt;
 use crate::queue::manifest::{QueueManifest, QueueRange};
-use crate::queue::registry::Queues;
-use crate::state::StoreState;
-use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use pyrmq_remoting::meter::Meter;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Maintains the queues' files and the notes about them.
 pub(crate) struct QueueMaintenance {
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) fs: Arc<dyn Fs>,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) append: Arc<Mutex<AppendState>>,
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) extended: Arc<ConsumeQueueExt>,
     /// Held while queues are fsynced.
     pub(crate) manifest: Mutex<QueueManifest>,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
-    /// Whether a reader met a unit that points to no record.
-    pub(crate) is_damaged: AtomicBool,
+    /// Units to which readers found no record.
+    pub(crate) mismatches: Mismatches,
     /// Number and duration of the fsyncs of all queues.
     pub(crate) sync_times: Meter,
+    /// What all parts of the store share.
+    pub(crate) shared: Shared,
 }
 
 impl QueueMaintenance {
     pub(crate) fn new(shared: &Shared, manifest: QueueManifest, deleted: DeletedTopics) -> Self {
         Self {
-            state: Arc::clone(&shared.state),
-            fs: Arc::clone(&shared.fs),
-            log: Arc::clone(&shared.log),
-            checkpoint: Arc::clone(&shared.checkpoint),
-            append: Arc::clone(&shared.append),
-            queues: Arc::clone(&shared.queues),
-            extended: Arc::clone(&shared.extended),
             manifest: Mutex::new(manifest),
             deleted: Mutex::new(deleted),
-            is_damaged: AtomicBool::new(false),
+            mismatches: Mismatches::new(shared),
             sync_times: Meter::default(),
+            shared: shared.clone(),
         }
     }
 
-    /// Records that a consume queue could not be written. No put is accepted until all of them can be.
-    pub(crate) fn note_unwritten(&self, error: StoreError) {
-        if error.is_passing() && !self.log.failure.is_set() {
-            return self.state.stall.begin(&error);
+    /// Handles that a consume queue could not be written: no put is accepted until all of them can be.
+    pub(crate) fn handle_write_failure(&self, error: StoreError) {
+        if error.is_passing() && !self.shared.log.failure.is_set() {
+            return self.shared.state.stall.begin(&error);
         }
-        self.state.note_failure("cannot write consume queues", Err(error));
+        self.shared
+            .state
+            .handle_failure("cannot write consume queues", Err(error));
     }
 
     /// Writes the units that are only in memory.
     pub(crate) fn write_queues(&self) -> Result<(), StoreError> {
-        let done = self.queues.write_out();
+        let done = self.shared.queues.write_out();
         match &done {
-            Ok(()) => self.state.stall.end(),
-            Err(error) => self.note_unwritten(error.clone()),
+            Ok(()) => self.shared.state.stall.end(),
+            Err(error) => self.handle_write_failure(error.clone()),
         }
         done
     }
@@ -78,32 +62,37 @@ impl QueueMaintenance {
         let begin = Instant::now();
         let done = self.try_sync_queues(is_end);
         self.sync_times.add(begin.elapsed());
-        self.state
-            .note_failure("cannot flush consume queues", done.clone());
+        self.shared
+            .state
+            .handle_failure("cannot flush consume queues", done.clone());
         done
     }
 
     fn try_sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
         // Everything of that age is at least in the queues' memory.
-        let before = self.checkpoint.times();
+        let before = self.shared.checkpoint.times();
         self.sync_queue_files(is_end)?;
-        self.checkpoint.update(|times| {
+        self.shared.checkpoint.update(|times| {
             // A time from before the clock went back says nothing about later messages.
             if times.clock_regressions == before.clock_regressions {
                 times.logics_ms = times.logics_ms.max(before.physic_ms);
             }
             times.queues = before.log;
         });
-        self.checkpoint.save()
+        self.shared.checkpoint.save()
     }
 
     /// Fsyncs the queues and records which files exist.
     fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
         // Held to the end: a later note must have seen at least as much.
         let mut manifest = lock(&self.manifest);
-        let log = (self.log.start(), self.log.appended());
+        let log = (self.shared.log.start(), self.shared.log.appended());
         let says_all = manifest.says_all();
-        let made = self.queues.sync().inspect_err(|_| manifest.distrust())?;
+        let made = self
+            .shared
+            .queues
+            .sync()
+            .inspect_err(|_| manifest.require_rewrite())?;
         if says_all && !is_end {
             return if made.is_empty() {
                 Ok(())
@@ -112,62 +101,55 @@ impl QueueMaintenance {
             };
         }
         if manifest.is_undurable {
-            if !self.queues.sync_file_system()? && !is_end {
+            if !self.shared.queues.sync_file_system()? && !is_end {
                 // Nothing is recorded before the next clean stop.
                 return Ok(());
             }
             manifest.is_undurable = false;
         }
-        manifest.write(self.fs.as_ref(), log, &self.queues.range())
+        manifest.write(self.shared.fs.as_ref(), log, &self.shared.queues.range())
     }
 
     /// Makes the units of all records before a position durable, so that the records may be deleted: afterwards only
     /// the queues' files show where a queue continues. Usually the units are durable already. On a full disk, units
     /// after the position and the notes about them may stay unwritten, because the deletion frees the space for them.
     pub(crate) fn make_queues_durable(&self, end: i64) -> Result<(), StoreError> {
-        if self.checkpoint.times().queues.end >= end {
+        if self.shared.checkpoint.times().queues.end >= end {
             return Ok(());
         }
         match self.sync_queues(false) {
-            Err(error) if error.is_passing() && !self.log.failure.is_set() => {}
+            Err(error) if error.is_passing() && !self.shared.log.failure.is_set() => {}
             done => return done,
         }
         let mut manifest = lock(&self.manifest);
-        if manifest.is_undurable && !self.queues.sync_file_system()? {
+        if manifest.is_undurable && !self.shared.queues.sync_file_system()? {
             // One fsync does not reach them all, so each file gets its own: unsynced queues must not keep the disk
             // full.
-            self.queues.note_all_unsynced();
+            self.shared.queues.list_all_unsynced();
         }
-        manifest.distrust();
-        self.queues.sync_in_front_of(end)?;
+        manifest.require_rewrite();
+        self.shared.queues.sync_in_front_of(end)?;
         manifest.is_undurable = false;
         Ok(())
     }
 
-    /// Records that files of queues are about to be deleted.
-    pub(crate) fn note_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
-        lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
-    }
-
-    /// A unit points to something that is not a record: the next start rebuilds the queues from the log.
-    pub(crate) fn distrust_queues(&self, topic: &str, queue: i32, error: &StoreError) {
-        if !self.is_damaged.swap(true, Ordering::AcqRel) {
-            tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
-        }
+    /// Records how far queues reach whose files are about to be deleted.
+    pub(crate) fn record_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
+        lock(&self.manifest).add((self.shared.log.start(), self.shared.log.appended()), left)
     }
 
     /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile and then create new queues.
     pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.try_delete_topic(topic)
-            .inspect_err(|error| self.state.fail_if_read_only(error))
+            .inspect_err(|error| self.shared.state.fail_if_read_only(error))
     }
 
     fn try_delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        self.state.check_sound()?;
+        self.shared.state.check_sound()?;
         let mut deleted = lock(&self.deleted);
         let (queues, position) = {
-            let append = lock(&self.append);
-            let queues = self.queues.of(topic);
+            let append = lock(&self.shared.append);
+            let queues = self.shared.queues.of(topic);
             for queue in &queues {
                 queue.set_closing(true);
             }
@@ -176,20 +158,20 @@ impl QueueMaintenance {
         if queues.is_empty() {
             return Ok(());
         }
-        let noted = self.checkpoint.make_ours().map_err(|error| (error, false));
-        let noted = noted.and_then(|()| deleted.add(self.fs.as_ref(), topic, position));
+        let noted = self.shared.checkpoint.make_ours().map_err(|error| (error, false));
+        let noted = noted.and_then(|()| deleted.add(self.shared.fs.as_ref(), topic, position));
         if let Err((error, is_undone)) = noted {
             if !is_undone {
                 // It is unknown whether the next start finds the deletion: nothing may be stored that it would delete.
-                self.state.fail(&error);
+                self.shared.state.fail(&error);
             }
-            let _append = lock(&self.append);
+            let _append = lock(&self.shared.append);
             for queue in &queues {
                 queue.set_closing(false);
             }
             return Err(error);
         }
-        self.queues.delete(topic, &queues)?;
-        self.extended.delete(self.fs.as_ref(), topic)
+        self.shared.queues.delete(topic, &queues)?;
+        self.shared.extended.delete(self.shared.fs.as_ref(), topic)
     }
 }

@@ -2,105 +2,88 @@
 //!
 //! A round is one fsync and the answers to everyone whom it covers. The flush thread does rounds. So does a thread that
 //! commits an append batch while the disk is fast: then a connection's batch is answered before its task writes, and no
-//! thread is woken. [`GroupCommit`] decides which thread leads a round and who is answered.
+//! thread is woken. `group_commit/` decides which thread leads a round, and which senders are answered.
 //!
 //! A failed fsync turns the log read-only and is never retried: the system may have dropped the pages that it could not
 //! write.
 
 pub(crate) mod watchdog;
 
-use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
 use crate::flush::watchdog::FlushWatchdog;
-use crate::fs::Fs;
-use crate::group_commit::{GroupCommit, Log};
-use crate::live::Live;
-use crate::log::commit_log::CommitLog;
-use crate::log::nul_records::NulRecords;
+use crate::group_commit::Log;
 use crate::message::{Arrival, OnDurable};
-use crate::options::{FlushDiskType, Options};
-use crate::queue::registry::Queues;
-use crate::state::StoreState;
-use crate::state::append_state::{AppendState, Deferred};
-use crate::state::listeners::Listeners;
+use crate::options::FlushDiskType;
+use crate::state::append_state::Deferred;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use crate::sync::wakeup::Wakeup;
 use pyrmq_remoting::meter::Meter;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Fsyncs the log, and makes messages readable that waited for it.
 pub(crate) struct Flusher {
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) options: Arc<Options>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) fs: Arc<dyn Fs>,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) nul_records: Arc<NulRecords>,
-    pub(crate) append: Arc<Mutex<AppendState>>,
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) listeners: Arc<Listeners>,
-    /// Which thread fsyncs the log, and which senders wait for that.
-    pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
     /// Watches the fsyncs of threads that committed an append batch.
     pub(crate) watchdog: FlushWatchdog,
     pub(crate) timeout_wakeup: Wakeup,
     /// Number and duration of fsyncs.
     pub(crate) sync_times: Meter,
+    /// What all parts of the store share.
+    pub(crate) shared: Shared,
 }
 
 impl Log for Flusher {
     type Error = StoreError;
 
     fn appended(&self) -> i64 {
-        self.log.appended()
+        self.shared.log.appended()
     }
 
     fn readable(&self) -> i64 {
-        self.state.readable.load(Ordering::Acquire)
+        self.shared.state.readable.load(Ordering::Acquire)
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        self.log.failure.check()
+        self.shared.log.failure.check()
     }
 
     fn check_open(&self) -> Result<(), StoreError> {
-        self.state.check_open()
+        self.shared.state.check_open()
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
         let (target, last_ms, last, clock_regressions) = {
-            let append = lock(&self.append);
+            let append = lock(&self.shared.append);
             (
                 append.tail.position,
                 append.tail.last_store_ms,
                 append.tail.last,
-                self.checkpoint.times().clock_regressions,
+                self.shared.checkpoint.times().clock_regressions,
             )
         };
-        if target <= self.log.flushed() {
+        if target <= self.shared.log.flushed() {
             return Ok(None);
         }
         let begin = Instant::now();
-        let noted = self.nul_records.sync(self.fs.as_ref());
+        let noted = self.shared.nul_records.sync(self.shared.fs.as_ref());
         let noted = noted.inspect_err(|error| {
             if !error.is_passing() {
-                self.log.failure.set(error);
+                self.shared.log.failure.set(error);
             }
         });
-        noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
-            if self.log.failure.is_set() {
-                self.state.note_unsure();
-            }
-        })?;
+        noted
+            .and_then(|()| self.shared.log.sync_to(target))
+            .inspect_err(|_| {
+                if self.shared.log.failure.is_set() {
+                    self.shared.state.record_unsure();
+                }
+            })?;
         let took = begin.elapsed();
         self.sync_times.add(took);
         self.publish_durable();
-        self.state.readable.store(target, Ordering::Release);
-        self.checkpoint.update(|times| {
+        self.shared.state.readable.store(target, Ordering::Release);
+        self.shared.checkpoint.update(|times| {
             if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
             }
@@ -148,48 +131,41 @@ impl Log for InBatch<'_> {
 impl Flusher {
     pub(crate) fn new(shared: &Shared) -> Self {
         Self {
-            state: Arc::clone(&shared.state),
-            options: Arc::clone(&shared.options),
-            live: Arc::clone(&shared.live),
-            fs: Arc::clone(&shared.fs),
-            log: Arc::clone(&shared.log),
-            checkpoint: Arc::clone(&shared.checkpoint),
-            nul_records: Arc::clone(&shared.nul_records),
-            append: Arc::clone(&shared.append),
-            queues: Arc::clone(&shared.queues),
-            listeners: Arc::clone(&shared.listeners),
-            group_commit: Arc::clone(&shared.group_commit),
             watchdog: FlushWatchdog::default(),
             timeout_wakeup: Wakeup::default(),
             sync_times: Meter::default(),
+            shared: shared.clone(),
         }
     }
 
     /// Calls back once everything before `position` is durable.
     pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
-        self.group_commit.when_durable(self, position, done);
+        self.shared.group_commit.when_durable(self, position, done);
     }
 
     /// Like [`Flusher::when_durable`], for waiters of an append batch, which their thread will commit.
     pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
-        self.group_commit.when_durable_in_batch(self, waiting);
+        self.shared.group_commit.when_durable_in_batch(self, waiting);
     }
 
     /// Does a round once this thread is the leader.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
-        self.group_commit.flush_round(self)
+        self.shared.group_commit.flush_round(self)
     }
 
     /// Makes sure that all waiters are served.
     pub(crate) fn commit_batch(&self) {
-        let limit = Duration::from_micros(self.options.flush_inline_below_us);
-        let for_readers = self.live.flush() == FlushDiskType::Sync;
-        self.group_commit.commit_batch(&InBatch(self), limit, for_readers);
+        let limit = Duration::from_micros(self.shared.options.flush_inline_below_us);
+        let for_readers = self.shared.live.flush() == FlushDiskType::Sync;
+        self.shared
+            .group_commit
+            .commit_batch(&InBatch(self), limit, for_readers);
     }
 
     /// Answers waiters that have waited too long.
     pub(crate) fn expire_waiters(&self, longest: Duration) {
-        self.group_commit
+        self.shared
+            .group_commit
             .waiters
             .expire(longest, |waited| StoreError::FlushTimeout {
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
@@ -199,9 +175,9 @@ impl Flusher {
     /// Makes messages readable that waited for the fsync. Rounds take turns, so the units of a queue stay in order
     /// although the append lock is held only to take all of them out.
     fn publish_durable(&self) {
-        let flushed = self.log.flushed();
+        let flushed = self.shared.log.flushed();
         let ready: Vec<_> = {
-            let deferred = &mut lock(&self.append).deferred;
+            let deferred = &mut lock(&self.shared.append).deferred;
             let count = deferred.partition_point(|next| next.unit.end() <= flushed);
             deferred.drain(..count).collect()
         };
@@ -213,11 +189,11 @@ impl Flusher {
 
     fn show(&self, next: &Deferred) {
         next.queue.push(next.unit);
-        self.queues.note_unwritten(&next.queue);
+        self.shared.queues.list_unwritten(&next.queue);
     }
 
     fn announce_shown(&self, next: &Deferred) {
-        if let Some(listener) = self.listeners.arrival() {
+        if let Some(listener) = self.shared.listeners.arrival() {
             listener(&Arrival {
                 topic: &next.queue.topic,
                 queue_id: next.queue.id,
@@ -233,10 +209,10 @@ impl Flusher {
     /// for an fsync are readable at once, before any that is stored later.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
         // While this thread leads, no round holds units that are not readable yet.
-        let (shown, _) = self.group_commit.leader.wait(|| {
-            let mut append = lock(&self.append);
-            self.live.set_flush(flush);
-            if flush == FlushDiskType::Sync || self.log.failure.is_set() {
+        let (shown, _) = self.shared.group_commit.leader.wait(|| {
+            let mut append = lock(&self.shared.append);
+            self.shared.live.set_flush(flush);
+            if flush == FlushDiskType::Sync || self.shared.log.failure.is_set() {
                 return Vec::new();
             }
             let shown: Vec<_> = append.deferred.drain(..).collect();

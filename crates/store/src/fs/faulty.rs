@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The current faults of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskFaults {
-    /// Each write and each fsync takes so much longer.
+    /// Time that each write and each fsync takes longer.
     pub slow: Duration,
     /// Bytes that can still be written; `None` for as many as the real disk takes.
     pub free_bytes: Option<u64>,

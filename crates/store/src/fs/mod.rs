@@ -87,7 +87,7 @@ pub struct DirectoryEntry {
     pub is_file: bool,
     /// Bytes of a file.
     pub length: u64,
-    /// When it was last written, ms.
+    /// Time of the last write to the file, ms.
     pub modified_ms: i64,
     /// The file system that it lies on.
     pub device: u64,
@@ -147,7 +147,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// True when there is a file or directory. An error where that cannot be known: it must not pass for "no".
     fn exists(&self, path: &Path) -> io::Result<bool>;
-    /// How many names a file has: above one, something else may hold it, such as a snapshot.
+    /// Number of names of a file: above one, something else may hold the file, such as a snapshot.
     fn links(&self, _path: &Path) -> io::Result<u64> {
         Ok(1)
     }

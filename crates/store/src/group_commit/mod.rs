@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Called once, when a position is durable or is known not to become so.
 pub(crate) type BoxedCallback<E> = Box<dyn Completion<Result<(), E>>>;
 
-/// What is fsynced.
+/// The log that is fsynced.
 pub(crate) trait Log {
     /// Why an fsync failed, or that there will be none.
     type Error: Clone;
@@ -60,7 +60,7 @@ impl<E> fmt::Debug for Waiters<E> {
 }
 
 impl<E: Clone> Waiters<E> {
-    /// How many wait, and for how long the first of them has.
+    /// Number of waiters, and the time that the first of them has waited.
     pub(crate) fn queue(&self) -> (usize, Duration) {
         let list = lock(&self.list);
         let oldest = list.first().map(|first| first.since.elapsed());
@@ -71,20 +71,20 @@ impl<E: Clone> Waiters<E> {
         lock(&self.list).is_empty()
     }
 
-    fn take(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
+    fn extract(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }
 
     /// Answers waiters that have waited too long.
     pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
-        for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
+        for waiter in self.extract(|waiter| waiter.since.elapsed() >= longest) {
             waiter.callback.complete(Err(error(waiter.since.elapsed())));
         }
     }
 
     /// Answers everyone.
     pub(crate) fn fail(&self, error: &E) {
-        for waiter in self.take(|_| true) {
+        for waiter in self.extract(|_| true) {
             waiter.callback.complete(Err(error.clone()));
         }
     }

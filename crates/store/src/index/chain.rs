@@ -42,14 +42,14 @@ pub(crate) struct Chain {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ChainEntry {
     hash: i32,
     position: i64,
     seconds: i32,
     previous: i32,
 }
 
-impl Entry {
+impl ChainEntry {
     fn from_bytes(bytes: &[u8; ENTRY]) -> Self {
         Self {
             hash: i32::from_be_bytes(number(bytes, 0)),
@@ -62,7 +62,7 @@ impl Entry {
 
 /// Entries that were read, starting at number `first`.
 #[derive(Debug, Default)]
-struct Window {
+struct EntryWindow {
     bytes: Vec<u8>,
     first: i32,
 }
@@ -80,7 +80,7 @@ impl Chain {
         if !self.open(fs)? {
             return Ok(false);
         }
-        let mut window = Window::default();
+        let mut window = EntryWindow::default();
         let mut next = match self.newest {
             Some(newest) => newest,
             None => self.newest_in_file()?,
@@ -134,7 +134,7 @@ impl Chain {
         file.read_exact_at(buffer, offset).at("read", &self.path)
     }
 
-    fn stored_ms(&self, entry: Entry) -> i64 {
+    fn stored_ms(&self, entry: ChainEntry) -> i64 {
         self.begin_ms + i64::from(entry.seconds) * 1000
     }
 
@@ -145,7 +145,7 @@ impl Chain {
     }
 
     /// An entry, from the window or, if the one before it was near, read together with its older neighbours.
-    fn entry(&self, window: &mut Window, number: i32, before: i32) -> Result<Entry, StoreError> {
+    fn entry(&self, window: &mut EntryWindow, number: i32, before: i32) -> Result<ChainEntry, StoreError> {
         if let Some(entry) = window.get(number) {
             return Ok(entry);
         }
@@ -156,7 +156,7 @@ impl Chain {
             number
         };
         self.read(window, first, number)?;
-        Ok(window.get(number).unwrap_or(Entry {
+        Ok(window.get(number).unwrap_or(ChainEntry {
             hash: 0,
             position: 0,
             seconds: -1,
@@ -164,7 +164,7 @@ impl Chain {
         }))
     }
 
-    fn read(&self, window: &mut Window, first: i32, last: i32) -> Result<(), StoreError> {
+    fn read(&self, window: &mut EntryWindow, first: i32, last: i32) -> Result<(), StoreError> {
         window.first = first;
         window
             .bytes
@@ -174,7 +174,7 @@ impl Chain {
 
     /// The slot's newest entry before `limit` that is not newer than a time, if one is near the last such entry. Times
     /// ascend with the numbers unless the clock went back; then the entries in between are skipped.
-    fn older(&self, window: &mut Window, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
+    fn older(&self, window: &mut EntryWindow, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
         let (mut low, mut high) = (1, limit);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -206,10 +206,10 @@ impl Chain {
     }
 }
 
-impl Window {
-    fn get(&self, number: i32) -> Option<Entry> {
+impl EntryWindow {
+    fn get(&self, number: i32) -> Option<ChainEntry> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()? * ENTRY;
         let bytes = self.bytes.get(at..)?.first_chunk()?;
-        Some(Entry::from_bytes(bytes))
+        Some(ChainEntry::from_bytes(bytes))
     }
 }

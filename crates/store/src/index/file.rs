@@ -7,7 +7,7 @@
 //! entries  behind the slots, 20 bytes each, entry 0 unused:
 //!          key hash int32   position int64   seconds since begin time int32   previous entry of the slot int32
 //! ```
-//! Slots are cached in pages and written in pages; entries are gathered and appended in one write. The header is
+//! Slots are cached in pages and written in pages; entries are staged and appended in one write. The header is
 //! written last, so that it never counts what is not there.
 
 use crate::error::StoreError;
@@ -23,8 +23,8 @@ const SLOT: usize = 4;
 pub(crate) const ENTRY: usize = 20;
 /// Slots of a cached page.
 const PAGE: usize = 1024;
-/// Accumulated entries are written at this size, without waiting for a flush.
-const GATHERED: usize = 1 << 20;
+/// Size at which staged entries are written, without waiting for a flush.
+const MAX_STAGED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Header {
@@ -50,7 +50,7 @@ pub(crate) struct IndexFile {
     pub(crate) header: Header,
     pages: Vec<Option<Box<Page>>>,
     /// Entries that are not written yet; they end before `header.count`.
-    gathered: Vec<u8>,
+    staged: Vec<u8>,
     dirty: bool,
 }
 
@@ -127,7 +127,7 @@ impl IndexFile {
             entries: i32::try_from(entries).unwrap_or(i32::MAX),
             header,
             pages: Vec::new(),
-            gathered: Vec::new(),
+            staged: Vec::new(),
             dirty: false,
         }
     }
@@ -200,7 +200,7 @@ impl IndexFile {
         if count == 1 {
             self.header.begin_ms = entry.store_ms;
         }
-        self.gather(entry, seconds, previous);
+        self.stage_entry(entry, seconds, previous);
         if previous == 0 {
             self.header.used_slots += 1;
         }
@@ -208,13 +208,13 @@ impl IndexFile {
         self.header.end_position = entry.position;
         self.header.end_ms = entry.store_ms;
         self.dirty = true;
-        if self.gathered.len() >= GATHERED {
+        if self.staged.len() >= MAX_STAGED_BYTES {
             self.write_entries()?;
         }
         Ok(())
     }
 
-    fn gather(&mut self, entry: &IndexEntry, seconds: i32, previous: i32) {
+    fn stage_entry(&mut self, entry: &IndexEntry, seconds: i32, previous: i32) {
         let [h0, h1, h2, h3] = entry.hash.to_be_bytes();
         let [p0, p1, p2, p3, p4, p5, p6, p7] = entry.position.to_be_bytes();
         let [s0, s1, s2, s3] = seconds.to_be_bytes();
@@ -222,20 +222,20 @@ impl IndexFile {
         let bytes: [u8; ENTRY] = [
             h0, h1, h2, h3, p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, n0, n1, n2, n3,
         ];
-        self.gathered.extend_from_slice(&bytes);
+        self.staged.extend_from_slice(&bytes);
     }
 
-    /// Writes the accumulated entries.
+    /// Writes the staged entries.
     pub(crate) fn write_entries(&mut self) -> Result<(), StoreError> {
-        if self.gathered.is_empty() {
+        if self.staged.is_empty() {
             return Ok(());
         }
-        let waiting = i32::try_from(self.gathered.len() / ENTRY).unwrap_or(i32::MAX);
+        let waiting = i32::try_from(self.staged.len() / ENTRY).unwrap_or(i32::MAX);
         let at = self.entry_at(self.header.count - waiting);
         self.open_file()?
-            .write_all_at(&self.gathered, at)
+            .write_all_at(&self.staged, at)
             .at("write", &self.path)?;
-        self.gathered.clear();
+        self.staged.clear();
         Ok(())
     }
 

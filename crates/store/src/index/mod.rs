@@ -19,6 +19,7 @@ use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
 use crate::index::chain::MAX_HOPS;
 use crate::index::file::{Header, IndexFile, Wanted, file_length};
+use crate::index::neighbours::Gaps;
 use crate::index::pending::PendingKeys;
 use crate::index::query::{KeyKind, KeyQuery};
 use crate::log::commit_log::CommitLog;
@@ -97,6 +98,8 @@ pub(crate) struct KeyIndex {
     dropped: bool,
     /// The dropped files, newest first, until they are removed.
     to_remove: Mutex<Vec<PathBuf>>,
+    /// The gaps between files that the start did not read whole.
+    gaps: Gaps,
     /// Whether a file that somebody else deleted was reported.
     told_gone: AtomicBool,
     added: AtomicU64,
@@ -128,7 +131,7 @@ impl KeyIndex {
         let most_open = Shares::of_process().index_files;
         let mut files: Vec<IndexFile> = Vec::new();
         let mut dropping = false;
-        let mut dropped = Vec::new();
+        let (mut dropped, mut gaps) = (Vec::new(), Vec::new());
         let entries = fs
             .list(&directory)
             .at("list", &directory)?
@@ -152,14 +155,14 @@ impl KeyIndex {
                     && file.is_sound()
                     && file.header.end_position < log.appended().max(1)
                     && !(crashed && (is_newest || file.header.end_ms > durable_ms))
-                    && !neighbours::is_one_missing(log, files.last(), file)
+                    && neighbours::may_follow(log, files.last(), file, &mut gaps)
             });
             if let Some(file) = keep {
                 push(&mut files, file, most_open);
             } else {
                 // Files follow one another: after a dropped one, all are rebuilt.
                 dropping = true;
-                tracing::warn!(file = %path.display(), "index file dropped, to be rebuilt from the log");
+                neighbours::warn_dropped(&path);
                 dropped.insert(0, path);
             }
         }
@@ -171,6 +174,7 @@ impl KeyIndex {
             most_open,
             dropped: dropping || crashed,
             to_remove: Mutex::new(dropped),
+            gaps: Gaps::new(gaps),
             told_gone: AtomicBool::new(false),
             added: AtomicU64::new(0),
         })

@@ -10,7 +10,7 @@ pub(crate) struct IndexEntry {
     pub(crate) hash: i32,
     /// Position of the record.
     pub(crate) position: i64,
-    /// When it was stored, ms.
+    /// Store time of the message, ms.
     pub(crate) store_ms: i64,
 }
 

@@ -299,7 +299,7 @@ impl CommitLog {
             },
         };
         let wanted = buffer.len();
-        self.hot.note_read(position, wanted);
+        self.hot.record_read(position, wanted);
         let offset = to_u64(position - segment.base);
         match mode.read_at(file.as_ref(), buffer, offset) {
             Ok(Some(got)) if got < wanted => {

@@ -16,9 +16,9 @@ use std::sync::Arc;
 const OWN: &str = ".own";
 
 impl CommitLog {
-    /// Removes what a kill may leave in the log's directory: a last file without any byte, as Apache does, and copies
-    /// that did not replace their segments.
-    pub(crate) fn mend(&self) -> Result<(), StoreError> {
+    /// Removes half-created files that a kill may leave in the log's directory: a last file without any byte, as Apache
+    /// does, and copies that did not replace their segments.
+    pub(crate) fn remove_half_made(&self) -> Result<(), StoreError> {
         let entries = self.fs.list(&self.directory).at("list", &self.directory)?;
         for entry in entries {
             let segment = entry.name.strip_suffix(OWN).and_then(parse_file_name);
@@ -56,7 +56,7 @@ impl CommitLog {
             && end < last.base + self.segment_bytes
         {
             let from = to_u64((end - last.base).max(0));
-            let file = self.own(last)?;
+            let file = self.unshared_file(last)?;
             let to = to_u64(self.segment_bytes);
             let data = if crashed {
                 file.next_data(from).map(|data| data.filter(|data| *data < to))
@@ -87,7 +87,7 @@ impl CommitLog {
             let most = (to - at).min(self.next_segment(at) - at).min(1 << 20);
             let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
             let inside = to_u64(at - segment.base);
-            let file = self.own(&segment)?;
+            let file = self.unshared_file(&segment)?;
             if at == from || inside == 0 {
                 // The length may also be undurable, if the file was created meanwhile.
                 file.set_length(to_u64(self.segment_bytes))
@@ -102,9 +102,9 @@ impl CommitLog {
 }
 
 impl CommitLog {
-    /// The open file of a segment that is about to be written: one that has another name is replaced by a durable copy.
-    /// Only before the store runs.
-    pub(super) fn own(&self, segment: &Arc<Segment>) -> Result<Arc<dyn File>, StoreError> {
+    /// Returns the open file of a segment that is about to be written. A file with another name, such as a snapshot's,
+    /// is replaced by a durable copy first. Only before the store runs.
+    pub(super) fn unshared_file(&self, segment: &Arc<Segment>) -> Result<Arc<dyn File>, StoreError> {
         let path = &segment.path;
         if self.fs.links(path).at("look at", path)? < 2 {
             return self.file(segment);
@@ -120,10 +120,10 @@ impl CommitLog {
         self.file(segment)
     }
 
-    /// Calls [`CommitLog::own`] for the segment that the next record goes to.
-    pub(crate) fn own_last(&self) -> Result<(), StoreError> {
+    /// Replaces the segment that the next record goes to by a durable copy, if its file has another name.
+    pub(crate) fn unshare_last_segment(&self) -> Result<(), StoreError> {
         let last = self.segment_at(self.appended());
-        last.map_or(Ok(()), |segment| self.own(&segment).map(drop))
+        last.map_or(Ok(()), |segment| self.unshared_file(&segment).map(drop))
     }
 }
 
@@ -148,13 +148,13 @@ fn copy_data(from: &dyn File, fs: &dyn Fs, path: &Path) -> Result<(), StoreError
 
 /// Whether all bytes `from..to` of a file are zero.
 pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
-    const MOST: u64 = 1 << 20;
+    const MAX_PIECE: u64 = 1 << 20;
     let mut buffer = Vec::new();
     let (mut at, mut piece) = (from, 1 << 12);
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
         // Up to the end of this piece, after which there may be a hole.
         let end = (data / piece + 1).saturating_mul(piece).min(to);
-        piece = (piece * 2).min(MOST);
+        piece = (piece * 2).min(MAX_PIECE);
         buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);
         let got = file.read_at(&mut buffer, data)?;
         if buffer

@@ -8,12 +8,14 @@
 //! Bodies contain whatever senders like, including bytes that look like heads of records, each with a size of its own.
 //! So bytes are only read as a record if they name their own position, if that position counts, and if their lengths
 //! are consistent.
+//!
+//! A reader that finds no record where a unit points to asks [`damage_at`] which of the two is wrong.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64};
 use crate::fs::Context;
 use crate::log::commit_log::CommitLog;
-use crate::log::reader::{LogReader, Step};
+use crate::log::reader::{LogReader, Step, end_of};
 use crate::log::segment::Segment;
 use pyrmq_remoting::message::record::{self, FIXED_V4, Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
 use pyrmq_remoting::message::sys_flag;
@@ -24,6 +26,18 @@ const CHUNK: usize = 1 << 20;
 const HEAD: usize = 8;
 /// Bytes before the body, with any kind of hosts.
 const FIXED: usize = FIXED_V4 + 24;
+/// Records are at most this long: no client sends frames of more than 16 MiB.
+const MAX_RECORD_BYTES: i64 = 32 << 20;
+
+/// A damaged part of the log, which readers of its messages meet.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    /// Position at which the damage begins.
+    pub(crate) from: i64,
+    /// Beginning of the next segment that is not known to be damaged.
+    pub(crate) until: i64,
+    pub(crate) error: StoreError,
+}
 
 /// Finds a valid record after the invalid one at `end` whose position and store time satisfy `counts`.
 pub(crate) fn record_behind(
@@ -54,6 +68,59 @@ pub(crate) fn record_in(
     end: i64,
 ) -> Result<Option<i64>, StoreError> {
     in_segment(log, segment, behind_body(log, segment, end)?, &|_, _| true)
+}
+
+/// The damage of the log at a position where a unit says that a record of `size` bytes begins. `None` if the unit is
+/// wrong: a record that can be read begins there or lies around the position, or no record was ever stored there.
+pub(crate) fn damage_at(log: &CommitLog, position: i64, size: i32) -> Result<Option<Damage>, StoreError> {
+    let Some(segment) = log.segment_at(position).filter(|_| position < log.appended()) else {
+        return Ok(None);
+    };
+    let Some(reason) = unreadable(log, &segment, position)? else {
+        return Ok(None);
+    };
+    let error = match record_behind(log, position, |_, _| true)? {
+        Some(good) => StoreError::Damaged {
+            path: segment.path.clone(),
+            position,
+            reason,
+            good,
+        },
+        None => StoreError::QueueMismatch { position, size },
+    };
+    Ok(Some(Damage {
+        from: position,
+        until: segment.base + log.segment_bytes(),
+        error,
+    }))
+}
+
+/// Why no record can be read at a position, found by reading record by record up to it; `None` if one begins there or
+/// lies around it, or if the position is in the unused rest of the segment.
+fn unreadable(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<Option<String>, StoreError> {
+    let mut from = segment.base.max(position - MAX_RECORD_BYTES);
+    while from <= position
+        && let Some(first) = in_segment(log, segment, from, &|_, _| true)?
+        && first <= position
+    {
+        let mut reader = LogReader::new(log, first, false).until(segment.base + log.segment_bytes());
+        let reason = loop {
+            match reader.step()? {
+                Step::Record(record) if end_of(&record) > position => return Ok(None),
+                Step::Record(_) => {}
+                Step::End(reason) => break reason,
+            }
+        };
+        let end = reader.position();
+        if end > position {
+            return Ok(None);
+        }
+        if end == position {
+            return Ok(Some(reason.unwrap_or_else(no_record_text)));
+        }
+        from = behind_body(log, segment, end)?;
+    }
+    Ok(Some("no record can be read there".to_owned()))
 }
 
 /// Why nothing can be read where only zero bytes are.

@@ -3,24 +3,15 @@
 
 use crate::error::StoreError;
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::has_head;
+use crate::log::damage::{Damage, has_head};
 use crate::log::segment::Segment;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long one call of [`HeadCheck::go_on`] reads, and how many segments at most: the thread has other tasks.
-const MOST: Duration = Duration::from_millis(20);
-const AT_ONCE: u32 = 8;
-
-/// A damaged part of the log, which readers of its messages meet.
-#[derive(Debug)]
-pub(crate) struct Damage {
-    /// Position of its beginning.
-    pub(crate) from: i64,
-    /// Beginning of the next segment that is not known to be damaged.
-    pub(crate) until: i64,
-    pub(crate) error: StoreError,
-}
+/// Time after which one call of [`HeadCheck::go_on`] ends, because its thread has other tasks.
+const MAX_ROUND: Duration = Duration::from_millis(20);
+/// Maximum number of segments that one call of [`HeadCheck::go_on`] checks.
+const MAX_SEGMENTS_PER_ROUND: u32 = 8;
 
 /// A check in progress.
 #[derive(Debug)]
@@ -45,7 +36,7 @@ impl HeadCheck {
     /// Checks a few more segments. Returns the damage once the segment after it, or the end of the log, is reached.
     pub(crate) fn go_on(&mut self, log: &CommitLog) -> Result<Option<Damage>, StoreError> {
         let begin = Instant::now();
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_SEGMENTS_PER_ROUND {
             let base = self.next.max(log.start());
             let after = base + log.segment_bytes();
             let Some(segment) = log.segment_at(base).filter(|_| after <= self.end) else {
@@ -59,7 +50,7 @@ impl HeadCheck {
             } else if let Some(damage) = self.damage_until(base) {
                 return Ok(Some(damage));
             }
-            if begin.elapsed() >= MOST {
+            if begin.elapsed() >= MAX_ROUND {
                 break;
             }
         }

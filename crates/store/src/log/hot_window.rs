@@ -22,7 +22,7 @@ const BLOCK: i64 = 1 << 20;
 /// The window takes at most this fraction of the memory.
 const SHARE_OF_MEMORY: u64 = 8;
 
-/// What of the log was dropped from memory, and what of that was read again.
+/// The part of the log that was dropped from memory, and the blocks of it that were read again.
 #[derive(Debug)]
 pub(crate) struct HotWindow {
     /// Before this position only what pulls have read since is kept.
@@ -52,7 +52,7 @@ impl HotWindow {
     }
 
     /// Records a read. A read inside the window costs one comparison.
-    pub(crate) fn note_read(&self, position: i64, bytes: usize) {
+    pub(crate) fn record_read(&self, position: i64, bytes: usize) {
         if position >= self.dropped.load(Ordering::Relaxed) {
             return;
         }
@@ -159,13 +159,13 @@ mod tests {
     #[test]
     fn cold_reads_stay_up_to_a_window_and_those_read_last_stay_longest() {
         let hot = HotWindow::new(None);
-        hot.note_read(0, 1 << 20);
+        hot.record_read(0, 1 << 20);
         assert_eq!(hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB), [0..936 * MIB]);
         for step in 0..16 {
             // One reader goes on, another reads the same place again and again.
-            hot.note_read(step * 8 * MIB, 8 << 20);
-            hot.note_read(500 * MIB, 1 << 20);
-            hot.note_read(990 * MIB, 1 << 20);
+            hot.record_read(step * 8 * MIB, 8 << 20);
+            hot.record_read(500 * MIB, 1 << 20);
+            hot.record_read(990 * MIB, 1 << 20);
             let dropped = hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB);
             let bytes: i64 = dropped.iter().map(|range| range.end - range.start).sum();
             let held = (step + 1) * 8 + 1;
@@ -182,8 +182,8 @@ mod tests {
         let hot = HotWindow::new(None);
         assert_eq!(hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB), [0..936 * MIB]);
         for step in 0..100 {
-            hot.note_read(step * MIB, 1 << 20);
-            hot.note_read((step - 20).max(0) * MIB, 1 << 20);
+            hot.record_read(step * MIB, 1 << 20);
+            hot.record_read((step - 20).max(0) * MIB, 1 << 20);
             for range in hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB) {
                 assert!(range.end <= (step - 20) * MIB, "{range:?} in step {step}");
             }
@@ -194,7 +194,7 @@ mod tests {
     fn zero_switches_it_off_and_back_on() {
         let hot = HotWindow::new(None);
         assert!(hot.round(0, 0..1000 * MIB, 1000 * MIB).is_empty());
-        hot.note_read(0, 1 << 20);
+        hot.record_read(0, 1 << 20);
         assert!(hot.round(0, 0..1000 * MIB, 1000 * MIB).is_empty());
         let all = hot.round(WINDOW, 0..1000 * MIB, 1000 * MIB);
         assert_eq!(all, [0..936 * MIB]);

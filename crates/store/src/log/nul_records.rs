@@ -77,7 +77,7 @@ fn note_crc(bytes: &[u8; NOTE]) -> u32 {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NoteSlots {
     file: Option<Arc<dyn File>>,
     /// Where the record of each note in the file ends; 0 for a free place.
     ends: Vec<i64>,
@@ -97,7 +97,7 @@ struct State {
 pub(crate) struct NulRecords {
     root: PathBuf,
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<NoteSlots>,
     /// Whether notes were written since the last fsync.
     is_dirty: AtomicBool,
 }
@@ -106,7 +106,7 @@ impl NulRecords {
     /// Reads the existing notes. After a crash they are written again, because an fsync of them may have failed.
     pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(NUL_RECORDS);
-        let mut state = State::default();
+        let mut state = NoteSlots::default();
         if fs.exists(&path).at("look for", &path)? {
             let bytes = fs.read(&path).at("read", &path)?;
             for bytes in bytes.as_chunks().0 {

@@ -45,9 +45,9 @@ pub(crate) struct Trust<'l> {
 /// The part of the log that is known to be on disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Durable {
-    /// All of it, after a clean stop.
+    /// The whole log, after a clean stop.
     All,
-    /// Everything before a position.
+    /// The log before a position.
     InFrontOf(i64),
     /// Everything stored before a time, ms.
     OlderThan(i64),

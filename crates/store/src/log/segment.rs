@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 /// One file of the log.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Position of its first byte.
+    /// Position of the file's first byte.
     pub(crate) base: i64,
     pub(crate) path: PathBuf,
     /// Guards the open file. Its users hold their own reference to it.

@@ -290,19 +290,19 @@ impl Options {
 
     /// Key, value, minimum and maximum of the numeric settings. A table, so it is longer than other functions.
     fn ranges(&self) -> [(&'static str, u64, u64, u64); 22] {
-        const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
+        const MAX_FILE_BYTES: u64 = (1 << 31) - 1;
         [
             (
                 "mappedFileSizeCommitLog",
                 self.segment_bytes,
                 4096,
-                MOST_FILE_BYTES,
+                MAX_FILE_BYTES,
             ),
             (
                 "mappedFileSizeConsumeQueue",
                 self.queue_file_bytes,
                 20,
-                MOST_FILE_BYTES,
+                MAX_FILE_BYTES,
             ),
             ("maxMessageSize", self.max_message_bytes as u64, 1, 128 << 20),
             ("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000),

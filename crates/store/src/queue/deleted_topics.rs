@@ -20,7 +20,7 @@ use std::sync::Arc;
 const NAME: &str = "deletedTopics";
 const MAGIC: &[u8] = b"PYRMQ-T1";
 /// Bytes of an entry with a topic of maximum length.
-const LONGEST_ENTRY: usize = 2 + 255 + 8 + 4;
+const MAX_ENTRY_BYTES: usize = 2 + 255 + 8 + 4;
 
 /// The log position of the last deletion of each topic.
 pub type DeletedPositions = HashMap<String, i64>;
@@ -205,7 +205,7 @@ fn parse(bytes: &[u8]) -> (Positions, usize) {
 /// Corrects one flipped bit of the entry after the valid ones. False: it is invalid for another reason, for example cut
 /// off.
 fn correct(bytes: &mut [u8], at: usize) -> bool {
-    let end = bytes.len().min(at + LONGEST_ENTRY);
+    let end = bytes.len().min(at + MAX_ENTRY_BYTES);
     correct_bit(bytes, at..end, |bytes| {
         bytes
             .get(at..)

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(crate) struct DiscoveredQueues(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl DiscoveredQueues {
-    /// Treats short files as damaged, to be rebuilt, rather than as left by a crash, to be repaired.
-    pub(crate) fn distrust_short(&mut self) {
+    /// Marks queues with a short file as damaged: they are rebuilt instead of being repaired as a crash leaves them.
+    pub(crate) fn mark_short_damaged(&mut self) {
         for (_, shape) in &mut self.0 {
             shape.has_gap |= shape.is_short;
         }
@@ -95,7 +95,7 @@ fn in_parallel<T: Sync, R: Send>(
 impl Queues {
     /// Inspects every queue directory without changing anything. Files of another length than the configured one are an
     /// error, unless some have the right one: then they are damaged, and the queue is rebuilt.
-    pub(crate) fn look(
+    pub(crate) fn discover(
         fs: &Arc<dyn Fs>,
         root: PathBuf,
         file_bytes: u64,
@@ -139,7 +139,7 @@ impl Queues {
                 }
             }
         }
-        let shapes = in_parallel(&found, |queue| queue.look(fs.as_ref(), crashed))?;
+        let shapes = in_parallel(&found, |queue| queue.list_files(fs.as_ref(), crashed))?;
         let discovered = DiscoveredQueues(found.into_iter().zip(shapes).collect());
         let wrong = discovered.0.iter().find_map(|(_, shape)| shape.wrong.clone());
         if let Some((path, length)) = wrong
@@ -155,14 +155,14 @@ impl Queues {
         Ok((queues, discovered))
     }
 
-    /// Loads what [`Queues::look`] found. After a crash it only repairs it, because [`Queues::cut`] checks every unit
+    /// Loads what [`Queues::discover`] found. After a crash it only repairs it, because [`Queues::cut`] checks every unit
     /// anyway. True: a queue is so damaged that the queues must be rebuilt from the log's start.
     pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
         in_parallel(&discovered.0, |(queue, shape)| {
             if shape.is_damaged() {
                 return Ok(());
             }
-            queue.mend(self.fs.as_ref(), shape)?;
+            queue.repair_half_made(self.fs.as_ref(), shape)?;
             if crashed {
                 return Ok(());
             }
@@ -172,11 +172,11 @@ impl Queues {
     }
 
     /// Repairs the files of damaged queues, so that the queues can be rebuilt.
-    pub(crate) fn straighten_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
+    pub(crate) fn repair_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
         for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
             tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be rebuilt from the log");
-            queue.straighten(self.fs.as_ref())?;
-            self.note_unsynced(queue);
+            queue.repair_for_rebuild(self.fs.as_ref())?;
+            self.list_unsynced(queue);
         }
         Ok(())
     }
@@ -186,18 +186,18 @@ impl Queues {
         self.write_out()?;
         in_parallel(&self.sorted(), |queue| {
             if queue.cut(self.fs.as_ref(), log, position, self.writes_again)? {
-                self.note_unsynced(queue);
+                self.list_unsynced(queue);
             }
             Ok(())
         })
         .map(drop)
     }
 
-    /// Clears the units of records that the log does not have. True: some queue had such units.
-    pub(crate) fn drop_found(&self) -> Result<bool, StoreError> {
+    /// Clears the units that no replayed record explains. Returns whether some queue had such units.
+    pub(crate) fn drop_unexplained_units(&self) -> Result<bool, StoreError> {
         let mut found = false;
         for queue in self.sorted() {
-            found |= queue.drop_found(self.fs.as_ref())?;
+            found |= queue.drop_unexplained_units(self.fs.as_ref())?;
         }
         Ok(found)
     }

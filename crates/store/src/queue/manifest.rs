@@ -56,7 +56,7 @@ pub(crate) enum Compared {
     Unknown,
     /// Every queue is as long as it was.
     Whole,
-    /// This queue is shorter.
+    /// The named queue has fewer units, or fewer files, than the manifest says.
     Short(String, i32),
 }
 
@@ -164,8 +164,8 @@ impl QueueManifest {
         self.file.is_some()
     }
 
-    /// Forbids adding a part: the file will be rewritten.
-    pub(crate) fn distrust(&mut self) {
+    /// Forbids adding a part until the whole file is rewritten.
+    pub(crate) fn require_rewrite(&mut self) {
         self.file = None;
     }
 

@@ -103,20 +103,20 @@ impl Queues {
     }
 
     /// Lists a queue that has units to be written.
-    pub(crate) fn note_unwritten(&self, queue: &Arc<ConsumeQueue>) {
+    pub(crate) fn list_unwritten(&self, queue: &Arc<ConsumeQueue>) {
         self.unwritten.add(queue, &queue.in_unwritten);
     }
 
     /// Lists a queue whose files need an fsync.
-    pub(crate) fn note_unsynced(&self, queue: &Arc<ConsumeQueue>) {
+    pub(crate) fn list_unsynced(&self, queue: &Arc<ConsumeQueue>) {
         self.unsynced.add(queue, &queue.in_unsynced);
     }
 
     /// Lists all queues for an fsync of their files.
-    pub(crate) fn note_all_unsynced(&self) {
+    pub(crate) fn list_all_unsynced(&self) {
         for queue in self.sorted() {
             queue.all_dirty();
-            self.note_unsynced(&queue);
+            self.list_unsynced(&queue);
         }
     }
 
@@ -134,10 +134,10 @@ impl Queues {
                 tracing::warn!(left = queues.len() + 1, of = all, "writing consume queues");
                 logged = Instant::now();
             }
-            self.note_unsynced(&queue);
+            self.list_unsynced(&queue);
             queue.in_unwritten.leave();
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
-                self.note_unwritten(&queue);
+                self.list_unwritten(&queue);
                 self.unwritten.put_back(&mut queues);
                 return Err(error);
             }
@@ -161,7 +161,7 @@ impl Queues {
             // None of it is known to be durable, so everything is listed again.
             for queue in &queues {
                 queue.all_dirty();
-                self.note_unsynced(queue);
+                self.list_unsynced(queue);
             }
         })
     }
@@ -214,7 +214,7 @@ impl Queues {
         let _one = lock(&self.rounds);
         for queue in self.unwritten.waiting() {
             if queue.first_unwritten().is_some_and(|first| first < position) {
-                self.note_unsynced(&queue);
+                self.list_unsynced(&queue);
                 queue.write_out(self.fs.as_ref())?;
             }
         }
@@ -271,7 +271,7 @@ impl Queues {
         let mut removed = 0;
         for queue in old {
             removed += queue.trim(self.fs.as_ref())?;
-            self.note_unsynced(&queue);
+            self.list_unsynced(&queue);
         }
         Ok(removed)
     }

@@ -16,25 +16,25 @@ type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
 /// Seeded, so that names cannot be chosen to collide.
 #[cfg(not(debug_assertions))]
-type State = pyrmq_remoting::hash::NameState;
+type HashState = pyrmq_remoting::hash::NameState;
 /// Not seeded, so that a test that replays its threads' seed visits the queues in the same order.
 #[cfg(debug_assertions)]
-type State = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+type HashState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// Minimum number of slots of a table that is not empty.
 const MIN_SLOTS: usize = 16;
 
 /// Queues by topic and id.
 #[derive(Debug, Default)]
-pub(crate) struct QueueTable<S = State> {
+pub(crate) struct QueueTable<S = HashState> {
     topics: HashMap<Arc<str>, TopicQueues, S>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<TableSlot>>,
     used: usize,
     hasher: S,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct TableSlot {
     topic: Arc<str>,
     queue: Arc<ConsumeQueue>,
     id: i32,
@@ -56,7 +56,7 @@ impl<S: BuildHasher> QueueTable<S> {
         usize::try_from(hash).unwrap_or_default() & self.mask()
     }
 
-    fn find(&self, topic: &str, id: i32) -> Option<(usize, &Slot)> {
+    fn find(&self, topic: &str, id: i32) -> Option<(usize, &TableSlot)> {
         let hash = self.hash(topic, id);
         let mut at = self.home(hash);
         while let Some(Some(slot)) = self.slots.get(at) {
@@ -93,7 +93,7 @@ impl<S: BuildHasher> QueueTable<S> {
         let queue = Arc::new(make(&topic));
         self.make_room();
         self.used += 1;
-        self.place(Slot {
+        self.place(TableSlot {
             hash: self.hash(&topic, id),
             topic: Arc::clone(&topic),
             queue: Arc::clone(&queue),
@@ -120,7 +120,7 @@ impl<S: BuildHasher> QueueTable<S> {
     }
 
     /// Moves a slot to the first free place from its home on; there is one.
-    fn place(&mut self, slot: Slot) {
+    fn place(&mut self, slot: TableSlot) {
         let mut at = self.home(slot.hash);
         while self.slots.get(at).is_some_and(Option::is_some) {
             at = (at + 1) & self.mask();
@@ -135,7 +135,7 @@ impl<S: BuildHasher> QueueTable<S> {
             return;
         };
         self.used -= 1;
-        self.take(at);
+        self.free_slot(at);
         if let Some(queues) = self.topics.get_mut(topic) {
             queues.remove(&id);
             if queues.is_empty() {
@@ -144,8 +144,8 @@ impl<S: BuildHasher> QueueTable<S> {
         }
     }
 
-    /// Frees a place, and moves up later slots that could no longer be found.
-    fn take(&mut self, at: usize) {
+    /// Frees a slot, and moves up later slots that could no longer be found.
+    fn free_slot(&mut self, at: usize) {
         let mask = self.mask();
         let (mut free, mut next) = (at, (at + 1) & mask);
         while let Some(slot) = self.slots.get(next).and_then(Option::as_ref) {

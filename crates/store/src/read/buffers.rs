@@ -48,7 +48,7 @@ pub(crate) struct ReadBuffer {
 
 impl ReadBuffers {
     /// A buffer of `size` bytes with undefined content.
-    pub(crate) fn take(self: &Arc<Self>, size: usize) -> ReadBuffer {
+    pub(crate) fn acquire(self: &Arc<Self>, size: usize) -> ReadBuffer {
         let mut bytes = if (MIN_POOLED..=MAX_POOLED).contains(&size) {
             lock(&self.pool).fitting(size)
         } else {
@@ -118,32 +118,32 @@ mod tests {
     #[test]
     fn a_buffer_is_used_again_and_its_answer_is_as_long_as_asked_for() {
         let buffers = Arc::new(ReadBuffers::default());
-        let mut one = buffers.take(40_000);
+        let mut one = buffers.acquire(40_000);
         one.as_mut().fill(7);
         let at = one.as_ref().as_ptr();
         let answer = one.freeze();
         let part = answer.slice(10..20);
         drop(answer);
         assert_ne!(
-            buffers.take(5000).as_ref().as_ptr(),
+            buffers.acquire(5000).as_ref().as_ptr(),
             at,
             "a part of it is still held"
         );
         drop(part);
-        let again = buffers.take(33_000);
+        let again = buffers.acquire(33_000);
         assert_eq!((again.as_ref().as_ptr(), again.as_ref().len()), (at, 33_000));
         assert_eq!(again.freeze().len(), 33_000);
-        drop(buffers.take(500_000));
-        let little = buffers.take(5000);
+        drop(buffers.acquire(500_000));
+        let little = buffers.acquire(5000);
         assert!(little.bytes.len() < 100_000, "no large buffer for a small answer");
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let buffers = Arc::new(ReadBuffers::default());
-        let many: Vec<_> = (0..64).map(|_| buffers.take(MAX_POOLED).freeze()).collect();
-        let large = buffers.take(MAX_POOLED + 1).freeze();
-        let small = buffers.take(1).freeze();
+        let many: Vec<_> = (0..64).map(|_| buffers.acquire(MAX_POOLED).freeze()).collect();
+        let large = buffers.acquire(MAX_POOLED + 1).freeze();
+        let small = buffers.acquire(1).freeze();
         assert_eq!((large.len(), small.len()), (MAX_POOLED + 1, 1));
         drop((many, large, small));
         assert_eq!(lock(&buffers.pool).bytes, POOL_BYTES);

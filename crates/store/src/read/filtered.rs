@@ -8,7 +8,7 @@ use crate::fs::read_mode::ReadMode;
 use crate::live::Live;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::read::pull::MAX_SCANNED;
-use crate::read::query::{Get, GetStatus, Got, RecordFilter, TagFilter};
+use crate::read::query::{GetMessage, GetMessageResult, GetStatus, RecordFilter, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
@@ -29,7 +29,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn none(request: &Get<'_>, live: &Live) -> Self {
+    fn none(request: &GetMessage<'_>, live: &Live) -> Self {
         Self {
             body: Vec::new(),
             count: 0,
@@ -39,7 +39,7 @@ impl Chosen {
     }
 
     /// Adds a record. False: it does not fit into the answer.
-    fn take(&mut self, record: &[u8]) -> bool {
+    fn add(&mut self, record: &[u8]) -> bool {
         let is_full = self.count >= self.most || self.body.len() + record.len() > self.most_bytes;
         if is_full && self.count > 0 {
             return false;
@@ -56,12 +56,12 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
+        request: &GetMessage<'_>,
         filter: &dyn RecordFilter,
-        got: &mut Got,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         let max = got.max_offset;
-        let mut chosen = Chosen::none(request, &self.live);
+        let mut chosen = Chosen::none(request, &self.shared.live);
         let mut next = request.offset;
         let mut chunk = chosen.most.min(MAX_CHUNK);
         let mut scanned_bytes = 0;
@@ -92,7 +92,7 @@ impl Reader {
                 return self.skip_deleted(queue, request.offset, &picked.units, got);
             };
             scanned_bytes += records.len();
-            got.behind_bytes = self.log.appended() - last.position;
+            got.behind_bytes = self.shared.log.appended() - last.position;
             next = picked.next;
             if let Some(left_out) = choose(&picked.units, &records, filter, &mut chosen) {
                 next = left_out;
@@ -111,8 +111,8 @@ impl Reader {
 }
 
 /// The read of the next records for a pull.
-fn next_chunk<'a>(request: &Get<'a>, offset: i64, max_count: usize) -> Get<'a> {
-    Get {
+fn next_chunk<'a>(request: &GetMessage<'a>, offset: i64, max_count: usize) -> GetMessage<'a> {
+    GetMessage {
         offset,
         max_count,
         max_bytes: CHUNK_BYTES,
@@ -126,7 +126,7 @@ fn choose(units: &[CqUnit], records: &[u8], filter: &dyn RecordFilter, chosen: &
     let mut left = records;
     for unit in units {
         let (record, rest) = left.split_at_checked(to_usize(i64::from(unit.size)))?;
-        if filter.matches(record) && !chosen.take(record) {
+        if filter.matches(record) && !chosen.add(record) {
             // It was decoded to be matched.
             return Record::decode(record).ok().map(|record| record.queue_offset);
         }

@@ -6,7 +6,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
 use crate::fs::read_mode::ReadMode;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::ext::is_address;
-use crate::read::query::{Get, GetStatus, Got, QueueEntry, TagFilter};
+use crate::read::query::{GetMessage, GetMessageResult, GetStatus, QueueEntry, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,15 @@ pub(super) struct Picked {
 
 impl Reader {
     /// Reads messages of a queue, from the disk if necessary.
-    pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+    pub(crate) fn get(&self, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
         self.get_by(&ReadMode::waiting(), request)
     }
 
     /// Reads messages of a queue unless that needs the disk.
-    pub(crate) fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+    pub(crate) fn get_cached(
+        &self,
+        request: &GetMessage<'_>,
+    ) -> Result<Option<GetMessageResult>, StoreError> {
         let mode = ReadMode::cached();
         let got = self.get_by(&mode, request);
         if mode.has_missed() {
@@ -41,10 +44,14 @@ impl Reader {
     }
 
     /// The answer is meaningless once `mode` has missed something.
-    fn get_by(&self, mode: &ReadMode, request: &Get<'_>) -> Result<Got, StoreError> {
-        self.state.check_open()?;
-        let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
-            return Ok(Got::without_body(GetStatus::NoMatchedLogicQueue, 0, (0, 0)));
+    fn get_by(&self, mode: &ReadMode, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
+        self.shared.state.check_open()?;
+        let Some(queue) = self.shared.queues.get(request.topic, request.queue_id) else {
+            return Ok(GetMessageResult::without_body(
+                GetStatus::NoMatchedLogicQueue,
+                0,
+                (0, 0),
+            ));
         };
         let mut got = answer_by_range(request.offset, (queue.min(), queue.end()));
         if got.status != GetStatus::NoMatchedMessage {
@@ -52,9 +59,8 @@ impl Reader {
         }
         self.read_from(mode, &queue, request, &mut got)
             .inspect_err(|error| {
-                if matches!(error, StoreError::QueueMismatch { .. }) {
-                    self.queue_maintenance
-                        .distrust_queues(&queue.topic, queue.id, error);
+                if let StoreError::QueueMismatch { position, size } = error {
+                    self.queue_maintenance.mismatches.record(&queue, *position, *size);
                 }
             })?;
         Ok(got)
@@ -65,8 +71,8 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
-        got: &mut Got,
+        request: &GetMessage<'_>,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
         if let TagFilter::Records(filter) = request.tags {
             return self.scan_records(mode, queue, request, filter, got);
@@ -83,7 +89,7 @@ impl Reader {
             }
             return Ok(());
         };
-        got.behind_bytes = self.log.appended() - last.position;
+        got.behind_bytes = self.shared.log.appended() - last.position;
         let body = self.read_records(mode, &picked.units)?;
         if mode.has_missed() {
             return Ok(());
@@ -96,7 +102,7 @@ impl Reader {
     }
 
     /// Completes and counts an answer with messages.
-    pub(super) fn found(&self, got: &mut Got, count: usize, body: Bytes) {
+    pub(super) fn found(&self, got: &mut GetMessageResult, count: usize, body: Bytes) {
         got.status = GetStatus::Found;
         got.count = count;
         self.got_messages.fetch_add(count as u64, Ordering::Relaxed);
@@ -110,9 +116,9 @@ impl Reader {
         queue: &ConsumeQueue,
         offset: i64,
         units: &[CqUnit],
-        got: &mut Got,
+        got: &mut GetMessageResult,
     ) -> Result<(), StoreError> {
-        let start = self.log.start();
+        let start = self.shared.log.start();
         if let Some(first) = units.first()
             && units.iter().all(|unit| unit.position >= start)
         {
@@ -121,7 +127,7 @@ impl Reader {
                 size: first.size,
             });
         }
-        let live = queue.first_where(self.fs.as_ref(), offset, got.max_offset, |unit| {
+        let live = queue.first_where(self.shared.fs.as_ref(), offset, got.max_offset, |unit| {
             Ok(unit.position >= start)
         })?;
         got.status = GetStatus::MessageWasRemoving;
@@ -139,8 +145,8 @@ impl Reader {
         index: i64,
         count: i64,
     ) -> Result<Option<Vec<QueueEntry>>, StoreError> {
-        self.state.check_open()?;
-        let Some(queue) = self.queues.get(topic, queue_id) else {
+        self.shared.state.check_open()?;
+        let Some(queue) = self.shared.queues.get(topic, queue_id) else {
             return Ok(None);
         };
         let count = count.min(queue.end() - index);
@@ -148,7 +154,12 @@ impl Reader {
             return Ok(Some(Vec::new()));
         }
         let mut bytes = Vec::new();
-        queue.read_by(&ReadMode::waiting(), self.fs.as_ref(), (index, count), &mut bytes)?;
+        queue.read_by(
+            &ReadMode::waiting(),
+            self.shared.fs.as_ref(),
+            (index, count),
+            &mut bytes,
+        )?;
         let units = bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes);
         let entry = |unit: CqUnit| QueueEntry {
             position: unit.position,
@@ -163,16 +174,16 @@ impl Reader {
         &self,
         mode: &ReadMode,
         queue: &ConsumeQueue,
-        request: &Get<'_>,
+        request: &GetMessage<'_>,
         max: i64,
     ) -> Result<Picked, StoreError> {
-        let most = request.max_count.clamp(1, self.live.max_transfer_count());
-        let most_bytes = request.max_bytes.min(self.live.max_transfer_bytes());
+        let most = request.max_count.clamp(1, self.shared.live.max_transfer_count());
+        let most_bytes = request.max_bytes.min(self.shared.live.max_transfer_bytes());
         let chunk = match request.tags {
             TagFilter::All | TagFilter::Records(_) => to_i64(most),
             TagFilter::Codes(_) => SCAN.max(to_i64(most)),
         };
-        let (log_start, log_end) = (self.log.start(), self.log.appended());
+        let (log_start, log_end) = (self.shared.log.start(), self.shared.log.appended());
         let mut picked = Picked {
             units: Vec::with_capacity(most.min(64)),
             bytes: 0,
@@ -182,7 +193,7 @@ impl Reader {
         while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED {
             bytes.clear();
             let wanted = (picked.next, chunk.min(max - picked.next));
-            queue.read_by(mode, self.fs.as_ref(), wanted, &mut bytes)?;
+            queue.read_by(mode, self.shared.fs.as_ref(), wanted, &mut bytes)?;
             if bytes.len() < CQ_UNIT_SIZE {
                 break;
             }
@@ -221,8 +232,9 @@ impl Reader {
     ) -> Result<bool, StoreError> {
         if matches!(tags, TagFilter::Codes(_)) && is_address(unit.tags_code) {
             let code = self
+                .shared
                 .extended
-                .code(mode, self.fs.as_ref(), queue, unit.tags_code)?;
+                .code(mode, self.shared.fs.as_ref(), queue, unit.tags_code)?;
             return Ok(code.is_none_or(|code| tags.matches(code)));
         }
         Ok(tags.matches(unit.tags_code))
@@ -231,7 +243,7 @@ impl Reader {
 
 /// The part of a pull's answer that follows from the queue's range: [`GetStatus::NoMatchedMessage`] if the offset is
 /// inside.
-fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
+fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> GetMessageResult {
     let (status, next_offset) = if max == 0 {
         (GetStatus::NoMessageInQueue, 0)
     } else if offset < min {
@@ -243,5 +255,5 @@ fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
     } else {
         (GetStatus::NoMatchedMessage, offset)
     };
-    Got::without_body(status, next_offset, (min, max))
+    GetMessageResult::without_body(status, next_offset, (min, max))
 }

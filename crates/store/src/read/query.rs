@@ -33,7 +33,7 @@ impl TagFilter<'_> {
 
 /// A pull.
 #[derive(Debug, Clone, Copy)]
-pub struct Get<'a> {
+pub struct GetMessage<'a> {
     /// Topic.
     pub topic: &'a str,
     /// Queue inside the topic.
@@ -73,8 +73,8 @@ pub enum GetStatus {
 
 /// The answer to a pull.
 #[derive(Debug, Clone)]
-pub struct Got {
-    /// How it went.
+pub struct GetMessageResult {
+    /// Outcome of the pull.
     pub status: GetStatus,
     /// Offset at which to continue.
     pub next_offset: i64,
@@ -90,7 +90,7 @@ pub struct Got {
     pub behind_bytes: i64,
 }
 
-impl Got {
+impl GetMessageResult {
     pub(crate) fn without_body(
         status: GetStatus,
         next_offset: i64,

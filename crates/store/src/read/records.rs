@@ -21,7 +21,7 @@ impl Reader {
         units: &[CqUnit],
     ) -> Result<Option<Bytes>, StoreError> {
         let total: i64 = units.iter().map(|unit| i64::from(unit.size)).sum();
-        let mut body = self.buffers.take(to_usize(total));
+        let mut body = self.buffers.acquire(to_usize(total));
         let mut place = body.as_mut();
         let mut left = units;
         while let Some(first) = left.first() {
@@ -31,7 +31,7 @@ impl Reader {
             };
             let run = left.get(..count).unwrap_or_default();
             let is_there = if span_end - first.position == size {
-                self.log.read_by(mode, first.position, now)?
+                self.shared.log.read_by(mode, first.position, now)?
             } else {
                 self.read_span(mode, run, (first.position, span_end), now)?
             };
@@ -47,8 +47,8 @@ impl Reader {
 
     /// The records at these positions.
     pub(crate) fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
-        self.state.check_open()?;
-        let (start, end) = (self.log.start(), self.log.appended());
+        self.shared.state.check_open()?;
+        let (start, end) = (self.shared.log.start(), self.shared.log.appended());
         let units: Vec<CqUnit> = places
             .iter()
             .map(|(position, size)| CqUnit {
@@ -71,7 +71,7 @@ impl Reader {
 
     /// The units from the first on that are read at once: their number, where the last one ends, and their bytes.
     fn run_of(&self, units: &[CqUnit], start: i64) -> (usize, i64, i64) {
-        let segment_end = self.log.next_segment(start);
+        let segment_end = self.shared.log.next_segment(start);
         let (mut count, mut end, mut size) = (0, start, 0);
         for unit in units {
             let gap = unit.position - end;
@@ -93,8 +93,8 @@ impl Reader {
         (start, end): (i64, i64),
         place: &mut [u8],
     ) -> Result<bool, StoreError> {
-        let mut span = self.buffers.take(to_usize(end - start));
-        if !self.log.read_by(mode, start, span.as_mut())? {
+        let mut span = self.buffers.acquire(to_usize(end - start));
+        if !self.shared.log.read_by(mode, start, span.as_mut())? {
             return Ok(false);
         }
         let mut place = place;
@@ -115,13 +115,18 @@ impl Reader {
 
     /// The record that begins at a position.
     pub(crate) fn record_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
-        self.state.check_open()?;
-        if position < self.log.start() || position >= self.log.appended() {
+        self.shared.state.check_open()?;
+        if position < self.shared.log.start() || position >= self.shared.log.appended() {
             return Ok(None);
         }
-        let room = self.log.appended().min(self.log.next_segment(position)) - position;
+        let room = self
+            .shared
+            .log
+            .appended()
+            .min(self.shared.log.next_segment(position))
+            - position;
         let mut bytes = vec![0; to_usize(room.min(4096))];
-        if !self.log.read(position, &mut bytes)? {
+        if !self.shared.log.read(position, &mut bytes)? {
             return Ok(None);
         }
         let Hop::Record(size) = hop(&bytes) else {
@@ -132,7 +137,7 @@ impl Reader {
         }
         if size > bytes.len() {
             bytes.resize(size, 0);
-            if !self.log.read(position, &mut bytes)? {
+            if !self.shared.log.read(position, &mut bytes)? {
                 return Ok(None);
             }
         }
@@ -144,8 +149,8 @@ impl Reader {
     /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH`, only durable records are
     /// readable.
     pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
-        let is_sync = self.live.flush() == FlushDiskType::Sync;
-        let readable = self.state.readable.load(Ordering::Acquire);
+        let is_sync = self.shared.live.flush() == FlushDiskType::Sync;
+        let readable = self.shared.state.readable.load(Ordering::Acquire);
         let record = self.record_at(position)?;
         Ok(record.filter(|record| !is_sync || position + to_i64(record.len()) <= readable))
     }

@@ -14,16 +14,17 @@ const MIN_SCANNED: usize = 1024;
 impl Reader {
     /// Searches by key, from a position of the log on.
     pub(crate) fn query(&self, query: &KeyQuery<'_>, from: i64) -> Result<KeyMatches, StoreError> {
-        self.state.check_open()?;
+        self.shared.state.check_open()?;
         let Some(index) = &self.indexing.index else {
             return Ok(KeyMatches::default());
         };
-        if !self.log.failure.is_set() {
-            self.state
-                .note_failure("cannot fill the key index", self.indexing.round());
+        if !self.shared.log.failure.is_set() {
+            self.shared
+                .state
+                .handle_failure("cannot fill the key index", self.indexing.round());
         }
         let is_whole = self.indexing.is_whole();
-        let most = query.max_count.clamp(1, self.live.max_query_count());
+        let most = query.max_count.clamp(1, self.shared.live.max_query_count());
         // Other keys may have the same hash.
         let positions = index.find(query, from, most.saturating_mul(4).max(MIN_SCANNED))?;
         let mut found = KeyMatches {

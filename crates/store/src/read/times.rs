@@ -13,21 +13,21 @@ impl Reader {
     /// When the record of a unit was stored.
     fn time_of(&self, unit: CqUnit) -> Result<Option<i64>, StoreError> {
         let mut head = [0; TIME_HEAD];
-        if unit.is_filler() || !unit.is_written() || !self.log.read(unit.position, &mut head)? {
+        if unit.is_filler() || !unit.is_written() || !self.shared.log.read(unit.position, &mut head)? {
             return Ok(None);
         }
         Ok(record::store_timestamp_of(&head))
     }
 
     fn unit_at(&self, topic: &str, queue_id: i32, index: i64) -> Result<Option<CqUnit>, StoreError> {
-        let Some(queue) = self.queues.get(topic, queue_id) else {
+        let Some(queue) = self.shared.queues.get(topic, queue_id) else {
             return Ok(None);
         };
         if index < queue.min() || index >= queue.end() {
             return Ok(None);
         }
         let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
-        queue.read(self.fs.as_ref(), index, 1, &mut bytes)?;
+        queue.read(self.shared.fs.as_ref(), index, 1, &mut bytes)?;
         Ok(CqUnit::from_bytes(&bytes))
     }
 
@@ -51,10 +51,10 @@ impl Reader {
         queue_id: i32,
         position: i64,
     ) -> Result<i64, StoreError> {
-        let Some(queue) = self.queues.get(topic, queue_id) else {
+        let Some(queue) = self.shared.queues.get(topic, queue_id) else {
             return Ok(0);
         };
-        queue.first_where(self.fs.as_ref(), queue.min(), queue.end(), |unit| {
+        queue.first_where(self.shared.fs.as_ref(), queue.min(), queue.end(), |unit| {
             Ok(unit.position >= position)
         })
     }
@@ -67,12 +67,12 @@ impl Reader {
         timestamp_ms: i64,
         boundary: Boundary,
     ) -> Result<i64, StoreError> {
-        let Some(queue) = self.queues.get(topic, queue_id) else {
+        let Some(queue) = self.shared.queues.get(topic, queue_id) else {
             return Ok(0);
         };
         let (min, max) = (queue.min(), queue.end());
         let first_behind = |limit: i64| {
-            queue.first_where(self.fs.as_ref(), min, max, |unit| {
+            queue.first_where(self.shared.fs.as_ref(), min, max, |unit| {
                 // A deleted record is older than all existing ones.
                 Ok(self.time_of(unit)?.is_some_and(|time| time >= limit))
             })

@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::failure::Failure;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
-use crate::log::head_check::Damage;
+use crate::log::damage::Damage;
 use crate::log::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue::deleted_topics::DeletedTopics;
@@ -42,12 +42,12 @@ pub(crate) struct Inspected {
 
 impl Inspected {
     /// Inspects everything. If that succeeds, the directory is marked as in use.
-    pub(crate) fn look(options: Options, fs: Arc<dyn Fs>, failure: Arc<Failure>) -> Result<Self, StoreError> {
+    pub(crate) fn read(options: Options, fs: Arc<dyn Fs>, failure: Arc<Failure>) -> Result<Self, StoreError> {
         let root = &options.root;
-        let mut last_stop = LastStop::look(fs.as_ref(), root)?;
+        let mut last_stop = LastStop::read(fs.as_ref(), root)?;
         let crashed = last_stop.is_crash();
         let log = CommitLog::load(&fs, &options, failure)?;
-        let (queues, discovered) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
+        let (queues, discovered) = Queues::discover(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
         let checkpoint = Checkpoint::open(fs.as_ref(), root, crashed)?;
         let times = checkpoint.times();
         // All files have the right lengths, so from here on something may change.

@@ -41,10 +41,10 @@ pub(crate) fn open(
     let root = &options.root;
     unsupported_formats::refuse(fs.as_ref(), root, &options.timer)?;
     popped_in_rocksdb::refuse(fs.as_ref(), root)?;
-    let guard = take_lock(fs.as_ref(), root)?;
+    let guard = acquire_lock(fs.as_ref(), root)?;
     let log_directory = options.commit_log_dir();
     make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
-    let mut inspected = Inspected::look(options, fs, failure)?;
+    let mut inspected = Inspected::read(options, fs, failure)?;
     let recovered = recover(&mut inspected);
     if recovered.is_err() && !inspected.is_crash() {
         // The previous stop was clean and this start changed nothing: the next start must find the same.
@@ -54,7 +54,7 @@ pub(crate) fn open(
     update_manifest_and_checkpoint(&mut inspected, &recovered, is_wrong)?;
     mark_log_recovered(&inspected)?;
     let engine = assemble(inspected, &recovered)?;
-    engine.shared.state.look_at_disk()?;
+    engine.shared.state.check_disk_space()?;
     engine.indexing.catch_up_if_near()?;
     Ok((Arc::new(engine), guard))
 }
@@ -147,7 +147,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         group_commit,
     };
     if let Some(damage) = damage {
-        shared.state.note_damage(damage);
+        shared.state.report_damage(damage);
     }
     let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
     let indexing = Arc::new(Indexing::new(&shared, index, index_from));
@@ -167,7 +167,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
     })
 }
 
-fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
+fn acquire_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
     make_directories(fs, root).map_err(|error| not_writable(root, &error))?;
     let path = root.join(LOCK);
     fs.lock(&path).map_err(|error| match error.kind() {

@@ -1,7 +1,7 @@
 //! Repairs a directory: finds the log's end and brings the queues up to it (Apache `CommitLog.recoverNormally`,
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
-//! The rule (docs/store.md has it for people):
+//! The rule (docs/store.md describes it for operators):
 //! 1. The replay begins, after a clean stop, after the newest record that a queue knows; after a crash after the newest
 //!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
 //!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
@@ -14,8 +14,7 @@
 
 use crate::checkpoint::{Mark, Times};
 use crate::error::StoreError;
-use crate::log::damage::{no_record_text, record_in};
-use crate::log::head_check::Damage;
+use crate::log::damage::{Damage, no_record_text, record_in};
 use crate::log::reader::{Durable, LogReader, Step, Trust};
 use crate::log::segment::Segment;
 use crate::queue::manifest::Compared;
@@ -41,11 +40,11 @@ pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), St
             "a file is missing since the crash: queues are built again"
         );
         // Repaired, they would look whole to the next start if this one is interrupted.
-        inspected.discovered.distrust_short();
+        inspected.discovered.mark_short_damaged();
     }
     let recovered = Recovery::begin(inspected, lost.is_some())?.run()?;
-    inspected.log.mend()?;
-    inspected.log.own_last()?;
+    inspected.log.remove_half_made()?;
+    inspected.log.unshare_last_segment()?;
     Ok((recovered, recovered.rebuilt || find_lost(inspected).is_some()))
 }
 
@@ -192,7 +191,7 @@ impl<'r> Recovery<'r> {
         } else {
             tracing::warn!("consume queues are behind the log: they are built again from its start");
             let valid_log = replay.find_end(log.start())?;
-            self.distrust_queues()?;
+            self.mark_queues_undurable()?;
             let mut recovered = replay.fill_queues(valid_log, true)?.unwrap_or_default();
             recovered.rebuilt = true;
             recovered
@@ -203,7 +202,7 @@ impl<'r> Recovery<'r> {
         if crashed {
             self.rewrite_undurable()?;
         }
-        queues.drop_found()?;
+        queues.drop_unexplained_units()?;
         queues.trim(log.start(), |_| Ok(()))?;
         queues.write_out()?;
         recovered.rebuilt |= self.must_rebuild;
@@ -245,7 +244,7 @@ impl<'r> Recovery<'r> {
         if !self.inspected.is_crash() {
             return Ok(recovered);
         }
-        if known.is_some() && recovered.is_some() && queues.drop_found()? {
+        if known.is_some() && recovered.is_some() && queues.drop_unexplained_units()? {
             // After a power loss the log may have lost their records; otherwise they were changed from outside.
             start = safe_segment(log, self.inspected.times)?;
             tracing::warn!(
@@ -288,11 +287,9 @@ impl<'r> Recovery<'r> {
         // Neither log nor queues are cut before the log is known to be whole.
         let valid_log = replay.find_end(start)?;
         if self.must_rebuild {
-            self.distrust_queues()?;
+            self.mark_queues_undurable()?;
         }
-        self.inspected
-            .queues
-            .straighten_damaged(&self.inspected.discovered)?;
+        self.inspected.queues.repair_damaged(&self.inspected.discovered)?;
         if self.inspected.is_crash() {
             self.forget_marks_behind(valid_log.end)?;
             self.inspected.log.cut(valid_log.end, true)?;
@@ -315,8 +312,8 @@ impl<'r> Recovery<'r> {
 
     /// Durably withdraws that the queues are durable, before their durable units are dropped: an interruption must not
     /// leave queues that look whole.
-    fn distrust_queues(&self) -> Result<(), StoreError> {
-        self.inspected.checkpoint.update(Times::distrust_queues);
+    fn mark_queues_undurable(&self) -> Result<(), StoreError> {
+        self.inspected.checkpoint.update(Times::mark_queues_undurable);
         self.inspected.checkpoint.save_changed()
     }
 }

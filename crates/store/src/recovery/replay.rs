@@ -241,7 +241,7 @@ impl Replay<'_> {
                             })
                             .is_ok();
                     }
-                    part.summary.note(&record);
+                    part.summary.add_record(&record);
                     part.collected_to = end_of(&record);
                 }
                 Step::Record(_) => {}
@@ -277,7 +277,7 @@ impl Replay<'_> {
             while reader.position() < part.end
                 && let Step::Record(record) = reader.step()?
             {
-                recovered.note(&record);
+                recovered.add_record(&record);
                 if let Some(entry) = self.entry_of(&record)
                     && !self.dispatch(&entry, is_whole)?
                 {
@@ -363,10 +363,10 @@ impl Replay<'_> {
         queue.assign(1);
         let waiting = queue.put_back(self.fs, *unit)?;
         if waiting > 0 {
-            self.queues.note_unwritten(queue);
+            self.queues.list_unwritten(queue);
         }
         if waiting >= WRITE_NOW {
-            self.queues.note_unsynced(queue);
+            self.queues.list_unsynced(queue);
             queue.write_out(self.fs)?;
         }
         Ok(true)
@@ -383,7 +383,7 @@ impl Replay<'_> {
 }
 
 impl Recovered {
-    fn note(&mut self, record: &Record<'_>) {
+    fn add_record(&mut self, record: &Record<'_>) {
         self.last_store_ms = record.store_timestamp_ms;
         self.last = Mark {
             record: record.physical_offset,

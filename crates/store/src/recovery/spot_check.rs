@@ -21,7 +21,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 /// Minimum number of bytes read of a segment: what a reader reads at once.
-const LEAST: i64 = 1 << 20;
+const MIN_SAMPLE_BYTES: i64 = 1 << 20;
 
 /// Looks for a queue that lacks units of records in the log.
 #[derive(Debug)]
@@ -153,12 +153,12 @@ impl SpotCheck<'_> {
 
 /// The ranges to read: at the start of each segment, or of every n-th if there are very many.
 fn samples(bases: &[i64], segment_bytes: i64, end: i64, budget: i64) -> Vec<(i64, i64)> {
-    if budget < LEAST {
+    if budget < MIN_SAMPLE_BYTES {
         return Vec::new();
     }
     let bases: Vec<i64> = bases.iter().copied().filter(|base| *base < end).collect();
     let count = to_i64(bases.len()).max(1);
-    let share = (budget / count).max(LEAST).min(segment_bytes);
+    let share = (budget / count).max(MIN_SAMPLE_BYTES).min(segment_bytes);
     let step = usize::try_from(share.saturating_mul(count).div_euclid(budget + 1) + 1).unwrap_or(1);
     let sample = |base: i64| (base, (base + share).min(end));
     bases.into_iter().step_by(step).map(sample).collect()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A file of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
     /// Position of its first byte.
     pub base: i64,

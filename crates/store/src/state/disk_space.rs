@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The space of the file system, as last measured.
 #[derive(Debug, Default)]
-pub(crate) struct Disk {
+pub(crate) struct DiskSpace {
     is_full: AtomicBool,
     /// Whether the system refused a write for lack of space since the last check.
     was_refused: AtomicBool,
@@ -24,7 +24,7 @@ pub(crate) struct Disk {
 /// Minimum number of written bytes between two checks.
 const MIN_CREDIT: u64 = 1 << 18;
 
-impl Disk {
+impl DiskSpace {
     pub(crate) fn set(&self, space: Space, live: &Live) {
         self.total.store(space.total, Ordering::Relaxed);
         self.free.store(space.free, Ordering::Relaxed);

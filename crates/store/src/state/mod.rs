@@ -15,9 +15,9 @@ use crate::fs::{Context, Fs};
 use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
-use crate::log::head_check::Damage;
+use crate::log::damage::Damage;
 use crate::options::Options;
-use crate::state::disk_space::Disk;
+use crate::state::disk_space::DiskSpace;
 use crate::state::stall::Stall;
 use crate::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -34,11 +34,11 @@ pub(crate) struct StoreState {
     /// Up to where everything is durable and readable; it lags behind `log.flushed()` while a round makes units
     /// readable.
     pub(crate) readable: AtomicI64,
-    pub(crate) disk: Disk,
+    pub(crate) disk: DiskSpace,
     pub(crate) stall: Stall,
     /// Whether the failed fsync was noted for the next start.
     noted_unsure: AtomicBool,
-    /// The damaged segments that the start and the check after it found.
+    /// The damaged parts of the log that the start, the check after it, and readers found.
     damages: Mutex<Vec<Damage>>,
 }
 
@@ -58,15 +58,15 @@ impl StoreState {
             group_commit: Arc::clone(group_commit),
             closed: AtomicBool::new(false),
             readable: AtomicI64::new(log.flushed()),
-            disk: Disk::default(),
+            disk: DiskSpace::default(),
             stall: Stall::default(),
             noted_unsure: AtomicBool::new(false),
             damages: Mutex::default(),
         }
     }
 
-    /// Reports damaged segments. The store goes on: the other messages are readable.
-    pub(crate) fn note_damage(&self, damage: Damage) {
+    /// Reports a damaged part of the log. The store goes on: the other messages are readable.
+    pub(crate) fn report_damage(&self, damage: Damage) {
         let mut damages = lock(&self.damages);
         if damages
             .iter()
@@ -78,7 +78,7 @@ impl StoreState {
         damages.push(damage);
     }
 
-    /// What is wrong with the first damaged segment that was found, until retention has deleted it.
+    /// What is wrong with the first damaged part of the log that was found, until retention has deleted its segment.
     pub(crate) fn damage(&self) -> Option<String> {
         let start = self.log.start();
         let damages = lock(&self.damages);
@@ -121,7 +121,7 @@ impl StoreState {
     }
 
     /// Checks how full the disk is.
-    pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_disk_space(&self) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let space = self.fs.space(directory).at("read the space of", directory)?;
         self.disk.set(space, &self.live);
@@ -131,7 +131,7 @@ impl StoreState {
     /// Turns the store read-only, answers all waiters, and leaves a note for the next start.
     pub(crate) fn fail(&self, error: &StoreError) {
         self.log.failure.set(error);
-        self.note_unsure();
+        self.record_unsure();
         self.group_commit.waiters.fail(error);
     }
 
@@ -142,9 +142,9 @@ impl StoreState {
         }
     }
 
-    /// Leaves a note for the next start that something failed to become durable: what the system still holds of it must
-    /// be rewritten.
-    pub(crate) fn note_unsure(&self) {
+    /// Records for the next start that something failed to become durable: what the system still holds of it must be
+    /// rewritten.
+    pub(crate) fn record_unsure(&self) {
         if !self.noted_unsure.swap(true, Ordering::AcqRel) {
             let options = &self.options;
             mark_unsure(
@@ -156,21 +156,22 @@ impl StoreState {
         }
     }
 
-    /// Refuses writes if the error means that there is no space.
-    pub(crate) fn note_full(&self, error: &StoreError) {
+    /// Refuses writes until there is space again, if the error means that there is none.
+    pub(crate) fn refuse_if_full(&self, error: &StoreError) {
         if error.is_full() {
             tracing::error!(%error, "no space: writes are refused until there is some");
             self.disk.refuse();
         }
     }
 
-    /// Handles a failure outside of the append path: readers would miss units or keys that cannot be written.
-    pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
+    /// Handles a failure outside of the append path: a temporary one is logged, since it is tried again; any other turns
+    /// the store read-only, because readers would miss units or keys that cannot be written.
+    pub(crate) fn handle_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {
             // Nothing is lost: the data is still in memory or in the log.
             tracing::warn!(%error, "{what}, will try again");
-            return self.note_full(&error);
+            return self.refuse_if_full(&error);
         }
         tracing::error!(%error, "{what}");
         self.fail(&error);

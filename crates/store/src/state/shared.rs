@@ -1,4 +1,4 @@
-//! What the parts of a store share: each keeps references to what it needs.
+//! What the parts of a store share.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
@@ -15,7 +15,8 @@ use crate::state::append_state::AppendState;
 use crate::state::listeners::Listeners;
 use std::sync::{Arc, Mutex};
 
-/// The parts below the engine, shared by those above.
+/// References to the parts below the engine. Each part above has a copy, so that a use costs no second step.
+#[derive(Clone)]
 pub(crate) struct Shared {
     /// The settings at the start; those that may change are in `live`.
     pub(crate) options: Arc<Options>,

@@ -1,8 +1,9 @@
 //! The store's public face: its life cycle, and storing messages. `durability.rs` has the durability of messages,
-//! `reads.rs` the reads.
+//! `reads.rs` the reads, `status.rs` figures and health.
 
 mod durability;
 mod reads;
+mod status;
 
 use crate::append::batch::AppendBatch;
 use crate::engine::Engine;
@@ -13,9 +14,7 @@ use crate::maintenance::{self, MaintenanceTask};
 use crate::message::{MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stored};
 use crate::options::Options;
 use crate::recovery::open::open;
-use crate::stats::{Health, Stats};
 use crate::sync::lock;
-use pyrmq_remoting::meter::Latency;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -135,43 +134,6 @@ impl Store {
         options.validate()?;
         let _one_at_a_time = lock(&self.running);
         self.engine.reconfigure(options)
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> Stats {
-        self.engine.stats()
-    }
-
-    /// Durations of fsyncs: those of the log, and those of all consume queues.
-    pub fn flush_times(&self) -> [Latency; 2] {
-        self.engine.flush_times()
-    }
-
-    /// Number of descriptors that the rest of the process must leave to the store: for files that it keeps open but has
-    /// not opened yet, and for files that it opens for a moment.
-    pub fn reserved_descriptors(&self) -> usize {
-        self.engine.reserved_descriptors()
-    }
-
-    /// Bytes of memory that this process may use: the machine's, or less in a control group with a limit; `None` if
-    /// the system does not say.
-    pub fn memory_limit(&self) -> Option<u64> {
-        self.engine.shared.fs.memory_limit()
-    }
-
-    /// Whether a write or an fsync has failed: nothing more is accepted until a restart.
-    pub fn has_failed(&self) -> bool {
-        self.engine.shared.log.failure.is_set()
-    }
-
-    /// The state of the store.
-    pub fn health(&self) -> Health {
-        self.engine.health()
-    }
-
-    /// Position in the commit log after the last record.
-    pub fn end_position(&self) -> i64 {
-        self.engine.end_position()
     }
 
     /// Whether the next start finds a crash, however this store is closed: as long as the caller has not done what a

@@ -2,19 +2,19 @@
 
 use crate::error::StoreError;
 use crate::index::query::KeyQuery;
-use crate::read::query::{Boundary, Get, Got, KeyMatches, QueueEntry};
+use crate::read::query::{Boundary, GetMessage, GetMessageResult, KeyMatches, QueueEntry};
 use crate::store::Store;
 use bytes::Bytes;
 
 impl Store {
     /// Reads messages of a queue.
-    pub fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+    pub fn get(&self, request: &GetMessage<'_>) -> Result<GetMessageResult, StoreError> {
         self.engine.reader.get(request)
     }
 
     /// Like [`Store::get`], but only from memory: `None` if the disk is needed. If [`Store::knows_cached`] is false, it
     /// may still wait for the disk.
-    pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+    pub fn get_cached(&self, request: &GetMessage<'_>) -> Result<Option<GetMessageResult>, StoreError> {
         self.engine.reader.get_cached(request)
     }
 

@@ -14,14 +14,14 @@
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, make_directories};
-use crate::timer::unit::{BLANK_MAGIC, Entry, TimerUnit, UNIT, UNIT_I64};
+use crate::timer::unit::{BLANK_MAGIC, LogEntry, TimerUnit, UNIT, UNIT_I64};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of the blank that ends a file.
 const BLANK: i64 = 16;
-/// What is read at once.
+/// Number of bytes that are read at once.
 const CHUNK: i64 = 52 * 5000;
 
 /// The files, by the position of their first byte.
@@ -123,8 +123,8 @@ impl TimerLog {
                     .at("read", &self.path(*start))?;
                 for unit in bytes.chunks(UNIT) {
                     match TimerUnit::from_bytes(unit) {
-                        Entry::Unit(unit) if take(at, &unit) => at += UNIT_I64,
-                        Entry::Blank => break 'file,
+                        LogEntry::Unit(unit) if take(at, &unit) => at += UNIT_I64,
+                        LogEntry::Blank => break 'file,
                         _ => return Ok(at),
                     }
                 }
@@ -144,7 +144,7 @@ impl TimerLog {
                 file.read_exact_at(&mut bytes, to_u64(at - start))
                     .at("read", &self.path(*start))?;
                 for unit in bytes.chunks_exact(UNIT) {
-                    if let Entry::Unit(unit) = TimerUnit::from_bytes(unit) {
+                    if let LogEntry::Unit(unit) = TimerUnit::from_bytes(unit) {
                         take(&unit);
                     }
                 }
@@ -268,10 +268,10 @@ impl TimerLog {
     /// The units of a slot, oldest first, followed back from its newest one. They must have been written.
     pub(crate) fn chain(&self, last: i64) -> Result<Vec<TimerUnit>, StoreError> {
         let mut units = Vec::new();
-        let mut window = Window::default();
+        let mut window = UnitWindow::default();
         let mut at = last;
         while at >= 0 {
-            let Entry::Unit(unit) = self.unit_at(at, &mut window)? else {
+            let LogEntry::Unit(unit) = self.unit_at(at, &mut window)? else {
                 tracing::error!(
                     position = at,
                     "the timer log has no unit where a slot or unit points to"
@@ -289,15 +289,15 @@ impl TimerLog {
         Ok(units)
     }
 
-    fn unit_at(&self, at: i64, window: &mut Window) -> Result<Entry, StoreError> {
+    fn unit_at(&self, at: i64, window: &mut UnitWindow) -> Result<LogEntry, StoreError> {
         if let Some(bytes) = window.get(at) {
             return Ok(TimerUnit::from_bytes(bytes));
         }
         let Some((start, file)) = self.files.range(..=at).next_back() else {
-            return Ok(Entry::None);
+            return Ok(LogEntry::None);
         };
         if at + UNIT_I64 > start + self.file_bytes {
-            return Ok(Entry::None);
+            return Ok(LogEntry::None);
         }
         // The units before it are the likely next ones.
         let from = (at + UNIT_I64 - window.next()).max(*start);
@@ -305,13 +305,13 @@ impl TimerLog {
         window.bytes.resize(to_usize(at + UNIT_I64 - from), 0);
         file.read_exact_at(&mut window.bytes, to_u64(from - start))
             .at("read", &self.path(*start))?;
-        Ok(window.get(at).map_or(Entry::None, TimerUnit::from_bytes))
+        Ok(window.get(at).map_or(LogEntry::None, TimerUnit::from_bytes))
     }
 
     /// The newest unit of a full file, if the log has a later file.
-    fn newest_of(&self, start: i64) -> Result<Entry, StoreError> {
+    fn newest_of(&self, start: i64) -> Result<LogEntry, StoreError> {
         let inside = (self.file_bytes - BLANK) / UNIT_I64 * UNIT_I64 - UNIT_I64;
-        self.unit_at(start + inside, &mut Window::default())
+        self.unit_at(start + inside, &mut UnitWindow::default())
     }
 
     /// Deletes files whose messages the commit log has dropped.
@@ -320,7 +320,7 @@ impl TimerLog {
         while self.files.len() > 1 {
             let start = self.start();
             match self.newest_of(start)? {
-                Entry::Unit(unit) if unit.position < min_position => {}
+                LogEntry::Unit(unit) if unit.position < min_position => {}
                 _ => break,
             }
             let path = self.path(start);
@@ -340,13 +340,13 @@ impl TimerLog {
 
 /// Bytes of the log that were read for one unit and may contain the next.
 #[derive(Debug, Default)]
-struct Window {
+struct UnitWindow {
     start: i64,
     bytes: Vec<u8>,
     reads: u32,
 }
 
-impl Window {
+impl UnitWindow {
     fn get(&self, at: i64) -> Option<&[u8]> {
         let from = usize::try_from(at - self.start).ok()?;
         self.bytes.get(from..from + UNIT)

@@ -147,12 +147,12 @@ impl TimerStore {
         let slot = self.wheel.get(time_ms);
         let previous = slot.map_or(-1, |slot| slot.last);
         let position = self.log.append(&TimerUnit { previous, ..*unit })?;
-        self.note(time_ms, slot, position, unit);
+        self.put_in_slot(time_ms, slot, position, unit);
         Ok(())
     }
 
     /// Records in its slot that a unit is at a position.
-    fn note(&mut self, time_ms: i64, slot: Option<Slot>, position: i64, unit: &TimerUnit) {
+    fn put_in_slot(&mut self, time_ms: i64, slot: Option<Slot>, position: i64, unit: &TimerUnit) {
         let change = if unit.deletes() { -1 } else { 1 };
         self.wheel.put(&Slot {
             time_ms,
@@ -197,7 +197,7 @@ impl TimerStore {
         let all = units.len();
         units.retain(|unit| self.options.floor_ms(unit.due_ms()) == time_ms);
         if units.len() < all {
-            tracing::error!(time_ms, "units of another moment were met in a slot of the timer");
+            tracing::error!(time_ms, "a timer slot contains units for another time");
         }
         Ok(units)
     }

@@ -42,7 +42,7 @@ pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), Stor
     if !timers.log.is_empty() {
         timers.log.cut(end)?;
     }
-    let again = take_out_dangling(timers, end);
+    let again = clear_dangling(timers, end);
     for (position, unit) in &found {
         revise(timers, *position, unit);
     }
@@ -93,7 +93,7 @@ fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
     let time_ms = timers.options.floor_ms(unit.due_ms());
     let slot = timers.wheel.get(time_ms);
     if slot.is_none_or(|slot| slot.last < position) {
-        timers.note(time_ms, slot, position, unit);
+        timers.put_in_slot(time_ms, slot, position, unit);
     }
 }
 
@@ -105,7 +105,7 @@ struct Again {
     first: Option<i64>,
 }
 
-fn take_out_dangling(timers: &mut TimerStore, end: i64) -> Again {
+fn clear_dangling(timers: &mut TimerStore, end: i64) -> Again {
     let mut again = Again::default();
     for slot in timers.wheel.waiting() {
         if slot.last >= end {

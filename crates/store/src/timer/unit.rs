@@ -15,7 +15,7 @@ pub struct TimerUnit {
     pub previous: i64,
     /// The unit's kind: 1, plus [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
     pub magic: i32,
-    /// When it was written, ms.
+    /// Time at which the unit was written, ms.
     pub written_ms: i64,
     /// The time of its slot minus `written_ms`, in ms.
     pub delay_ms: i32,
@@ -35,7 +35,7 @@ impl TimerUnit {
     /// The message recalls another one.
     pub const DELETE: i32 = 4;
 
-    /// When it is due, ms.
+    /// Time at which the message is due, ms.
     pub fn due_ms(&self) -> i64 {
         self.written_ms.saturating_add(i64::from(self.delay_ms))
     }
@@ -66,17 +66,17 @@ impl TimerUnit {
         bytes
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Entry {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> LogEntry {
         let int = |at: usize| i32::from_be_bytes(number(bytes, at));
         let long = |at: usize| i64::from_be_bytes(number(bytes, at));
         let magic = int(12);
         if magic == BLANK_MAGIC {
-            return Entry::Blank;
+            return LogEntry::Blank;
         }
         if bytes.len() < UNIT || int(0) != 52 || !(0..=0xF).contains(&magic) {
-            return Entry::None;
+            return LogEntry::None;
         }
-        Entry::Unit(Self {
+        LogEntry::Unit(Self {
             previous: long(4),
             magic,
             written_ms: long(16),
@@ -90,7 +90,7 @@ impl TimerUnit {
 
 /// The content of the log at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum LogEntry {
     Unit(TimerUnit),
     /// The file ends here.
     Blank,

@@ -28,7 +28,7 @@ const WHEEL_BYTES: usize = 2 * 7 * 86_400 * SLOT;
 const PAGE: usize = 4096;
 /// A page without a slot.
 const EMPTY_PAGE: &[u8] = &[0; PAGE];
-/// What is read at once.
+/// Number of bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 /// No timer is older (2020): an earlier time in a slot means that the wheel has other steps.
 const EPOCH_OF_TIMERS_MS: i64 = 1_600_000_000_000;
@@ -115,7 +115,7 @@ impl Wheel {
                     continue;
                 }
                 for index in page / SLOT..(page + PAGE) / SLOT {
-                    self.note_waiting(index, read_ms)?;
+                    self.add_waiting(index, read_ms)?;
                 }
             }
             at = to as u64;
@@ -123,7 +123,7 @@ impl Wheel {
         Ok(())
     }
 
-    fn note_waiting(&mut self, index: usize, read_ms: i64) -> Result<(), StoreError> {
+    fn add_waiting(&mut self, index: usize, read_ms: i64) -> Result<(), StoreError> {
         let Some((step, slot)) = self.slot_at(index) else {
             return Ok(());
         };

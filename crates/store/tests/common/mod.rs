@@ -14,7 +14,9 @@
 use pyrmq_remoting::message::record::{Records, records};
 use pyrmq_remoting::message::{java_hash, properties};
 use pyrmq_store::fs::RealFs;
-use pyrmq_store::{Fs, Get, GetStatus, Got, NewMessage, Options, Store, StoreError, Stored, TagFilter};
+use pyrmq_store::{
+    Fs, GetMessage, GetMessageResult, GetStatus, NewMessage, Options, Store, StoreError, Stored, TagFilter,
+};
 use pyrmq_testkit::TempDir;
 use std::collections::BTreeMap;
 use std::fs;
@@ -88,12 +90,17 @@ pub(crate) fn put(store: &Store, topic: &str, queue_id: i32, body: &[u8]) -> Sto
         .expect("the message is stored")
 }
 
-pub(crate) fn get(store: &Store, topic: &str, queue_id: i32, offset: i64) -> Got {
+pub(crate) fn get(store: &Store, topic: &str, queue_id: i32, offset: i64) -> GetMessageResult {
     try_get(store, topic, queue_id, offset).expect("the pull is answered")
 }
 
-pub(crate) fn try_get(store: &Store, topic: &str, queue_id: i32, offset: i64) -> Result<Got, StoreError> {
-    store.get(&Get {
+pub(crate) fn try_get(
+    store: &Store,
+    topic: &str,
+    queue_id: i32,
+    offset: i64,
+) -> Result<GetMessageResult, StoreError> {
+    store.get(&GetMessage {
         topic,
         queue_id,
         offset,

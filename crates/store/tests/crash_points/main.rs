@@ -39,7 +39,7 @@ const POINTS: usize = 1000;
 #[cfg(debug_assertions)]
 const POINTS_OF_THREADS: usize = 1000;
 /// Number of failed runs that end a test.
-const MOST_FAILURES: usize = 5;
+const MAX_FAILURES: usize = 5;
 
 /// A run of one seed: its crash points, and the fsyncs that the disk only pretends to do.
 type Runs = fn(u64, usize, Option<Swallow>) -> Result<(), String>;
@@ -144,7 +144,7 @@ fn take(runs: Runs, points: usize, first: Option<u64>, failed_once: &[u64]) {
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while failures.lock().unwrap().len() < MOST_FAILURES
+                while failures.lock().unwrap().len() < MAX_FAILURES
                     && let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
                 {
                     if let Err(what) = runs(*seed, POINTS_A_RUN, None) {
@@ -204,7 +204,7 @@ fn nothing_acknowledged_is_lost_where_threads_race_at_some_thousand_crash_points
 /// A disk that only pretends to do one kind of fsync: the oracle must notice it within some runs, by one of these
 /// losses.
 fn is_noticed(swallow: Swallow, by: &[&str]) {
-    let found = (0..MOST_RUNS).find_map(|seed| {
+    let found = (0..MAX_RUNS).find_map(|seed| {
         let found = run(seed, POINTS_A_RUN, Some(swallow)).err()?;
         eprintln!("{swallow:?}: {}", found.lines().next().unwrap_or_default());
         Some(found)
@@ -217,7 +217,7 @@ fn is_noticed(swallow: Swallow, by: &[&str]) {
 }
 
 /// Runs in which a missing fsync must be noticed.
-const MOST_RUNS: u64 = 60;
+const MAX_RUNS: u64 = 60;
 
 #[test]
 fn the_oracle_notices_a_log_that_is_never_flushed() {

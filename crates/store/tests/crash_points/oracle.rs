@@ -20,7 +20,7 @@ use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Un
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_store::{
-    Fs, Get, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, TagFilter, config_file,
+    Fs, GetMessage, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, TagFilter, config_file,
 };
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
@@ -79,7 +79,7 @@ macro_rules! ensure {
 pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> Outcome<()> {
     let (session, store) = open(disk, crash.options);
     let store = store.map_err(|error| format!("the store does not open: {error}"))?;
-    let found = crash.look(&session, &store, true)?;
+    let found = crash.read_back(&session, &store, true)?;
     let mut history = crash.after(found);
     go_on(&store, disk, crash.kind, &mut history)?;
     let (is_kill, steps, next) = match random.below(4) {
@@ -131,7 +131,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
     let (session, store) = open(&next, crash.options);
     let store = store.map_err(|error| format!("the second start fails: {error}"))?;
     second
-        .look(&session, &store, false)
+        .read_back(&session, &store, false)
         .map_err(|text| format!("after the second start (step {steps} of it, kill: {is_kill}): {text}"))?;
     session.kill();
     Ok(())
@@ -206,14 +206,14 @@ impl Crash<'_> {
         session.kill();
         let (session, store) = open(disk, self.options);
         let store = store.map_err(|error| format!("the second start fails: {error}"))?;
-        self.look(&session, &store, false)
+        self.read_back(&session, &store, false)
             .map_err(|text| format!("after a clean stop: {text}"))?;
         session.kill();
         Ok(())
     }
 
     /// Checks everything and returns the existing records.
-    fn look(&self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<Put>> {
+    fn read_back(&self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<Put>> {
         let found = self.log(store)?;
         self.acknowledged(store, &found)?;
         let mut queues: BTreeMap<(&str, i32), Vec<&Put>> = BTreeMap::new();
@@ -507,7 +507,7 @@ fn read(store: &Store, topic: &str, queue: i32, tags: TagFilter<'_>) -> Outcome<
     let (mut all, mut offset) = (Vec::new(), store.min_offset(topic, queue));
     loop {
         let got = store
-            .get(&Get {
+            .get(&GetMessage {
                 topic,
                 queue_id: queue,
                 offset,

@@ -4,7 +4,9 @@ use crate::delivery::timer::{Timers, Work, lock};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::message::{Record, java_hash, record};
 use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_store::{Get, Store, StoreError, TIMER_QUEUE, TagFilter, TimerOptions, TimerStore, TimerUnit};
+use pyrmq_store::{
+    GetMessage, Store, StoreError, TIMER_QUEUE, TagFilter, TimerOptions, TimerStore, TimerUnit,
+};
 use std::sync::Mutex;
 
 const READ_COUNT: usize = 1024;
@@ -36,7 +38,7 @@ impl Timers {
             if from >= end {
                 return Ok(());
             }
-            let got = store.get(&Get {
+            let got = store.get(&GetMessage {
                 topic: TIMER_TOPIC,
                 queue_id: TIMER_QUEUE,
                 offset: from,

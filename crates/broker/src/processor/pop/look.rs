@@ -14,7 +14,7 @@ use pyrmq_remoting::header::{
     PeekMessageRequestHeader, PollingInfoRequestHeader, PollingInfoResponseHeader, PopMessageResponseHeader,
 };
 use pyrmq_remoting::net::Peer;
-use pyrmq_store::{Get, GetStatus, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, TagFilter};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn read(
             if room == 0 {
                 continue;
             }
-            let got = state.store.get(&Get {
+            let got = state.store.get(&GetMessage {
                 topic: name,
                 queue_id,
                 offset: offset.max(min),

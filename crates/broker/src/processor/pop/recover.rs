@@ -15,7 +15,7 @@ use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_store::{Boundary, Get, GetStatus, StoreError, TagFilter};
+use pyrmq_store::{Boundary, GetMessage, GetStatus, StoreError, TagFilter};
 
 /// Messages read at once, and their bytes.
 const READ_COUNT: usize = 1024;
@@ -71,7 +71,7 @@ fn advance_by(
     let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
     let mut advanced = 0;
     loop {
-        let got = store.get(&Get {
+        let got = store.get(&GetMessage {
             topic,
             queue_id,
             offset,

@@ -19,7 +19,7 @@ use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
 use pyrmq_remoting::{WireError, clock};
-use pyrmq_store::{Get, GetStatus, NewMessage, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, NewMessage, StoreError, TagFilter};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ impl ReviveQueue {
     /// Takes in what the queue has.
     fn read(&mut self, state: &BrokerContext, topic: &str) -> Result<(), StoreError> {
         loop {
-            let got = state.store.get(&Get {
+            let got = state.store.get(&GetMessage {
                 topic,
                 queue_id: self.id,
                 offset: self.next,

@@ -29,7 +29,7 @@ use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::{Get, GetStatus, Got, StoreError};
+use pyrmq_store::{GetMessage, GetMessageResult, GetStatus, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -302,9 +302,9 @@ impl Pop {
         (topic, group, queue_id): (&str, &str, i32),
         offset: &mut i64,
         room: usize,
-    ) -> Result<Got, StoreError> {
+    ) -> Result<GetMessageResult, StoreError> {
         let state = &self.state;
-        let mut get = Get {
+        let mut get = GetMessage {
             topic,
             queue_id,
             offset: *offset,
@@ -343,7 +343,7 @@ impl Pop {
         admitted: &Admitted,
         (topic, source, queue_id): (&Topic, PopSource, i32),
         start_offset: i64,
-        got: &Got,
+        got: &GetMessageResult,
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
         let state = &self.state;

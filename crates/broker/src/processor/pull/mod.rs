@@ -26,7 +26,7 @@ use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponse
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_routing::route::MASTER_ID;
-use pyrmq_store::{Get, GetStatus, Got};
+use pyrmq_store::{GetMessage, GetMessageResult, GetStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ impl Pass {
 }
 
 /// A pull that passed all checks, and the store's result for it.
-type PullResult<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+type PullResult<'a> = (PullMessageRequestHeader<'a>, Admitted, GetMessageResult);
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
@@ -237,7 +237,7 @@ impl Pull {
                 .take_reset(ask.consumer_group, ask.topic, ask.queue_id)
         {
             admitted.reset = true;
-            let got = Got {
+            let got = GetMessageResult {
                 status: GetStatus::OffsetOverflowBadly,
                 next_offset: offset,
                 min_offset: state.store.min_offset(ask.topic, ask.queue_id),
@@ -253,7 +253,7 @@ impl Pull {
         // Apache's clients send the largest number if they set no limit.
         let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
         let usual_bytes = state.store.live().usual_transfer_bytes();
-        let get = Get {
+        let get = GetMessage {
             topic: ask.topic,
             queue_id: ask.queue_id,
             offset: pass.offset_of(&ask),
@@ -281,7 +281,7 @@ impl Pull {
         code: i32,
         ask: &PullMessageRequestHeader<'_>,
         admitted: &Admitted,
-        got: Got,
+        got: GetMessageResult,
     ) -> Command {
         let mut response = Command::response(code);
         // Memory that this thread keeps, so that the header allocates nothing.

@@ -21,13 +21,13 @@ const SECTOR: i64 = 512;
 
 impl ConsumeQueue {
     /// Lists the existing files.
-    pub(crate) fn look(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
+    pub(crate) fn list_files(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
         lock(&self.files).load(fs, crashed)
     }
 
-    /// Repairs what a crash left behind.
-    pub(crate) fn mend(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
-        lock(&self.files).mend(fs, shape)
+    /// Repairs files that a crash left half-created or short.
+    pub(crate) fn repair_half_made(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
+        lock(&self.files).repair_half_made(fs, shape)
     }
 
     /// Finds the newest unit.
@@ -87,8 +87,8 @@ impl ConsumeQueue {
     }
 
     /// Repairs damaged files, so that the queue can be rebuilt from the log.
-    pub(crate) fn straighten(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        lock(&self.files).straighten(fs)
+    pub(crate) fn repair_for_rebuild(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+        lock(&self.files).repair_for_rebuild(fs)
     }
 
     fn continue_at(&self, end: i64, min: i64) {
@@ -149,7 +149,7 @@ impl ConsumeQueue {
             .is_some_and(|(_, newest)| (newest..newest + files.per_file()).contains(&keep));
         let cleared = found.is_empty() && files.clear_from(fs, keep)?;
         if !found.is_empty() {
-            files.note_changed();
+            files.mark_changed();
         }
         files.close();
         drop(files);
@@ -213,13 +213,13 @@ impl ConsumeQueue {
                 return Ok(0);
             }
         }
-        self.drop_found(fs)?;
+        self.drop_unexplained_units(fs)?;
         Ok(self.push(unit))
     }
 
-    /// Clears units that the replay did not reach. True: there were some, now or before; their records are lost, or the
-    /// file is damaged.
-    pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
+    /// Clears the units that no replayed record explains. Returns whether there were some, now or before: their records
+    /// are lost, or the file is damaged.
+    pub(crate) fn drop_unexplained_units(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
         let end = {
             let mut memory = lock(&self.memory);
             if std::mem::take(&mut memory.found).is_empty() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many files the queues hold open. Above the maximum, a file is opened for each use.
+/// Counts the files that the queues hold open. Above the maximum, a file is opened for each use.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: AtomicUsize,
@@ -17,20 +17,22 @@ impl Handles {
         }
     }
 
-    pub(super) fn take(&self) -> bool {
+    /// Counts one more open file. Returns false, and counts nothing, at the maximum.
+    pub(super) fn acquire(&self) -> bool {
         if self.open.fetch_add(1, Ordering::Relaxed) < self.most {
             return true;
         }
-        self.give_back();
+        self.release();
         false
     }
 
-    /// How many more may be opened and kept open.
+    /// Number of files that may still be opened and kept open.
     pub(crate) fn spare(&self) -> usize {
         self.most.saturating_sub(self.open.load(Ordering::Relaxed))
     }
 
-    pub(super) fn give_back(&self) {
+    /// Counts one open file less.
+    pub(super) fn release(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The index of a file's first unit, and the file.
 type BaseAndFile = (i64, Arc<dyn File>);
 
-/// The files, oldest first.
+/// The files of one queue, oldest first.
 #[derive(Debug)]
 pub(crate) struct QueueFiles {
     pub(super) directory: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct QueueFiles {
 
 #[derive(Debug)]
 pub(super) struct QueueFile {
-    /// Index of its first unit.
+    /// Index of the file's first unit.
     pub(super) base: i64,
     pub(super) handle: Option<Arc<dyn File>>,
     pub(super) dirty: bool,
@@ -83,7 +83,7 @@ impl QueueFiles {
     pub(crate) fn close(&mut self) {
         for file in &mut self.list {
             if file.handle.take().is_some() {
-                self.handles.give_back();
+                self.handles.release();
             }
         }
     }
@@ -99,7 +99,7 @@ impl QueueFiles {
         } else {
             let path = self.directory.join(file_name(base * CQ_UNIT_SIZE_I64));
             let handle = fs.open(&path).at("open", &path)?;
-            if self.handles.take() {
+            if self.handles.acquire() {
                 file.handle = Some(Arc::clone(&handle));
             }
             handle
@@ -153,7 +153,7 @@ impl QueueFiles {
             let filler = CqUnit::FILLER.to_bytes().repeat(to_usize(index - base));
             handle.write_all_at(&filler, 0).at("write", &path)?;
         }
-        let handle = self.handles.take().then_some(handle);
+        let handle = self.handles.acquire().then_some(handle);
         self.room_for_one();
         self.list.push(QueueFile {
             base,
@@ -247,7 +247,7 @@ impl QueueFiles {
     }
 
     /// Marks the newest file and its name for an fsync.
-    pub(crate) fn note_changed(&mut self) {
+    pub(crate) fn mark_changed(&mut self) {
         self.moved = true;
         if let Some(last) = self.list.last_mut() {
             last.dirty = true;
@@ -285,7 +285,7 @@ impl QueueFiles {
         let path = self.path(file.base);
         fs.remove(&path).at("remove", &path)?;
         if self.list.remove(number).handle.is_some() {
-            self.handles.give_back();
+            self.handles.release();
         }
         self.moved = true;
         Ok(())

@@ -95,8 +95,8 @@ impl QueueFiles {
                 .any(|pair| matches!(pair, [one, next] if one + length == *next))
     }
 
-    /// Repairs what a crash left behind: removes half-created newest files, and gives a short one its length.
-    pub(crate) fn mend(&mut self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
+    /// Repairs files that a crash left behind: removes half-created newest files, and gives a short one its length.
+    pub(crate) fn repair_half_made(&mut self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
         for path in &shape.half_made {
             fs.remove(path).at("remove", path)?;
             self.moved = true;
@@ -151,7 +151,7 @@ impl QueueFiles {
 
     /// Repairs damaged files, so that the queue can be rebuilt: those before a gap are deleted, the others get their
     /// length. The newest always stays: its name shows where the queue continues.
-    pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+    pub(crate) fn repair_for_rebuild(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let follows = |pair: &[QueueFile]| match pair {
             [one, next] => one.base + self.per_file == next.base,
             _ => true,
