@@ -63,12 +63,14 @@ fn bound() -> Target {
 
 #[test]
 fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
+    // The last of three attempts must be answered in a third of it, also on a busy machine.
+    let time = Duration::from_millis(2400);
     let world = World::new(2);
     world.script(0, &[Act::Silent]);
     world.script(1, &[Act::Silent]);
     let producer = world.producer(|_| ());
     let begin = Instant::now();
-    let result = send(&producer, "x", Target::Any, Duration::from_millis(900)).recv_timeout(WAIT);
+    let result = send(&producer, "x", Target::Any, time).recv_timeout(WAIT);
     let result = result.unwrap().unwrap();
     assert_eq!(result.attempts, 3, "each attempt had its share");
     let failed_attempts: Vec<u32> = result
@@ -78,7 +80,7 @@ fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
         .collect();
     assert_eq!(failed_attempts, [1, 2], "the failed attempts are told of");
     assert!(result.may_be_duplicate, "two attempts left and were not answered");
-    assert!(begin.elapsed() < Duration::from_millis(900));
+    assert!(begin.elapsed() < time);
     assert_eq!(world.stored(), 1);
 }
 
