@@ -59,7 +59,7 @@ FOLDERS: dict[str, list[str]] = {
     "client/consumer": [
         *("options", "process_queue", "callbacks", "failure_counts", "rates", "requests", "pop"),
         "shared",
-        *("commits", "pulling", "rebalance", "questions", "puller", "listener"),
+        *("commits", "pulling", "rebalance", "broker_requests", "puller", "listener"),
     ],
     "columns": ["layout", "build", "columns", "tags", "rows"],
     "nameserver": [

@@ -9,8 +9,8 @@
 mod callback_calls;
 mod ending;
 mod rebalance_calls;
-mod standing;
 mod start;
+mod stats;
 
 use crate::consumer::options::PullerOptions;
 use crate::consumer::process_queue::{Messages, QueueKey};

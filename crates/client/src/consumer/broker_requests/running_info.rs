@@ -29,7 +29,7 @@ const CLIENT_VERSION: &str = "V5_5_0";
 
 impl ConsumerShared {
     /// Answers 307.
-    pub(crate) fn tell_state(self: &Arc<Self>, command: Command, reply: Reply) {
+    pub(crate) fn send_running_info(self: &Arc<Self>, command: Command, reply: Reply) {
         let shared = self.clone();
         self.tracker.spawn(async move {
             let header = GetConsumerRunningInfoRequestHeader::decode(&command.fields);
