@@ -34,7 +34,7 @@ impl PopShared {
         let pops = {
             let mut state = self.state();
             // With listeners, brokers say which queues are asked.
-            if state.standing.is_none() {
+            if state.demand.is_none() {
                 for topic in &topics {
                     if let Some(route) = self.routes.cached(topic) {
                         state.follow_route(topic, &route);
@@ -42,7 +42,7 @@ impl PopShared {
                 }
             }
             let pops = state.plan(Instant::now());
-            if pops.is_empty() && state.standing.is_some() {
+            if pops.is_empty() && state.demand.is_some() {
                 self.has_few_asked.store(true, Ordering::Release);
             }
             pops

@@ -1,8 +1,8 @@
 //! Renewal of messages while they are handled (Apache's proxy: `DefaultReceiptHandleManager`).
 
+use crate::consumer::pop::listener_demand::ListenerDemand;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
-use crate::consumer::pop::standing::Standing;
 use crate::consumer::process_queue::QueueKey;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::HashSet;
@@ -95,7 +95,7 @@ impl PopShared {
                 let late = state.take_waiting(Instant::now());
                 self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
                 self.has_few_asked.fetch_or(!late.is_empty(), Ordering::AcqRel);
-                let invisible = state.standing.as_ref().map(Standing::invisible);
+                let invisible = state.demand.as_ref().map(ListenerDemand::invisible);
                 let receipts = state.to_renew(Instant::now());
                 (late, receipts, invisible.unwrap_or_default())
             };

@@ -244,7 +244,7 @@ impl PopShared {
 
     /// Gives messages back at once, for others. Those that waited for a listener do not count as delivered.
     pub(crate) async fn give_back(self: &Arc<Self>, messages: Vec<Popped>) {
-        let is_listening = self.state().standing.is_some();
+        let is_listening = self.state().demand.is_some();
         let mut asked = JoinSet::new();
         for message in messages {
             let (shared, suspend) = (self.clone(), is_listening);

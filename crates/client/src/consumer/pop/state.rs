@@ -5,14 +5,14 @@
 //! pending: a call of `receive`    first one target is asked without a hold, in turn; has it nothing, all are, with
 //!                                 as long a hold as the call waits
 //! ```
-//! A consumer with listeners asks its targets by itself (`standing.rs`).
+//! A consumer with listeners asks its targets by itself (`listener_demand.rs`).
 //!
 //! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
 //! asks all at once only when nothing is there.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::{Behind, PopBatch};
-use crate::consumer::pop::standing::Standing;
+use crate::consumer::pop::listener_demand::ListenerDemand;
 use crate::error::ClientError;
 use crate::session::routes::TopicRoute;
 use pyrmq_remoting::clock;
@@ -110,7 +110,7 @@ pub(crate) struct PopState {
     pub(crate) is_closed: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
     /// With listeners, which ask for messages without a call of `receive`.
-    pub(crate) standing: Option<Standing>,
+    pub(crate) demand: Option<ListenerDemand>,
 }
 
 impl PopState {
@@ -257,8 +257,8 @@ impl PopState {
     /// The pops to send now.
     pub(crate) fn plan(&mut self, now: Instant) -> Vec<Pop> {
         let mut pops = Vec::new();
-        if self.standing.is_some() {
-            return self.plan_standing(now);
+        if self.demand.is_some() {
+            return self.plan_for_listeners(now);
         }
         if self.is_closed || !self.ready.is_empty() {
             return pops;

@@ -95,9 +95,9 @@ impl PopShared {
                 .filter(|_| is_first)
                 .copied()
                 .unwrap_or_default();
-            let (in_flight, at_work) = match &state.standing {
+            let (in_flight, at_work) = match &state.demand {
                 _ if !is_first => (0, 0),
-                Some(standing) => standing.in_hand_of(place.0, place.1),
+                Some(demand) => demand.in_hand_of(place.0, place.1),
                 // The application has them, and may have dropped them.
                 None => (self.in_hand.count_of(place.0, place.1, now), 0),
             };
