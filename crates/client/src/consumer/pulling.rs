@@ -20,9 +20,9 @@ const WHAT: &str = "a pull";
 /// The request's wait beyond what the broker may hold it.
 const ANSWER_TIME: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
-const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl ConsumerShared {
     /// Sends the queue's next pull if it wants one.
@@ -136,7 +136,7 @@ impl ConsumerShared {
                     self.wake(&state);
                 }
                 drop(state);
-                if moved || at.elapsed() >= HELD_AT_LEAST {
+                if moved || at.elapsed() >= MIN_HOLD {
                     self.pull(key);
                 } else {
                     self.pull_later(key.clone(), generation);
@@ -207,7 +207,7 @@ impl ConsumerShared {
             queue.pulling = true;
             queue.failures
         };
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
+        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
         self.tracker.spawn(async move {
             if shared.shutdown.sleep_or_stop(pause).await {
                 return;

@@ -36,7 +36,7 @@ const MAX_RECORDED_ATTEMPTS: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
-const LEAST_LEFT: Duration = Duration::from_millis(20);
+const MIN_TIME_LEFT: Duration = Duration::from_millis(20);
 
 /// Codes of refusals that say that the message was not stored, and that pass by themselves.
 const TRANSIENT_CODES: [i32; 3] = [
@@ -300,7 +300,7 @@ impl PendingSend {
         let is_final = self.counted_attempts >= self.max_attempts() || self.shared.options.retries == 0 || (self.is_bound() && !transient)
             // A half that may be stored must not be stored again elsewhere: both could be committed.
             || (self.may_exist && self.outgoing.is_half());
-        if left < LEAST_LEFT || is_final {
+        if left < MIN_TIME_LEFT || is_final {
             return self.fail(error, left.is_zero() || !is_final);
         }
         tracing::debug!(topic = &*self.outgoing.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
@@ -316,7 +316,7 @@ impl PendingSend {
         let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
             .min(left / 2)
-            .min(left.saturating_sub(LEAST_LEFT));
+            .min(left.saturating_sub(MIN_TIME_LEFT));
         let tracker = self.shared.tracker.clone();
         tracker.spawn(async move {
             tokio::time::sleep(pause).await;

@@ -1,7 +1,7 @@
 //! What a broker answers to a pull of the front, and what is tried again.
 
 use crate::reader::{
-    FIRST_PAUSE, LONGEST_PAUSE, Lost, OpenAnswer, Range, RangeError, RangeReader, RetryState, pull,
+    FIRST_PAUSE, Lost, MAX_PAUSE, OpenAnswer, Range, RangeError, RangeReader, RetryState, pull,
 };
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -119,7 +119,7 @@ impl RangeReader {
     pub(super) fn retry_later(&mut self, cause: RangeError) -> Result<(), RangeError> {
         let now = Instant::now();
         let (since, pause) = match &self.retry {
-            Some(retry) => (retry.since, (retry.pause * 2).min(LONGEST_PAUSE)),
+            Some(retry) => (retry.since, (retry.pause * 2).min(MAX_PAUSE)),
             None => (now, FIRST_PAUSE),
         };
         let waited = now.duration_since(since);

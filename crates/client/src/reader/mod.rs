@@ -40,7 +40,7 @@ const GROW_AFTER: u32 = 64;
 /// Longest wait for one answer; the next attempt opens a new connection if need be.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 struct PendingPull {
     range: usize,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Pause before a message that could not be handed back is tried again here (Apache: 5 s), doubled each time.
 const SEND_BACK_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_SEND_BACK_PAUSE: Duration = Duration::from_mins(5);
+const MAX_SEND_BACK_PAUSE: Duration = Duration::from_mins(5);
 /// What is left to do for messages that were not handled.
 #[derive(Default)]
 pub(crate) struct Unhandled {
@@ -37,7 +37,7 @@ pub(crate) fn requeue(queue: &mut ProcessQueue, order: Order, left: &mut Unhandl
 
 fn send_back_pause(refusals: u32) -> Duration {
     let pause = SEND_BACK_PAUSE * 2_u32.saturating_pow(refusals.min(16));
-    pause.min(LONGEST_SEND_BACK_PAUSE)
+    pause.min(MAX_SEND_BACK_PAUSE)
 }
 
 impl ConsumerShared {

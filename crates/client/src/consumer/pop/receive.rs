@@ -23,9 +23,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long one broker may keep a call from asking the others.
 const PROBE_TIME: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pops: ask it less often.
-const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl PopShared {
     /// Sends the pops that calls wait for.
@@ -141,7 +141,7 @@ impl PopShared {
                 self.count_received(pop, &found, now - asked);
                 self.arrived(pop, found, now);
             }
-            Ok(None) if now - asked < HELD_AT_LEAST && !pop.hold.is_zero() => {
+            Ok(None) if now - asked < MIN_HOLD && !pop.hold.is_zero() => {
                 self.pause(pop, None, Duration::ZERO);
             }
             Ok(None) => self.settle_target(pop, None),
@@ -244,7 +244,7 @@ impl PopShared {
             target.failures += 1;
             target.failures
         };
-        let pause = LONGEST_PAUSE
+        let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)))
             .max(least);
         let (shared, target) = (self.clone(), pop.target.clone());

@@ -10,7 +10,7 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// While a master is away the pause is doubled this often at most: to 8 s.
-const MOST_DOUBLINGS: u32 = 3;
+const MAX_DOUBLINGS: u32 = 3;
 
 /// Topics whose last look failed.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Failed {
         }
         let waits_for_masters = self.topics.values().all(|waits| *waits);
         let doublings = if waits_for_masters {
-            self.waits.min(MOST_DOUBLINGS)
+            self.waits.min(MAX_DOUBLINGS)
         } else {
             0
         };
