@@ -141,7 +141,7 @@ fn a_refused_message_is_not_sent_again() {
         .unwrap()
         .unwrap_err();
     assert!(
-        matches!(error.cause(), ClientError::Answer { code: 13, .. }),
+        matches!(error.cause(), ClientError::Refused { code: 13, .. }),
         "{error}"
     );
     assert_eq!(world.stored(), 0);

@@ -180,11 +180,11 @@ impl ConsumerShared {
         let passing = match &error {
             _ if is_slave => true,
             ClientError::Net { .. } => true,
-            ClientError::Answer { code, .. } => is_transient(*code),
+            ClientError::Refused { code, .. } => is_transient(*code),
             _ => false,
         };
         if !is_slave
-            && matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
+            && matches!(&error, ClientError::Refused { code, .. } if *code == response::TOPIC_NOT_EXIST)
             && let Some(queue) = self.state().queue(key, generation)
         {
             queue.is_gone = true;
@@ -294,11 +294,11 @@ impl PullAnswer {
             | response::PULL_NOT_FOUND
             | response::PULL_RETRY_IMMEDIATELY
             | response::PULL_OFFSET_MOVED => {}
-            code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+            code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
         }
         let header = PullMessageResponseHeader::decode(&answer.fields).map_err(|source| {
             let address = address.to_owned();
-            ClientError::Answered {
+            ClientError::UnreadableAnswer {
                 what: WHAT,
                 address,
                 source,
@@ -347,7 +347,7 @@ impl PullAnswer {
     fn checked_of_slave(mut self, address: &str, asked: i64) -> Result<Self, ClientError> {
         if self.code == response::PULL_OFFSET_MOVED {
             let remark = format!("the slave does not have offset {asked}: it is asked of the master");
-            return Err(ClientError::answer(WHAT, address, self.code, Some(remark)));
+            return Err(ClientError::refused(WHAT, address, self.code, Some(remark)));
         }
         self.next_offset = if self.first > asked {
             asked
@@ -372,7 +372,7 @@ impl PullAnswer {
     fn into_chunk(self, queue: &ProcessQueue, address: &str) -> Result<Chunk, ClientError> {
         inner_batch::unwrapped(self.body, queue.next_pull.unwrap_or(0))
             .and_then(|body| Chunk::new(queue.key.clone(), body, self.next_offset, &queue.subscription))
-            .map_err(|source| ClientError::Answered {
+            .map_err(|source| ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: address.to_owned(),
                 source,

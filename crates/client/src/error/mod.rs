@@ -131,7 +131,7 @@ pub enum ClientError {
     },
     /// A broker or name server answered with an error.
     #[error("{address} answered {what} with {name} ({code}): {remark}")]
-    Answer {
+    Refused {
         /// What was asked.
         what: &'static str,
         /// Response code.
@@ -264,11 +264,19 @@ pub enum ClientError {
     NotSubscribed,
     /// Bytes of the other side that do not follow the format.
     #[error("cannot read the answer of {address} to {what}: {source}")]
-    Answered {
+    UnreadableAnswer {
         /// What was asked.
         what: &'static str,
         /// Address of the server that answered.
         address: String,
+        /// What is wrong.
+        source: WireError,
+    },
+    /// A message that the format has no form for.
+    #[error("cannot encode {what}: {source}")]
+    Unencodable {
+        /// What should be encoded.
+        what: &'static str,
         /// What is wrong.
         source: WireError,
     },
@@ -318,10 +326,10 @@ impl ClientError {
     }
 
     /// An answer with an error code.
-    pub fn answer(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
+    pub fn refused(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
         let known = pyrmq_remoting::codes::response::RESPONSE_CODES;
         let name = known.iter().find(|(_, value)| *value == code);
-        Self::Answer {
+        Self::Refused {
             what,
             code,
             name: name.map_or("an unknown code", |(name, _)| *name),

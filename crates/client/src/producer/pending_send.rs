@@ -290,7 +290,7 @@ impl PendingSend {
         let transient = !may_exist
             && match &error {
                 ClientError::Net { .. } => true,
-                ClientError::Answer { code, .. } => {
+                ClientError::Refused { code, .. } => {
                     TRANSIENT_CODES.contains(code) || is_missing_queue(&error)
                 }
                 _ => false,

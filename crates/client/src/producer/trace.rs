@@ -317,7 +317,7 @@ impl ProducerShared {
         let answer = self.client.request(&queue.address, command, WAIT).await;
         match answer {
             Ok(answer) if SendStatus::from_code(answer.code).is_some() => Ok(()),
-            Ok(answer) => Err(ClientError::answer(
+            Ok(answer) => Err(ClientError::refused(
                 "a trace",
                 &queue.address,
                 answer.code,

@@ -305,7 +305,7 @@ impl Heartbeat {
                     answered += 1;
                     continue;
                 }
-                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Ok(answer) => ClientError::refused(WHAT, &address, answer.code, answer.remark),
                 Err(source) => ClientError::net(WHAT, address.clone(), source),
             };
             tracing::warn!(address, %error, "heartbeat failed");

@@ -181,11 +181,11 @@ impl RouteShared {
             match answer.code {
                 response::SUCCESS => {}
                 response::TOPIC_NOT_EXIST => return Ok(None),
-                code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+                code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
             }
             let body = answer.body.unwrap_or_default();
             let decoded = TopicRouteData::decode(&body);
-            let data = decoded.map_err(|source| ClientError::Answered {
+            let data = decoded.map_err(|source| ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: address.to_owned(),
                 source,

@@ -212,11 +212,11 @@ impl PopShared {
         let PopTarget { topic, broker, .. } = &*pop.target;
         let mut longer = Duration::ZERO;
         match error {
-            ClientError::Answer { code, .. } if *code == response::POLLING_FULL => {
+            ClientError::Refused { code, .. } if *code == response::POLLING_FULL => {
                 tracing::debug!(%topic, %broker, "the broker holds as many pops as it may");
                 longer = Duration::from_secs(1);
             }
-            ClientError::Answer { code, .. } if !is_transient(*code) && *code != response::GO_AWAY => {
+            ClientError::Refused { code, .. } if !is_transient(*code) && *code != response::GO_AWAY => {
                 tracing::warn!(%topic, %broker, %error, "pop refused");
                 let mut state = self.state();
                 state.failure = Some(error.clone());
@@ -274,14 +274,14 @@ fn read(
         response::REQUEST_CODE_NOT_SUPPORTED => {
             let remark =
                 "it does not serve POP, which brokers do from 5.0 on: use a PullConsumer or PushConsumer";
-            return Err(ClientError::answer(
+            return Err(ClientError::refused(
                 WHAT,
                 address,
                 answer.code,
                 Some(remark.to_owned()),
             ));
         }
-        code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+        code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
     }
     let asked = Asked {
         topic: &pop.target.topic,
@@ -293,7 +293,7 @@ fn read(
     PopMessageResponseHeader::decode(&answer.fields)
         .and_then(|header| answer::read(&asked, &header, &body))
         .map(Some)
-        .map_err(|source| ClientError::Answered {
+        .map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address: address.to_owned(),
             source,

@@ -155,7 +155,7 @@ impl PopShared {
                 }
                 Ok(())
             }
-            code => Err(ClientError::answer(ACK, &address, code, answer.remark)),
+            code => Err(ClientError::refused(ACK, &address, code, answer.remark)),
         }
     }
 
@@ -200,7 +200,7 @@ impl PopShared {
             return Ok(());
         }
         let header = ChangeInvisibleTimeResponseHeader::decode(&answer.fields);
-        let header = header.map_err(|source| ClientError::Answered {
+        let header = header.map_err(|source| ClientError::UnreadableAnswer {
             what: CHANGE,
             address,
             source,
@@ -342,7 +342,7 @@ fn may_be_carried_out(error: &ClientError) -> bool {
 /// What a broker's refusal means.
 fn refused(what: &'static str, handle: &str, address: &str, answer: Command) -> ClientError {
     if !UNKNOWN_HANDLE.contains(&answer.code) {
-        return ClientError::answer(what, address, answer.code, answer.remark);
+        return ClientError::refused(what, address, answer.code, answer.remark);
     }
     let remark = answer.remark.unwrap_or_default();
     let reason = if remark.is_empty() { EXPIRED } else { &remark };

@@ -218,7 +218,7 @@ impl ConsumerShared {
         match self.members(topic).await {
             Ok(members) if members.contains(&self.heartbeat.membership.client_id) => Ok(members),
             // A broker that has been started again does not know its clients yet.
-            Ok(_) | Err(ClientError::Answer { .. }) => {
+            Ok(_) | Err(ClientError::Refused { .. }) => {
                 self.heartbeat.send().await?;
                 self.members(topic).await
             }
@@ -235,12 +235,12 @@ impl ConsumerShared {
         let command = Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header);
         let (answer, address) = self.offsets.ask_any(WHAT, topic, command).await?;
         if answer.code != response::SUCCESS {
-            return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));
+            return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark));
         }
         let body = answer.body.unwrap_or_default();
         match GetConsumerListByGroupResponseBody::decode(&body) {
             Ok(body) => Ok(body.consumer_id_list),
-            Err(source) => Err(ClientError::Answered {
+            Err(source) => Err(ClientError::UnreadableAnswer {
                 what: WHAT,
                 address,
                 source,

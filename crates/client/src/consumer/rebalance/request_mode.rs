@@ -60,7 +60,7 @@ impl ConsumerShared {
         }
         let body = answer.body.unwrap_or_default();
         let found = QueryAssignmentResponseBody::decode(&body);
-        let found = found.map_err(|source| ClientError::Answered {
+        let found = found.map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address,
             source,

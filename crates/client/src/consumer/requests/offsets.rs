@@ -130,7 +130,7 @@ impl Offsets {
         match answer.code {
             response::SUCCESS => offset_of(WHAT, &address, &answer).map(Some),
             response::QUERY_NOT_FOUND => Ok(None),
-            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+            code => Err(ClientError::refused(WHAT, &address, code, answer.remark)),
         }
     }
 
@@ -148,7 +148,7 @@ impl Offsets {
         let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => Ok(!answer.remark.is_some_and(|remark| remark.starts_with(WAS_RESET))),
-            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+            code => Err(ClientError::refused(WHAT, &address, code, answer.remark)),
         }
     }
 
@@ -181,7 +181,7 @@ impl Offsets {
         let (answer, address) = self.ask(what, key, command).await?;
         match answer.code {
             response::SUCCESS => offset_of(what, &address, &answer),
-            code => Err(ClientError::answer(what, &address, code, answer.remark)),
+            code => Err(ClientError::refused(what, &address, code, answer.remark)),
         }
     }
 
@@ -237,7 +237,7 @@ impl Offsets {
 
 fn offset_of(what: &'static str, address: &str, answer: &Command) -> Result<i64, ClientError> {
     let offset = answer.fields.get("offset").and_then(|text| text.parse().ok());
-    offset.ok_or_else(|| ClientError::Answered {
+    offset.ok_or_else(|| ClientError::UnreadableAnswer {
         what,
         address: address.to_owned(),
         source: pyrmq_remoting::WireError::MissingField("offset"),

@@ -73,7 +73,7 @@ impl QueueLocks {
             .ask(WHAT, broker, request::LOCK_BATCH_MQ, body.encode())
             .await?;
         let body = LockBatchResponseBody::decode(&answer.body.unwrap_or_default());
-        let locked = body.map_err(|source| ClientError::Answered {
+        let locked = body.map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address,
             source,
@@ -120,7 +120,7 @@ impl QueueLocks {
         let command = Command::request(code).with_body(Bytes::from(body));
         match self.client.request(&address, command, self.timeout).await {
             Ok(answer) if answer.code == response::SUCCESS => Ok((answer, address)),
-            Ok(answer) => Err(ClientError::answer(what, &address, answer.code, answer.remark)),
+            Ok(answer) => Err(ClientError::refused(what, &address, answer.code, answer.remark)),
             Err(source) => Err(ClientError::net(what, address, source)),
         }
     }

@@ -95,14 +95,9 @@ impl SendBack {
                 broker: queue.broker.to_string(),
             })?;
         let command = {
-            let answered = |source| ClientError::Answered {
-                what: WHAT,
-                address: address.clone(),
-                source,
-            };
             let missing = Err(WireError::MissingField("record"));
             let record = message.chunk.record(message.first).unwrap_or(missing);
-            let record = record.map_err(answered)?;
+            let record = record.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
             let header = ConsumerSendMsgBackRequestHeader {
                 offset: record.physical_offset,
                 group: &self.group,
@@ -118,7 +113,7 @@ impl SendBack {
         if answer.code == response::SUCCESS {
             return Ok(());
         }
-        Err(ClientError::answer(WHAT, &address, answer.code, answer.remark))
+        Err(ClientError::refused(WHAT, &address, answer.code, answer.remark))
     }
 
     async fn ask(&self, address: &str, command: Command) -> Result<Command, ClientError> {
@@ -149,14 +144,10 @@ impl SendBack {
             asked.push(&queue.broker);
             let address = queue.address.to_string();
             let command = self.new_message(&topic, queue.queue_id, message, delay_level);
-            let command = command.map_err(|source| ClientError::Answered {
-                what: WHAT,
-                address: address.clone(),
-                source,
-            })?;
+            let command = command.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
             match self.ask(&address, command).await {
                 Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
-                Ok(answer) => failure = ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Ok(answer) => failure = ClientError::refused(WHAT, &address, answer.code, answer.remark),
                 // It may be stored: sent to the next broker, too, it would come twice.
                 Err(error) if error.is_outcome_unknown() => return Err(error),
                 Err(error) => failure = error,

@@ -99,9 +99,8 @@ pub struct BatchOutcome<T> {
 pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
 
 pub(super) fn unencodable(source: WireError) -> ClientError {
-    ClientError::Answered {
+    ClientError::Unencodable {
         what: "a batch",
-        address: String::new(),
         source,
     }
 }
