@@ -74,7 +74,7 @@ impl Callbacks {
     }
 
     /// Asks, and waits for the answer; `None` when nobody takes callbacks, or none came in time.
-    pub(crate) async fn ask(&self, callback: Callback) -> Option<CallbackAnswer> {
+    pub(crate) async fn call(&self, callback: Callback) -> Option<CallbackAnswer> {
         let (number, answer) = {
             let mut state = self.state();
             if !state.is_served || state.is_closed {

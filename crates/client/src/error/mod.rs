@@ -166,12 +166,12 @@ pub enum ClientError {
     TooManyInFlight(WindowFull),
     /// Positions that are not committed: brokers did not answer, or refused.
     #[error(
-        "the positions of {} of {asked} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",
+        "the positions of {} of {requested} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",
         .failed.len(), some(.failed)
     )]
     NotCommitted {
         /// How many positions should be committed.
-        asked: usize,
+        requested: usize,
         /// The positions that are not committed.
         failed: Vec<Uncommitted>,
     },

@@ -18,7 +18,7 @@ pub struct EndTransaction {
     /// 8 commit, 12 rollback, 0 not known yet.
     pub state: i32,
     /// Whether this answers a question of the broker.
-    pub asked: bool,
+    pub from_check: bool,
     /// Where the broker that asked says it is, for the trace.
     pub region: Option<String>,
     /// The message's tag, for its trace.

@@ -123,7 +123,7 @@ impl Traces {
             &2,
             &end.message_id,
             &state,
-            &end.asked,
+            &end.from_check,
         ]);
         let keys = format!("{} {}", end.message_id, end.keys.as_deref().unwrap_or_default());
         self.keep(Context { text, keys });

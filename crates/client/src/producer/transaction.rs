@@ -52,7 +52,7 @@ impl Producer {
             tran_state_table_offset: end.queue_offset,
             commit_log_offset: end.commit_log_offset,
             commit_or_rollback: end.state,
-            from_transaction_check: Some(end.asked),
+            from_transaction_check: Some(end.from_check),
             msg_id: &end.message_id,
             transaction_id: Some(&end.message_id),
         };

@@ -110,12 +110,16 @@ impl RangeReader {
         Ok(())
     }
 
-    fn adapt_step(&mut self, given: i64, asked: i64) {
+    fn adapt_step(&mut self, given: i64, requested: i64) {
         let Some(step) = self.step else {
-            self.step = Some(if given < asked { given } else { asked.max(PROBE) });
+            self.step = Some(if given < requested {
+                given
+            } else {
+                requested.max(PROBE)
+            });
             return;
         };
-        if given < asked {
+        if given < requested {
             self.step = Some(given.min(step));
             self.full_answers = 0;
         } else {

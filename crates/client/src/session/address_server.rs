@@ -81,7 +81,7 @@ impl AddressServer {
     }
 
     /// The name servers, as `host:port`.
-    pub(crate) async fn ask(&self, timeout: Duration) -> Result<Vec<String>, String> {
+    pub(crate) async fn request(&self, timeout: Duration) -> Result<Vec<String>, String> {
         let answer = tokio::time::timeout(timeout, self.fetch()).await;
         let answer = answer
             .map_err(|_| format!("no answer within {} ms", timeout.as_millis()))?

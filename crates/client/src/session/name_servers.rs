@@ -89,7 +89,7 @@ impl NameServers {
     }
 
     /// Asks the current name server, and the others when it cannot be reached or `read` makes nothing of its answer.
-    pub async fn ask<T>(
+    pub async fn request<T>(
         &self,
         what: &'static str,
         command: Command,
@@ -227,7 +227,7 @@ impl NameServers {
         let Some(server) = &self.address_server else {
             return (self.given.clone(), None);
         };
-        match server.ask(self.timeout).await {
+        match server.request(self.timeout).await {
             Ok(names) => (names.into(), None),
             Err(error) => {
                 tracing::warn!(%server, error, "address server gave no name servers");

@@ -71,13 +71,13 @@ impl ConsumerShared {
         if left.is_empty() {
             return committed;
         }
-        let (mut asked, mut failed) = match committed {
+        let (mut requested, mut failed) = match committed {
             Ok(()) => (0, Vec::new()),
-            Err(ClientError::NotCommitted { asked, failed }) => (asked, failed),
+            Err(ClientError::NotCommitted { requested, failed }) => (requested, failed),
             Err(other) => return Err(other),
         };
-        asked += left.len();
+        requested += left.len();
         failed.extend(left);
-        Err(ClientError::NotCommitted { asked, failed })
+        Err(ClientError::NotCommitted { requested, failed })
     }
 }

@@ -11,7 +11,7 @@ impl ConsumerShared {
     /// since: one that was killed begins with what it had written. Returns those that must be committed again. Those of
     /// a member that has gone on with the queue meanwhile are higher, and stay.
     pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> Vec<Position> {
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         {
             let mut state = self.state();
             for queue in state.queues.values_mut() {
@@ -22,14 +22,14 @@ impl ConsumerShared {
                 }
                 queue.is_commit_in_doubt = false;
                 let (shared, key, offset) = (self.clone(), queue.key.clone(), queue.committed);
-                asked.spawn(async move {
+                requests.spawn(async move {
                     let found = shared.offsets.committed(&key).await;
                     (key, offset, found)
                 });
             }
         }
         let mut lost = Vec::new();
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             let Ok((key, offset, found)) = outcome else {
                 continue;
             };

@@ -33,7 +33,7 @@ enum Reason {
     Interval,
     /// The application asks. Its call returns once the broker has the position, so a broker is asked for one that was
     /// committed before.
-    Asked,
+    Call,
     /// The application names the offset.
     Named,
     /// The broker has lost it. It is sent unless it was replaced meanwhile.
@@ -81,7 +81,7 @@ struct DueCommit {
     /// What this member has committed of the queue last; -1: nothing.
     committed: i64,
     /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
-    is_asked: bool,
+    is_verified: bool,
     /// The position is committed only if the group has no position at all.
     is_untouched: bool,
 }
@@ -159,8 +159,8 @@ impl ConsumerShared {
     }
 
     /// Commits all positions for the application: without an error brokers have them.
-    pub(crate) async fn commit_asked(self: &Arc<Self>) -> Result<(), ClientError> {
-        let positions = self.positions_of(Reason::Asked, |_| true);
+    pub(crate) async fn commit_for_call(self: &Arc<Self>) -> Result<(), ClientError> {
+        let positions = self.positions_of(Reason::Call, |_| true);
         // Asked for at the end: a queue may go while this waits.
         self.commit_with(positions, || self.take_uncommitted(|_| true))
             .await
@@ -193,7 +193,7 @@ impl ConsumerShared {
         positions: Vec<Position>,
         gone: impl FnOnce() -> Vec<Uncommitted> + Send,
     ) -> Result<(), ClientError> {
-        let asked = positions.len();
+        let mut requested = positions.len();
         let mut commits = JoinSet::new();
         let mut places = HashMap::new();
         let mut failed = Vec::new();
@@ -217,7 +217,7 @@ impl ConsumerShared {
             }
         }
         let gone = gone();
-        let asked = asked + gone.len();
+        requested += gone.len();
         failed.extend(gone);
         if failed.is_empty() {
             return Ok(());
@@ -226,7 +226,7 @@ impl ConsumerShared {
             let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
             place(one).cmp(&place(other))
         });
-        Err(ClientError::NotCommitted { asked, failed })
+        Err(ClientError::NotCommitted { requested, failed })
     }
 
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
@@ -238,7 +238,7 @@ impl ConsumerShared {
             return Ok(());
         };
         let (key, offset) = (&position.key, due_commit.offset);
-        let outcome = if due_commit.is_asked {
+        let outcome = if due_commit.is_verified {
             match self.offsets.committed_within(key, left()).await {
                 Ok(Some(_)) if due_commit.is_untouched => Ok(true),
                 Ok(Some(found)) if found >= offset && is_left_out(position.reason, found, &due_commit) => {
@@ -278,23 +278,23 @@ impl ConsumerShared {
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
-                is_asked: position.was_going || position.is_untouched,
+                is_verified: position.was_going || position.is_untouched,
                 is_untouched: position.is_untouched,
             });
         };
         let (offset, is_due) = match position.reason {
             // What was done while this waited, too.
             Reason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
-            Reason::Asked => (queue.done, queue.done >= 0),
+            Reason::Call => (queue.done, queue.done >= 0),
             Reason::Lost => (position.offset, queue.committed == position.offset),
             Reason::Named | Reason::Last => (position.offset, true),
         };
-        let is_repeated = position.reason == Reason::Asked && offset == queue.committed;
+        let is_repeated = position.reason == Reason::Call && offset == queue.committed;
         let is_untouched = position.reason != Reason::Named && queue.is_untouched();
         is_due.then_some(DueCommit {
             offset,
             committed: queue.committed,
-            is_asked: queue.phase.is_going() || is_repeated || is_untouched,
+            is_verified: queue.phase.is_going() || is_repeated || is_untouched,
             is_untouched,
         })
     }
@@ -347,12 +347,12 @@ impl ConsumerShared {
         } else {
             self.offsets.clone()
         };
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (at, key) in keys.into_iter().enumerate() {
             let (shared, offsets) = (self.clone(), offsets.clone());
-            asked.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
+            requests.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
         }
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             if let Ok((at, offset)) = outcome
                 && let Some(place) = found.get_mut(at)
             {

@@ -368,9 +368,14 @@ mod tests {
         queue.arrive(Chunk::new(key.clone(), records(3), 3, &subscription).unwrap());
         puller.shared.state().queues.insert(key.clone(), queue);
         let age_lock = |seconds| {
-            let asked = clock::since_boot().checked_sub(Duration::from_secs(seconds));
+            let requested_at = clock::since_boot().checked_sub(Duration::from_secs(seconds));
             let mut state = puller.shared.state();
-            state.queues.get_mut(&key).unwrap().listeners.set_lock(asked);
+            state
+                .queues
+                .get_mut(&key)
+                .unwrap()
+                .listeners
+                .set_lock(requested_at);
             state.make_ready(&key);
         };
         age_lock(30);

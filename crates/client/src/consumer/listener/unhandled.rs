@@ -233,7 +233,11 @@ impl ConsumerShared {
         let Some(topic) = self.heartbeat.membership.topics().into_iter().next() else {
             return;
         };
-        match self.offsets.ask_any("a group's settings", &topic, command).await {
+        match self
+            .offsets
+            .request_any("a group's settings", &topic, command)
+            .await
+        {
             Ok((answer, _)) if answer.code == response::SUCCESS => {
                 let body = answer.body.unwrap_or_default();
                 match SubscriptionGroupConfig::decode(&body) {

@@ -52,7 +52,7 @@ pub(crate) struct ListenerDemand {
     works: BTreeMap<u64, usize>,
     next: u64,
     /// Messages that a listener asked for last.
-    asked: usize,
+    requested: usize,
     /// Messages were given back since a listener has asked: none is free.
     is_stuck: bool,
     counted_from: Option<Instant>,
@@ -70,7 +70,7 @@ impl ListenerDemand {
             in_hand: BTreeMap::new(),
             works: BTreeMap::new(),
             next: 0,
-            asked: 1,
+            requested: 1,
             is_stuck: false,
             counted_from: None,
             fast: 0,
@@ -90,7 +90,7 @@ impl ListenerDemand {
         self.count_until(now);
         let fast = self.fast.max(self.fast_before) / READY_PART;
         let free = self.listeners.saturating_sub(self.works.len());
-        fast.max(free * self.asked).min(MAX_READY)
+        fast.max(free * self.requested).min(MAX_READY)
     }
 
     fn count_until(&mut self, now: Instant) {
@@ -104,9 +104,9 @@ impl ListenerDemand {
     }
 
     /// A listener is free, and asks for up to `max` messages.
-    pub(crate) fn ask(&mut self, max: usize) {
+    pub(crate) fn set_requested(&mut self, max: usize) {
         self.is_stuck = false;
-        self.asked = max.clamp(1, MAX_MESSAGES);
+        self.requested = max.clamp(1, MAX_MESSAGES);
     }
 
     /// The time for which messages may wait.
@@ -185,7 +185,7 @@ impl PopState {
         let Some(demand) = self.demand.as_mut().filter(|_| !self.is_closed) else {
             return taken;
         };
-        demand.ask(max);
+        demand.set_requested(max);
         let work = demand.next + 1;
         while taken.len() < max
             && let Some(batch) = self.ready.front_mut()

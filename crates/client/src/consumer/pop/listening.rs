@@ -127,7 +127,7 @@ impl PopListener {
             if self.shared.has_few_asked.swap(false, Ordering::AcqRel) {
                 // A listener is free now.
                 if let Some(demand) = self.shared.state().demand.as_mut() {
-                    demand.ask(max);
+                    demand.set_requested(max);
                 }
                 self.shared.send_pops();
             }
@@ -153,7 +153,7 @@ impl PopListener {
     pub(crate) fn progress(&self) -> Vec<(Arc<QueueKey>, usize, i64)> {
         let targets = self.shared.target_states().into_iter();
         targets
-            .map(|(target, asked_ms)| (target.key, target.in_flight, asked_ms))
+            .map(|(target, last_pop_ms)| (target.key, target.in_flight, last_pop_ms))
             .collect()
     }
 

@@ -1,6 +1,6 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
-use crate::consumer::pop::answer::{self, Asked, PopAnswer};
+use crate::consumer::pop::answer::{self, PopAnswer, SentPop};
 use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
@@ -87,11 +87,11 @@ impl PopShared {
         if let Some(receive) = pop.probe_of {
             self.limit_probe(receive);
         }
-        let (shared, asked) = (self.clone(), Instant::now());
+        let (shared, sent_at) = (self.clone(), Instant::now());
         let time = pop.hold + ANSWER_TIME;
         self.client
             .request_with(&address.clone(), command, time, move |outcome| {
-                shared.answered(&pop, &subscription, attempt, (&address, asked), outcome);
+                shared.answered(&pop, &subscription, attempt, (&address, sent_at), outcome);
             });
     }
 
@@ -123,7 +123,7 @@ impl PopShared {
         pop: &Pop,
         subscription: &Subscription,
         attempt: Option<String>,
-        (address, asked): (&str, Instant),
+        (address, sent_at): (&str, Instant),
         outcome: Result<Command, NetError>,
     ) {
         if self.shutdown.is_stopped() && outcome.is_err() {
@@ -138,10 +138,10 @@ impl PopShared {
         match found {
             Ok(Some(found)) => {
                 self.settle_target(pop, None);
-                self.count_received(pop, &found, now - asked);
+                self.count_received(pop, &found, now - sent_at);
                 self.arrived(pop, found, now);
             }
-            Ok(None) if now - asked < MIN_HOLD && !pop.hold.is_zero() => {
+            Ok(None) if now - sent_at < MIN_HOLD && !pop.hold.is_zero() => {
                 self.pause(pop, None, Duration::ZERO);
             }
             Ok(None) => self.settle_target(pop, None),
@@ -283,7 +283,7 @@ fn read(
         }
         code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
     }
-    let asked = Asked {
+    let sent = SentPop {
         topic: &pop.target.topic,
         broker: &pop.target.broker,
         subscription,
@@ -291,7 +291,7 @@ fn read(
     };
     let body = answer.body.clone().unwrap_or_default();
     PopMessageResponseHeader::decode(&answer.fields)
-        .and_then(|header| answer::read(&asked, &header, &body))
+        .and_then(|header| answer::read(&sent, &header, &body))
         .map(Some)
         .map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,

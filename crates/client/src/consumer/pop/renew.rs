@@ -89,7 +89,7 @@ impl PopShared {
     /// waited too long, so that nothing is renewed without end that no listener has begun.
     pub(crate) async fn keep_waiting_renewed(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(RENEWAL_CHECK).await {
-            let mut asked = JoinSet::new();
+            let mut requests = JoinSet::new();
             let (late, receipts, invisible) = {
                 let mut state = self.state();
                 let late = state.take_waiting(Instant::now());
@@ -102,7 +102,7 @@ impl PopShared {
             self.give_back_later(late);
             for receipt in receipts {
                 let shared = self.clone();
-                asked.spawn(async move {
+                requests.spawn(async move {
                     match shared.change(&receipt, invisible).await {
                         Ok(()) => {
                             shared.renewed.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl PopShared {
                     }
                 });
             }
-            asked.join_all().await;
+            requests.join_all().await;
             // Time passes, too: as much may wait as listeners take.
             self.send_pops();
         }
@@ -129,16 +129,16 @@ impl PopShared {
             .iter()
             .map(|message| message.chunk.queue.clone())
             .collect();
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (place, message) in messages.into_iter().enumerate() {
             let shared = self.clone();
-            asked.spawn(async move {
+            requests.spawn(async move {
                 let changed = shared.change(&message.receipt, invisible).await;
                 changed.map(|()| (place, message))
             });
         }
         let mut kept = Vec::new();
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             match done {
                 Ok(Ok(renewed)) => kept.push(renewed),
                 Ok(Err(error)) => tracing::debug!(%error, "a message was not renewed: it comes again"),

@@ -57,7 +57,7 @@ impl PopShared {
         for (index, receipt) in receipts.iter().enumerate() {
             by_broker.entry(receipt.broker.clone()).or_default().push(index);
         }
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for indexes in by_broker.into_values() {
             let shared = self.clone();
             let own: Vec<Arc<Receipt>> = indexes
@@ -65,9 +65,9 @@ impl PopShared {
                 .filter_map(|index| receipts.get(*index))
                 .cloned()
                 .collect();
-            asked.spawn(async move { (indexes, shared.acknowledge_at(own).await) });
+            requests.spawn(async move { (indexes, shared.acknowledge_at(own).await) });
         }
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             let Ok((indexes, results)) = done else {
                 continue;
             };
@@ -245,12 +245,12 @@ impl PopShared {
     /// Gives messages back at once, for others. Those that waited for a listener do not count as delivered.
     pub(crate) async fn give_back(self: &Arc<Self>, messages: Vec<Popped>) {
         let is_listening = self.state().demand.is_some();
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for message in messages {
             let (shared, suspend) = (self.clone(), is_listening);
-            asked.spawn(async move { shared.hide(&message.receipt, Duration::ZERO, suspend).await });
+            requests.spawn(async move { shared.hide(&message.receipt, Duration::ZERO, suspend).await });
         }
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             if let Ok(Err(error)) = done {
                 tracing::debug!(%error, "a message was not given back: it comes again after its time");
             }

@@ -48,7 +48,7 @@ pub(crate) struct TargetState {
     /// When the pop under way is to be answered.
     pub(crate) answer_due: Option<Instant>,
     /// When it was asked last, ms.
-    pub(crate) asked_ms: i64,
+    pub(crate) last_pop_ms: i64,
     pub(crate) is_paused: bool,
     pub(crate) failures: u32,
     /// Name of an ordered pop whose answer was lost: asked with it again, the broker gives the same messages.
@@ -250,7 +250,7 @@ impl PopState {
     pub(crate) fn begin(&mut self, target: &Arc<PopTarget>, now: Instant, hold: Duration) -> Option<String> {
         let state = self.targets.get_mut(target)?;
         state.answer_due = Some(now + hold);
-        state.asked_ms = clock::now_ms();
+        state.last_pop_ms = clock::now_ms();
         state.attempt.clone()
     }
 

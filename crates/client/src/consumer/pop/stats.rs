@@ -87,7 +87,7 @@ impl PopShared {
         let waiting = state.waiting();
         let mut seen = BTreeSet::new();
         let mut rows = Vec::with_capacity(state.targets.len());
-        for (target, asked) in &state.targets {
+        for (target, target_state) in &state.targets {
             let place = (&*target.topic, &*target.broker);
             let is_first = seen.insert(place);
             let (messages, bytes) = waiting
@@ -114,7 +114,7 @@ impl PopShared {
                 bytes: bytes + at_work,
                 in_flight,
             };
-            rows.push((row, asked.asked_ms));
+            rows.push((row, target_state.last_pop_ms));
         }
         rows
     }

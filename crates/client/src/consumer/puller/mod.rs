@@ -242,7 +242,7 @@ impl Puller {
     /// what was committed before.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.shared.finish_delivered();
-        self.shared.commit_asked().await
+        self.shared.commit_for_call().await
     }
 }
 

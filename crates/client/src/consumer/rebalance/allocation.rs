@@ -39,7 +39,7 @@ impl ConsumerShared {
             queues: keys.collect(),
             members: ids.into_iter().map(str::to_owned).collect(),
         };
-        match self.callbacks.ask(callback).await {
+        match self.callbacks.call(callback).await {
             Some(CallbackAnswer::Indexes(places)) => Ok(places),
             _ => Err(ClientError::NotAllocated {
                 topic: topic.to_string(),

@@ -233,7 +233,7 @@ impl ConsumerShared {
             consumer_group: &self.options.client.group,
         };
         let command = Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header);
-        let (answer, address) = self.offsets.ask_any(WHAT, topic, command).await?;
+        let (answer, address) = self.offsets.request_any(WHAT, topic, command).await?;
         if answer.code != response::SUCCESS {
             return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark));
         }

@@ -126,7 +126,7 @@ impl Offsets {
             set_zero_if_not_found: Some(false),
         };
         let command = Command::request(request::QUERY_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
+        let (answer, address) = self.request_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => offset_of(WHAT, &address, &answer).map(Some),
             response::QUERY_NOT_FOUND => Ok(None),
@@ -145,7 +145,7 @@ impl Offsets {
             commit_offset: offset,
         };
         let command = Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
+        let (answer, address) = self.request_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => Ok(!answer.remark.is_some_and(|remark| remark.starts_with(WAS_RESET))),
             code => Err(ClientError::refused(WHAT, &address, code, answer.remark)),
@@ -153,7 +153,7 @@ impl Offsets {
     }
 
     /// Asks the brokers of the topic until one answers.
-    pub(crate) async fn ask_any(
+    pub(crate) async fn request_any(
         &self,
         what: &'static str,
         topic: &Arc<str>,
@@ -178,23 +178,23 @@ impl Offsets {
     }
 
     async fn offset(&self, what: &'static str, key: &QueueKey, command: Command) -> Result<i64, ClientError> {
-        let (answer, address) = self.ask(what, key, command).await?;
+        let (answer, address) = self.request(what, key, command).await?;
         match answer.code {
             response::SUCCESS => offset_of(what, &address, &answer),
             code => Err(ClientError::refused(what, &address, code, answer.remark)),
         }
     }
 
-    async fn ask(
+    async fn request(
         &self,
         what: &'static str,
         key: &QueueKey,
         command: Command,
     ) -> Result<(Command, String), ClientError> {
-        self.ask_within(what, key, command, self.timeout).await
+        self.request_within(what, key, command, self.timeout).await
     }
 
-    async fn ask_within(
+    async fn request_within(
         &self,
         what: &'static str,
         key: &QueueKey,
