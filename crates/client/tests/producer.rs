@@ -78,7 +78,7 @@ fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
         .iter()
         .map(|attempt| attempt.number)
         .collect();
-    assert_eq!(failed_attempts, [1, 2], "the failed attempts are told of");
+    assert_eq!(failed_attempts, [1, 2], "the failed attempts are in the result");
     assert!(result.may_be_duplicate, "two attempts left and were not answered");
     assert!(begin.elapsed() < time);
     assert_eq!(world.stored(), 1);
@@ -100,7 +100,7 @@ fn a_silent_name_server_does_not_use_up_the_time_of_the_send() {
             error.as_ref().unwrap_err().cause(),
             ClientError::NameServers { .. }
         ),
-        "told before the name server's own 3 s are over: {error:?}"
+        "fails before the name server's own 3 s are over: {error:?}"
     );
     let names = vec![address, world.names.to_string()];
     for _ in 0..4 {
@@ -159,8 +159,8 @@ fn an_answer_with_a_retry_code_is_retried_as_often_as_configured() {
         .unwrap()
         .unwrap_err();
     let failure = error.failure().unwrap();
-    let told = (failure.attempts, failure.may_exist, failure.in_time);
-    assert_eq!(told, (4, false, false));
+    let summary = (failure.attempts, failure.may_exist, failure.in_time);
+    assert_eq!(summary, (4, false, false));
 }
 
 #[test]

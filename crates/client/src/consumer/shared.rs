@@ -235,9 +235,9 @@ impl ConsumerShared {
         &self,
         change: impl Future<Output = Result<T, ClientError>> + Send + 'static,
     ) -> Result<T, ClientError> {
-        let (told, outcome) = oneshot::channel();
+        let (result_sender, outcome) = oneshot::channel();
         self.tracker.spawn(async move {
-            if let Err(Err(error)) = told.send(change.await) {
+            if let Err(Err(error)) = result_sender.send(change.await) {
                 tracing::warn!(%error, "a change of the queues failed after its caller was interrupted");
             }
         });

@@ -286,13 +286,13 @@ impl Heartbeat {
                 continue;
             }
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
-            let (told, outcome) = oneshot::channel();
+            let (result_sender, outcome) = oneshot::channel();
             let on_its_way = on_its_way.clone();
             let note = self.unanswered.begin(&address);
             self.client
                 .request_with(&address, command, timeout, move |result| {
                     note(&result);
-                    drop(told.send(result));
+                    drop(result_sender.send(result));
                     drop(on_its_way);
                 });
             beats.push((address, outcome));
