@@ -266,7 +266,7 @@ RETIRED = {
     "suspected": "stale",
     "take_back": "undo_positions",
     "take_filters": "apply_filters",
-    "take_gathered": "take_accumulated",
+    "take_gathered": "finish",
     "take_late": "take_expired",
     "ticket": "completion or next_order or order",
     "tickets": "completions",

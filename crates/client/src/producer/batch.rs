@@ -16,6 +16,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
 use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
 use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, MAX_BYTES, WAIT_TRUE};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Digits of an id that never change within a producer: address, process, loader.
@@ -209,26 +210,26 @@ impl Batch {
         self.charged_bytes += charged_bytes;
     }
 
-    /// What leaves when nothing more comes: a batch, or a message that stayed alone as a plain message. It is empty
-    /// again.
-    pub fn take_accumulated(&mut self) -> OutgoingMessage {
-        let lone = match batch::decode(&self.body) {
+    /// What is sent when nothing more comes: a batch, or the only message of one without a batch around it. This batch
+    /// is empty then.
+    pub fn finish(&mut self) -> OutgoingMessage {
+        let alone = match batch::decode(&self.body) {
             Ok((item, _)) if self.items == 1 && self.inner.is_none() => {
                 let properties = String::from_utf8_lossy(item.properties).into_owned();
                 Some((ITEM_HEAD..ITEM_HEAD + item.body.len(), properties, item.flag))
             }
             _ => None,
         };
-        let mut outgoing = self.take();
-        if let Some((body, properties, flag)) = lone {
+        let mut outgoing = self.finish_batch();
+        if let Some((body, properties, flag)) = alone {
             outgoing.body = outgoing.body.slice(body);
-            (outgoing.items, outgoing.flag, outgoing.properties) = (0, flag, properties);
+            (outgoing.batch, outgoing.flag, outgoing.properties) = (None, flag, properties);
         }
         outgoing
     }
 
-    /// The batch as one outgoing message; it is empty again.
-    pub fn take(&mut self) -> OutgoingMessage {
+    /// The batch as one outgoing message, also if it has only one. This batch is empty then.
+    pub fn finish_batch(&mut self) -> OutgoingMessage {
         let mut body = std::mem::take(&mut self.body);
         // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
         if body.capacity() / 2 > body.len() {
@@ -246,7 +247,7 @@ impl Batch {
             flag: 0,
             sys_flag: 0,
             target: self.target.clone(),
-            items: std::mem::take(&mut self.items),
+            batch: NonZeroU32::new(std::mem::take(&mut self.items)),
             reply: false,
         }
     }

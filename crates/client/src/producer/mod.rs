@@ -219,7 +219,7 @@ impl Producer {
             flag,
             sys_flag,
             target,
-            items: 0,
+            batch: None,
             reply: false,
         })
     }

@@ -118,7 +118,7 @@ impl PendingSend {
     }
 
     pub(super) fn can_be_split(&self) -> bool {
-        matches!(self.done, Done::Accumulator(_)) && self.outgoing.items > 1
+        matches!(self.done, Done::Accumulator(_)) && self.outgoing.messages() > 1
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
@@ -166,10 +166,10 @@ impl PendingSend {
         self.attempts += 1;
         let wait = self.attempt_timeout(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
-        if self.outgoing.items > 0 {
+        if self.outgoing.is_batch() {
             self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
-            let items = u64::from(self.outgoing.items);
-            self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
+            let messages = u64::from(self.outgoing.messages());
+            self.shared.stats.batched.fetch_add(messages, Ordering::Relaxed);
         }
         (self.queue, self.route) = (Some(queue), Some(route));
         let client = self.shared.client.clone();
@@ -184,11 +184,6 @@ impl PendingSend {
         } else {
             left
         }
-    }
-
-    /// Messages that it counts for.
-    fn items(&self) -> usize {
-        self.outgoing.items.max(1) as usize
     }
 
     pub(super) fn max_attempts(&self) -> u32 {
@@ -348,7 +343,7 @@ impl PendingSend {
         let failure = SendFailure {
             topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
             message_ids: std::mem::take(&mut self.outgoing.message_id),
-            items: self.outgoing.items,
+            batch: self.outgoing.batch,
             broker: queue.as_ref().map(|queue| queue.broker.clone()),
             queue_id: queue.as_ref().map(|queue| queue.queue_id),
             attempts: self.attempts,
@@ -380,7 +375,7 @@ impl PendingSend {
     }
 
     fn count(&self, outcome: &SendOutcome) {
-        let messages = self.items();
+        let messages = u64::from(self.outgoing.messages());
         if let Ok(result) = outcome {
             self.permit.confirm(&result.broker);
         }
@@ -388,6 +383,6 @@ impl PendingSend {
             Ok(_) => &self.shared.stats.confirmed,
             Err(_) => &self.shared.stats.failed,
         };
-        counter.fetch_add(messages as u64, Ordering::Relaxed);
+        counter.fetch_add(messages, Ordering::Relaxed);
     }
 }

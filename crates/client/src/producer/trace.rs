@@ -308,7 +308,7 @@ impl ProducerShared {
             flag: 0,
             sys_flag: 0,
             target: Target::Any,
-            items: 0,
+            batch: None,
             reply: false,
         };
         let route = self.routes.get(topic).await?;

@@ -127,7 +127,7 @@ impl<T> PartitionQueue<T> {
     pub(super) fn seal(&mut self) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(ReadyBatch {
-                outgoing: open.batch.take_accumulated(),
+                outgoing: open.batch.finish(),
                 permit: open.permit,
                 completions: open.completions,
                 hashes: open.hashes,

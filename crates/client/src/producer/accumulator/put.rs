@@ -165,8 +165,11 @@ impl<T: Send + 'static> Accumulator<T> {
         (message, permit): (&mut AccumulatedMessage<'_, T>, &mut Permit<B>),
         now: &mut LazyNow,
     ) -> Result<(), ClientError> {
-        let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
-        if single || message.encoded.is_some() || message.alone || message.timeout.is_some() {
+        let is_alone = message.alone
+            || message.encoded.is_some()
+            || message.timeout.is_some()
+            || (matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero());
+        if is_alone {
             self.put_alone(bodies, partition, key, (message, permit), now.get());
             return Ok(());
         }
@@ -257,7 +260,7 @@ impl<T: Send + 'static> Accumulator<T> {
             flag: message.flag,
             sys_flag,
             target: key.target(),
-            items: 0,
+            batch: None,
             reply: false,
         };
         partition.seal();

@@ -77,8 +77,8 @@ impl<T: Send + 'static> Accumulator<T> {
         mut ready: ReadyBatch<T>,
         into: &mut Rerouted<T>,
     ) {
-        if ready.outgoing.items == 0 {
-            return Self::requeue_single(state, topic, route, ready, into);
+        if !ready.outgoing.is_batch() {
+            return Self::requeue_alone(state, topic, route, ready, into);
         }
         let settings = ready.settings;
         let body = ready.outgoing.body.clone();
@@ -124,8 +124,8 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts a message that is no batch, as it is, into the partition of its hash.
-    fn requeue_single(
+    /// Puts a message that is sent alone, as it is, into the partition of its hash.
+    fn requeue_alone(
         state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         route: &TopicRoute,

@@ -60,8 +60,9 @@ impl<T> AccumulatorState<T> {
 pub(super) struct InFlightBatch<T> {
     pub(super) completions: Vec<(u32, T)>,
     pub(super) hashes: Vec<i32>,
-    /// Messages in the batch; 0: a single message, no batch.
-    pub(super) items: u32,
+    /// False: a message that is sent alone.
+    pub(super) is_batch: bool,
+    pub(super) messages: u32,
     /// The body of a batch of several messages, otherwise empty.
     pub(super) body: Bytes,
     pub(super) bytes: usize,

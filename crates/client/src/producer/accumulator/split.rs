@@ -133,5 +133,5 @@ fn accumulated(
     for item in items {
         part.push_again(item)?;
     }
-    Ok(part.take_accumulated())
+    Ok(part.finish())
 }
