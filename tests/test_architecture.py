@@ -119,7 +119,7 @@ LONG_FILES: dict[str, str] = {
 
 LONG_FUNCTIONS: dict[str, str] = {
     "crates/client/src/consumer/pulling.rs pulled": "holds one lock for each answer",
-    "crates/client/src/producer/accumulator/put.rs take": "holds one lock for each message",
+    "crates/client/src/producer/accumulator/put.rs accept": "holds one lock for each message",
     "crates/store/examples/store_bench/main.rs sync": TOOL,
     "crates/store/src/options/mod.rs ranges": KIND,
 }

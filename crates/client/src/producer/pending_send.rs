@@ -195,17 +195,15 @@ impl PendingSend {
         !matches!(self.outgoing.target, Target::Any)
     }
 
-    fn handle_response(mut self: Box<Self>, queue: PublishedQueue, outcome: Result<Command, NetError>) {
-        let whole = queue;
-        let queue = &whole;
+    fn handle_response(mut self: Box<Self>, sent_to: PublishedQueue, outcome: Result<Command, NetError>) {
         let region = self.region(&outcome);
-        let verdict = self.classify(queue, outcome);
-        self.update_latency(queue, &verdict);
+        let verdict = self.classify(&sent_to, outcome);
+        self.update_latency(&sent_to, &verdict);
         match &verdict {
             Verdict::Stored(_) => {}
-            Verdict::StoredBelowLevel(error, _) => self.record_attempt(queue, error, true),
+            Verdict::StoredBelowLevel(error, _) => self.record_attempt(&sent_to, error, true),
             Verdict::Retryable(error, may_exist) | Verdict::Refused(error, may_exist) => {
-                self.record_attempt(queue, error, *may_exist);
+                self.record_attempt(&sent_to, error, *may_exist);
                 if let Some(stored) = &mut self.stored {
                     stored.may_be_duplicate |= may_exist;
                 }
@@ -216,22 +214,22 @@ impl PendingSend {
                 result.failed_attempts = std::mem::take(&mut self.failed_attempts);
                 result.message_id = std::mem::take(&mut self.outgoing.message_id);
                 if let Some(region) = region {
-                    self.trace(queue, &result, &region);
+                    self.trace(&sent_to, &result, &region);
                 }
                 self.finish(Ok(result));
             }
             Verdict::StoredBelowLevel(error, result) => {
                 self.stored = Some(Box::new(result));
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.retry(error, true);
             }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.fail(error, false);
             }
             Verdict::Retryable(error, may_exist) => {
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.retry(error, may_exist);
             }
         }

@@ -79,7 +79,7 @@ impl<T: Send + 'static> Accumulator<T> {
         message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<(), ClientError> {
-        self.take(message, permit, false).map(drop)
+        self.accept(message, permit, false).map(drop)
     }
 
     /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
@@ -90,7 +90,7 @@ impl<T: Send + 'static> Accumulator<T> {
         message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<bool, ClientError> {
-        self.take(message, permit, true)
+        self.accept(message, permit, true)
     }
 
     /// Sends what [`Self::push_corked`] held back.
