@@ -35,7 +35,7 @@ impl ConsumerShared {
         let (true, Some(offset)) = (queue.wants_pull(share), queue.next_pull) else {
             return;
         };
-        queue.pulling = true;
+        queue.pull_is_scheduled = true;
         queue.pulled_at = Some(Instant::now());
         let (generation, subscription) = (queue.generation, queue.subscription.clone());
         let replica = queue.replica;
@@ -103,7 +103,7 @@ impl ConsumerShared {
         let Some(queue) = state.queue(key, generation) else {
             return;
         };
-        queue.pulling = false;
+        queue.pull_is_scheduled = false;
         let pull_offset = queue.next_pull.unwrap_or(0);
         let outcome = outcome.and_then(|answer| {
             if *is_slave {
@@ -204,7 +204,7 @@ impl ConsumerShared {
             let Some(queue) = state.queue(&key, generation) else {
                 return;
             };
-            queue.pulling = true;
+            queue.pull_is_scheduled = true;
             queue.failures
         };
         let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
@@ -217,7 +217,7 @@ impl ConsumerShared {
                 let Some(queue) = state.queue(&key, generation) else {
                     return;
                 };
-                queue.pulling = false;
+                queue.pull_is_scheduled = false;
                 if !queue.is_gone {
                     drop(state);
                     return shared.pull(&key);
