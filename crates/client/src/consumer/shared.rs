@@ -94,12 +94,12 @@ pub(crate) struct ConsumerState {
     /// Subscriptions that have begun, by number: their topics.
     pub(crate) joining: BTreeMap<u64, Arc<str>>,
     /// What each topic's share was worked out from last.
-    pub(crate) looks: BTreeMap<Arc<str>, Look>,
+    pub(crate) allocation_inputs: BTreeMap<Arc<str>, AllocationInput>,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// What the share of a topic's queues was worked out from.
-pub(crate) struct Look {
+pub(crate) struct AllocationInput {
     /// The client ids of the group.
     pub(crate) members: Vec<String>,
     pub(crate) queues: Vec<PublishedQueue>,

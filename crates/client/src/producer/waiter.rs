@@ -12,12 +12,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Waiter<T> {
     // Guards the outcome, and who is to be woken next.
-    slot: Mutex<Slot<T>>,
+    slot: Mutex<WaitSlot<T>>,
     ready: Condvar,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct WaitSlot<T> {
     outcome: Option<T>,
     next: Option<Arc<Waiter<T>>>,
 }
@@ -25,7 +25,7 @@ struct Slot<T> {
 impl<T> Default for Waiter<T> {
     fn default() -> Self {
         Self {
-            slot: Mutex::new(Slot {
+            slot: Mutex::new(WaitSlot {
                 outcome: None,
                 next: None,
             }),
@@ -35,7 +35,7 @@ impl<T> Default for Waiter<T> {
 }
 
 impl<T> Waiter<T> {
-    fn slot(&self) -> MutexGuard<'_, Slot<T>> {
+    fn slot(&self) -> MutexGuard<'_, WaitSlot<T>> {
         lock(&self.slot)
     }
 

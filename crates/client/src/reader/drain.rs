@@ -1,7 +1,7 @@
 //! Takes the open answer apart, record by record, into the columns.
 
 use crate::reader::{
-    GROW_AFTER, Lost, MAX_STEP, OnBadMessage, OpenAnswer, PROBE, Range, RangeError, RangeReader, Step,
+    DrainStep, GROW_AFTER, Lost, MAX_STEP, OnBadMessage, OpenAnswer, PROBE, Range, RangeError, RangeReader,
     Unreadable,
 };
 use pyrmq_columns::ColumnError;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 impl RangeReader {
     /// Takes records off the open answer until it is empty or a block is full.
-    pub(super) fn drain(&mut self) -> Result<Step, RangeError> {
+    pub(super) fn drain(&mut self) -> Result<DrainStep, RangeError> {
         let Some(mut open) = self.open.take() else {
-            return Ok(Step::More);
+            return Ok(DrainStep::More);
         };
         let Some(range) = self.ranges.get(open.range).cloned() else {
-            return Ok(Step::More);
+            return Ok(DrainStep::More);
         };
         while let Some(rest) = open.body.get(open.at..).filter(|rest| !rest.is_empty()) {
             let record = match Record::decode(rest) {
@@ -61,11 +61,11 @@ impl RangeReader {
             if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes
             {
                 self.open = Some(open);
-                return Ok(Step::Block);
+                return Ok(DrainStep::Block);
             }
         }
         self.close(&range, &open)?;
-        Ok(Step::More)
+        Ok(DrainStep::More)
     }
 
     /// A message that is no row: an error, or a note that it was left out.

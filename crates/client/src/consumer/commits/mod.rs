@@ -28,7 +28,7 @@ const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a position is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum CommitReason {
     /// The time has come. A position that was committed before is not sent.
     Interval,
     /// The application asks. Its call returns once the broker has the position, so a broker is asked for one that was
@@ -43,19 +43,19 @@ enum Reason {
 }
 
 /// What is to be committed of a queue.
-pub(crate) struct Position {
+pub(crate) struct PendingCommit {
     key: Arc<QueueKey>,
     offset: i64,
     committing: Arc<tokio::sync::Mutex<()>>,
-    reason: Reason,
+    reason: CommitReason,
     /// See [`ProcessQueue::is_untouched`].
     is_untouched: bool,
     /// The queue was about to go back: polls may come late, and its next member may have it by now.
     was_going: bool,
 }
 
-impl Position {
-    fn of(queue: &ProcessQueue, reason: Reason) -> Self {
+impl PendingCommit {
+    fn of(queue: &ProcessQueue, reason: CommitReason) -> Self {
         Self {
             key: queue.key.clone(),
             offset: queue.done,
@@ -70,7 +70,7 @@ impl Position {
     pub(crate) fn lost(queue: &ProcessQueue) -> Self {
         Self {
             offset: queue.committed,
-            ..Self::of(queue, Reason::Lost)
+            ..Self::of(queue, CommitReason::Lost)
         }
     }
 }
@@ -101,7 +101,7 @@ impl ConsumerShared {
             let is_due = self.is_last_due(&queue);
             self.note_uncommitted(&queue, is_due);
             if is_due {
-                positions.push(Position::of(&queue, Reason::Last));
+                positions.push(PendingCommit::of(&queue, CommitReason::Last));
             }
             if needs_lock && queue.listeners.is_locked() {
                 locked.push(queue.key);
@@ -154,19 +154,23 @@ impl ConsumerShared {
 
     /// Commits positions that have changed.
     pub(crate) async fn commit_changed(self: &Arc<Self>) -> Result<(), ClientError> {
-        let changed = self.positions_of(Reason::Interval, |queue| queue.done != queue.committed);
+        let changed = self.positions_of(CommitReason::Interval, |queue| queue.done != queue.committed);
         self.commit_positions(changed).await
     }
 
     /// Commits all positions for the application: without an error brokers have them.
     pub(crate) async fn commit_for_call(self: &Arc<Self>) -> Result<(), ClientError> {
-        let positions = self.positions_of(Reason::Call, |_| true);
+        let positions = self.positions_of(CommitReason::Call, |_| true);
         // Asked for at the end: a queue may go while this waits.
         self.commit_with(positions, || self.take_uncommitted(|_| true))
             .await
     }
 
-    fn positions_of(&self, reason: Reason, is_due: impl Fn(&ProcessQueue) -> bool) -> Vec<Position> {
+    fn positions_of(
+        &self,
+        reason: CommitReason,
+        is_due: impl Fn(&ProcessQueue) -> bool,
+    ) -> Vec<PendingCommit> {
         if self.options.is_broadcasting {
             return Vec::new();
         }
@@ -175,14 +179,14 @@ impl ConsumerShared {
             let is_mine = !self.needs_locks() || queue.listeners.is_locked();
             queue.done >= 0 && is_mine && is_due(queue)
         });
-        due.map(|queue| Position::of(queue, reason)).collect()
+        due.map(|queue| PendingCommit::of(queue, reason)).collect()
     }
 
     /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
     /// nobody else's. The error lists the queues that are not committed.
     pub(crate) async fn commit_positions(
         self: &Arc<Self>,
-        positions: Vec<Position>,
+        positions: Vec<PendingCommit>,
     ) -> Result<(), ClientError> {
         self.commit_with(positions, Vec::new).await
     }
@@ -190,7 +194,7 @@ impl ConsumerShared {
     /// As [`Self::commit_positions`]; `gone` are queues that cannot be committed.
     async fn commit_with(
         self: &Arc<Self>,
-        positions: Vec<Position>,
+        positions: Vec<PendingCommit>,
         gone: impl FnOnce() -> Vec<Uncommitted> + Send,
     ) -> Result<(), ClientError> {
         let mut requested = positions.len();
@@ -230,7 +234,7 @@ impl ConsumerShared {
     }
 
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
-    async fn commit_one(self: &Arc<Self>, position: Position) -> Result<(), Uncommitted> {
+    async fn commit_one(self: &Arc<Self>, position: PendingCommit) -> Result<(), Uncommitted> {
         let due = Instant::now() + self.options.client.request_timeout;
         let left = || due.saturating_duration_since(Instant::now());
         let _alone = position.committing.lock().await;
@@ -270,11 +274,11 @@ impl ConsumerShared {
     }
 
     /// What to send for a position now; `None`: nothing.
-    fn due_commit(&self, position: &Position) -> Option<DueCommit> {
+    fn due_commit(&self, position: &PendingCommit) -> Option<DueCommit> {
         let state = self.state();
         let Some(queue) = state.queues.get(&position.key) else {
             // It went back while this waited: a position of this member would take the group back.
-            let counts = matches!(position.reason, Reason::Named | Reason::Last);
+            let counts = matches!(position.reason, CommitReason::Named | CommitReason::Last);
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
@@ -284,13 +288,13 @@ impl ConsumerShared {
         };
         let (offset, is_due) = match position.reason {
             // What was done while this waited, too.
-            Reason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
-            Reason::Call => (queue.done, queue.done >= 0),
-            Reason::Lost => (position.offset, queue.committed == position.offset),
-            Reason::Named | Reason::Last => (position.offset, true),
+            CommitReason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
+            CommitReason::Call => (queue.done, queue.done >= 0),
+            CommitReason::Lost => (position.offset, queue.committed == position.offset),
+            CommitReason::Named | CommitReason::Last => (position.offset, true),
         };
-        let is_repeated = position.reason == Reason::Call && offset == queue.committed;
-        let is_untouched = position.reason != Reason::Named && queue.is_untouched();
+        let is_repeated = position.reason == CommitReason::Call && offset == queue.committed;
+        let is_untouched = position.reason != CommitReason::Named && queue.is_untouched();
         is_due.then_some(DueCommit {
             offset,
             committed: queue.committed,
@@ -381,6 +385,6 @@ impl ConsumerShared {
 }
 
 /// Whether the committed offset that was found stays: this member has committed it, or another that has gone further.
-fn is_left_out(reason: Reason, found: i64, due_commit: &DueCommit) -> bool {
-    reason != Reason::Named || found > due_commit.committed
+fn is_left_out(reason: CommitReason, found: i64, due_commit: &DueCommit) -> bool {
+    reason != CommitReason::Named || found > due_commit.committed
 }

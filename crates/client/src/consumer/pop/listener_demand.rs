@@ -31,7 +31,7 @@ pub(crate) struct HandedOut {
 
 /// A message that a listener has not finished.
 #[derive(Debug)]
-struct InHand {
+struct MessageInHand {
     receipt: Arc<Receipt>,
     bytes: usize,
     /// What it was handed out with, to one listener.
@@ -47,7 +47,7 @@ pub(crate) struct ListenerDemand {
     /// Listeners that can be called at the same time.
     listeners: usize,
     /// Messages that listeners have, by number.
-    in_hand: BTreeMap<u64, InHand>,
+    in_hand: BTreeMap<u64, MessageInHand>,
     /// How many of them each listener has.
     works: BTreeMap<u64, usize>,
     next: u64,
@@ -117,7 +117,7 @@ impl ListenerDemand {
     fn hand_out(&mut self, message: Popped, work: u64, now: Instant) -> HandedOut {
         self.next += 1;
         *self.works.entry(work).or_default() += 1;
-        let in_hand = InHand {
+        let in_hand = MessageInHand {
             receipt: message.receipt.clone(),
             bytes: message.bytes(),
             work,

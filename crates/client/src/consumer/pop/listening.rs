@@ -14,7 +14,7 @@ use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::listener_demand::{HandedOut, ListenerDemand};
 use crate::consumer::pop::options::{MAX_INVISIBLE, SimpleOptions};
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::simple::{Parts, PopShared};
+use crate::consumer::pop::simple::{PopShared, SimpleParts};
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rates::Counted;
 use crate::error::ClientError;
@@ -69,7 +69,7 @@ impl PopListener {
             .connect(handle, ProcessorTable::new(), Role::Consumer)?;
         let shared = Arc::new(PopShared::new(
             own,
-            Parts {
+            SimpleParts {
                 client,
                 routes: routes.clone(),
                 heartbeat: heartbeat.clone(),

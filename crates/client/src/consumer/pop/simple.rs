@@ -64,7 +64,7 @@ pub(crate) struct PopShared {
 }
 
 /// What a consumer stands on.
-pub(crate) struct Parts {
+pub(crate) struct SimpleParts {
     pub(crate) client: Client,
     pub(crate) routes: Routes,
     pub(crate) heartbeat: Heartbeat,
@@ -117,7 +117,7 @@ impl SimpleConsumer {
         let membership = Membership::consumer(&options.client, kind);
         let timeout = options.client.request_timeout;
         let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
-        let parts = Parts {
+        let parts = SimpleParts {
             client,
             routes,
             heartbeat,
@@ -239,8 +239,8 @@ impl SimpleConsumer {
 }
 
 impl PopShared {
-    pub(crate) fn new(options: SimpleOptions, parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(options: SimpleOptions, parts: SimpleParts) -> Self {
+        let SimpleParts {
             client,
             routes,
             heartbeat,

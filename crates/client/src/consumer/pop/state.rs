@@ -88,7 +88,7 @@ pub(crate) struct Pop {
 
 /// What a call gets when it looks.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum ReceiveOutcome {
     Messages(Vec<Popped>),
     /// The call's time is over.
     Over,
@@ -347,12 +347,12 @@ impl PopState {
         id: u64,
         now: Instant,
         stale: &mut Vec<PopBatch>,
-    ) -> Result<Taken, ClientError> {
+    ) -> Result<ReceiveOutcome, ClientError> {
         if self.is_closed {
             return Err(ClientError::Closed { what: "consumer" });
         }
         let Some(receive) = self.pending.get(&id) else {
-            return Ok(Taken::Over);
+            return Ok(ReceiveOutcome::Over);
         };
         let mut taken = Vec::new();
         while taken.len() < receive.max
@@ -379,7 +379,7 @@ impl PopState {
             }
         }
         if !taken.is_empty() {
-            return Ok(Taken::Messages(taken));
+            return Ok(ReceiveOutcome::Messages(taken));
         }
         // Messages that have come are not held back by a broker that refuses.
         if stale.is_empty()
@@ -389,9 +389,9 @@ impl PopState {
         }
         let is_open = now < receive.by || !stale.is_empty();
         if is_open || (now < receive.by + ANSWER_GRACE && self.may_still_come(receive)) {
-            return Ok(Taken::Wait);
+            return Ok(ReceiveOutcome::Wait);
         }
-        Ok(Taken::Over)
+        Ok(ReceiveOutcome::Over)
     }
 
     /// Whether an answer is on its way to a call whose time is over.

@@ -99,7 +99,7 @@ impl ConsumerShared {
         let place = |queue: &PublishedQueue| (queue.broker.clone(), queue.queue_id);
         let before = {
             let state = self.state();
-            let last = state.looks.get(topic);
+            let last = state.allocation_inputs.get(topic);
             let same = last.filter(|last| last.queues.iter().map(place).eq(queues.iter().map(place)));
             same.map(|last| last.members.clone()).unwrap_or_default()
         };

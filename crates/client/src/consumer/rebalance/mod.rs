@@ -13,10 +13,10 @@ mod settling;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
-use crate::consumer::rebalance::failed::Failed;
+use crate::consumer::rebalance::failed::FailedTopics;
 use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
-use crate::consumer::shared::{ConsumerShared, Look};
+use crate::consumer::shared::{AllocationInput, ConsumerShared};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -71,7 +71,7 @@ impl ConsumerShared {
         self.end_joining(topic);
         let was_retired = {
             let mut state = self.state();
-            state.looks.remove(topic);
+            state.allocation_inputs.remove(topic);
             state.retired.remove(topic)
         };
         if !self.heartbeat.membership.unsubscribe(topic) && !was_retired {
@@ -171,11 +171,11 @@ impl ConsumerShared {
             let mut known = queues.iter();
             known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)
         };
-        let look = Look {
+        let input = AllocationInput {
             members,
             queues: queues.clone(),
         };
-        self.state().looks.insert(topic.clone(), look);
+        self.state().allocation_inputs.insert(topic.clone(), input);
         self.exchange(wanted, |key| key.topic == *topic, self.departure(&exists))
             .await
     }
@@ -252,7 +252,7 @@ impl ConsumerShared {
     /// looks again sooner, at those topics alone.
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
         let interval = self.options.rebalance_interval;
-        let mut failed = Failed::default();
+        let mut failed = FailedTopics::default();
         let mut due = Instant::now() + interval;
         loop {
             let pause = failed.pause(due.saturating_duration_since(Instant::now()));

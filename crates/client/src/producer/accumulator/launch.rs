@@ -64,7 +64,7 @@ impl<T: Send + 'static> Accumulator<T> {
             since: ready.since,
             timeout: ready.timeout,
             settings: ready.settings,
-            parts: ready.parts,
+            split_outcome: ready.split_outcome,
         };
         let this = self.clone();
         let done = Box::new(move |(outcome, permit): (SendOutcome, Permit)| {

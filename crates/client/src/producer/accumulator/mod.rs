@@ -18,11 +18,11 @@ mod batch_limit;
 mod launch;
 mod message;
 mod partition;
-mod parts;
 mod put;
 mod reroute;
 mod shared;
 mod split;
+mod split_outcome;
 mod timer;
 
 use crate::ClientError;

@@ -1,7 +1,7 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
 use crate::producer::accumulator::message::BatchSettings;
-use crate::producer::accumulator::parts::Parts;
+use crate::producer::accumulator::split_outcome::SplitOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;
 use crate::producer::outgoing::{OutgoingMessage, Target};
@@ -89,7 +89,7 @@ pub(super) struct ReadyBatch<T> {
     /// Set for a batch of `send_batch`: only messages with equal settings join it.
     pub(super) settings: Option<BatchSettings>,
     /// Set for a part of a batch that was refused.
-    pub(super) parts: Option<Arc<Parts>>,
+    pub(super) split_outcome: Option<Arc<SplitOutcome>>,
 }
 
 impl<T> ReadyBatch<T> {
@@ -134,7 +134,7 @@ impl<T> PartitionQueue<T> {
                 since: open.since,
                 timeout: open.timeout,
                 settings: open.settings,
-                parts: None,
+                split_outcome: None,
             });
         }
     }

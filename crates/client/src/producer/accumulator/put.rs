@@ -277,7 +277,7 @@ impl<T: Send + 'static> Accumulator<T> {
             since: now,
             timeout,
             settings: None,
-            parts: None,
+            split_outcome: None,
         });
     }
 }

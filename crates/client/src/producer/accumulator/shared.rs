@@ -5,7 +5,7 @@ use crate::producer::Producer;
 use crate::producer::accumulator::batch_limit::BatchLimit;
 use crate::producer::accumulator::message::{BatchSettings, Limits, Sink};
 use crate::producer::accumulator::partition::{PartitionKey, PartitionQueue};
-use crate::producer::accumulator::parts::Parts;
+use crate::producer::accumulator::split_outcome::SplitOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::IdText;
 use crate::producer::outgoing::EncodedBody;
@@ -69,7 +69,7 @@ pub(super) struct InFlightBatch<T> {
     pub(super) since: Instant,
     pub(super) timeout: Duration,
     pub(super) settings: Option<BatchSettings>,
-    pub(super) parts: Option<Arc<Parts>>,
+    pub(super) split_outcome: Option<Arc<SplitOutcome>>,
 }
 
 /// Gathers messages for one producer.

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 pub use waiting::{Condition, Listener};
-use window::{BrokerId, Usage, Window};
+use window::{BrokerId, BrokerWindow, Usage};
 
 /// Counts what is on its way.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl BackPressure {
     }
 
     /// Changes a broker's window, if it has one; `change` also gets a broker's share and the whole capacity.
-    fn change_window(&self, broker: &str, change: impl FnOnce(&mut Window, (Usage, Usage))) {
+    fn change_window(&self, broker: &str, change: impl FnOnce(&mut BrokerWindow, (Usage, Usage))) {
         let mut state = self.state();
         let Some(id) = state.brokers.id(broker) else {
             return;
