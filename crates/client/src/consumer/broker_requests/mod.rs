@@ -101,9 +101,12 @@ impl ConsumerShared {
     fn status(&self) -> Command {
         let state = self.state();
         let queues = state.queues.values();
-        let place = |key: &QueueKey| MessageQueue::new(key.topic.as_ref(), key.broker.as_ref(), key.queue_id);
+        let message_queue =
+            |key: &QueueKey| MessageQueue::new(key.topic.as_ref(), key.broker.as_ref(), key.queue_id);
         let body = GetConsumerStatusBody {
-            message_queue_table: queues.map(|queue| (place(&queue.key), queue.done)).collect(),
+            message_queue_table: queues
+                .map(|queue| (message_queue(&queue.key), queue.done))
+                .collect(),
             ..GetConsumerStatusBody::default()
         };
         Command::response(response::SUCCESS).with_body(Bytes::from(body.encode()))

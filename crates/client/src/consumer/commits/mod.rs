@@ -199,12 +199,12 @@ impl ConsumerShared {
     ) -> Result<(), ClientError> {
         let mut requested = positions.len();
         let mut commits = JoinSet::new();
-        let mut places = HashMap::new();
+        let mut committed = HashMap::new();
         let mut failed = Vec::new();
         for position in positions {
-            let (shared, place) = (self.clone(), (position.key.clone(), position.offset));
+            let (shared, queue) = (self.clone(), (position.key.clone(), position.offset));
             let task = commits.spawn(async move { shared.commit_one(position).await });
-            places.insert(task.id(), place);
+            committed.insert(task.id(), queue);
         }
         while let Some(outcome) = commits.join_next_with_id().await {
             match outcome {
@@ -213,7 +213,7 @@ impl ConsumerShared {
                 Err(error) => {
                     // The task has panicked, or the runtime ends: nobody knows what the broker has.
                     tracing::error!(%error, "a commit was not carried out");
-                    if let Some((key, offset)) = places.get(&error.id()) {
+                    if let Some((key, offset)) = committed.get(&error.id()) {
                         let cause = ClientError::Aborted { what: "a commit" };
                         failed.push(self.uncommitted(key, *offset, cause));
                     }
@@ -227,8 +227,8 @@ impl ConsumerShared {
             return Ok(());
         }
         failed.sort_by(|one, other| {
-            let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
-            place(one).cmp(&place(other))
+            let queue = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
+            queue(one).cmp(&queue(other))
         });
         Err(ClientError::NotCommitted { requested, failed })
     }
@@ -358,9 +358,9 @@ impl ConsumerShared {
         }
         while let Some(outcome) = requests.join_next().await {
             if let Ok((at, offset)) = outcome
-                && let Some(place) = found.get_mut(at)
+                && let Some(slot) = found.get_mut(at)
             {
-                *place = offset?;
+                *slot = offset?;
             }
         }
         Ok(found)

@@ -130,11 +130,11 @@ impl PopShared {
             .map(|message| message.chunk.queue.clone())
             .collect();
         let mut requests = JoinSet::new();
-        for (place, message) in messages.into_iter().enumerate() {
+        for (index, message) in messages.into_iter().enumerate() {
             let shared = self.clone();
             requests.spawn(async move {
                 let changed = shared.change(&message.receipt, invisible).await;
-                changed.map(|()| (place, message))
+                changed.map(|()| (index, message))
             });
         }
         let mut kept = Vec::new();
@@ -145,16 +145,16 @@ impl PopShared {
                 Err(_) => {}
             }
         }
-        kept.sort_unstable_by_key(|(place, _)| *place);
+        kept.sort_unstable_by_key(|(index, _)| *index);
         if !self.options.is_ordered {
             return kept.into_iter().map(|(_, message)| message).collect();
         }
-        let places: HashSet<usize> = kept.iter().map(|(place, _)| *place).collect();
-        let (in_order, late): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(place, message)| {
+        let indexes: HashSet<usize> = kept.iter().map(|(index, _)| *index).collect();
+        let (in_order, late): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(index, message)| {
             let is_of_queue = |other: &usize| queues.get(*other) == Some(&message.chunk.queue);
-            (0..*place)
+            (0..*index)
                 .filter(is_of_queue)
-                .all(|before| places.contains(&before))
+                .all(|before| indexes.contains(&before))
         });
         self.give_back(late.into_iter().map(|(_, message)| message).collect())
             .await;

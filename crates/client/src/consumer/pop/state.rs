@@ -235,15 +235,15 @@ impl PopState {
         let count = self.targets.len();
         let order = (0..count).map(|step| (self.turn + step) % count);
         let mut found = None;
-        for place in order {
-            let (target, state) = self.targets.iter().nth(place)?;
+        for index in order {
+            let (target, state) = self.targets.iter().nth(index)?;
             if state.answer_due.is_none() && !state.is_paused {
-                found = Some((place, target.clone()));
+                found = Some((index, target.clone()));
                 break;
             }
         }
-        let (place, target) = found?;
-        self.turn = (place + 1) % count;
+        let (index, target) = found?;
+        self.turn = (index + 1) % count;
         Some(target)
     }
 

@@ -146,9 +146,9 @@ impl ConsumerShared {
         let subscription = Arc::new(subscription);
         let wanted = mine
             .into_iter()
-            .filter_map(|place| Some((place, queues.get(place)?)))
-            .map(|(place, queue)| Assignment {
-                is_contended: contended.contains(&place),
+            .filter_map(|index| Some((index, queues.get(index)?)))
+            .map(|(index, queue)| Assignment {
+                is_contended: contended.contains(&index),
                 key: Arc::new(QueueKey {
                     topic: topic.clone(),
                     broker: queue.broker.clone(),

@@ -312,8 +312,8 @@ impl BrokerWindows {
                 .map(|(at, _)| at)
         };
         let entry = (broker.clone(), BrokerWindow::new(most));
-        let id = if let Some((at, place)) = replaced.and_then(|at| Some((at, self.all.get_mut(at)?))) {
-            let (former, _) = std::mem::replace(place, entry);
+        let id = if let Some((at, slot)) = replaced.and_then(|at| Some((at, self.all.get_mut(at)?))) {
+            let (former, _) = std::mem::replace(slot, entry);
             self.ids.remove(&former);
             BrokerId(at)
         } else {
