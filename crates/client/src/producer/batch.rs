@@ -13,9 +13,9 @@ use crate::producer::outgoing::{ID_DIGITS, OutgoingMessage, Target};
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
+use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_HEAD, ITEM_OVERHEAD};
 use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
-use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, MAX_BYTES, WAIT_TRUE};
+use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, WAIT_TRUE};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -24,9 +24,6 @@ const FIXED_DIGITS: usize = 20;
 
 /// Bytes of the properties that every message has.
 pub const COMMON_PROPERTIES: usize = BEFORE_ID.len() + ID_DIGITS + AFTER_ID.len();
-
-/// Bytes of an item before its body.
-const ITEM_HEAD: usize = 20;
 
 /// Room made at once in a new batch; larger ones grow.
 const FIRST_CAPACITY: usize = 64 * 1024;
@@ -165,29 +162,14 @@ impl Batch {
         id: &[u8; ID_DIGITS],
         flag: i32,
     ) -> Result<(), WireError> {
-        let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
-        let properties = COMMON_PROPERTIES + extra.len();
-        let announced = i16::try_from(properties)
-            .map_err(|_| too_large("properties", properties, MAX_BYTES))?
-            .to_be_bytes();
-        let size = ITEM_OVERHEAD + body.len() + properties;
-        let whole = i32::try_from(size).map_err(|_| too_large("batch item", size, i32::MAX as usize))?;
-        let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
-        self.reserve(size);
-        let mut head = [0; ITEM_HEAD];
-        head[..4].copy_from_slice(&whole.to_be_bytes());
-        head[12..16].copy_from_slice(&flag.to_be_bytes());
-        head[16..].copy_from_slice(&length.to_be_bytes());
-        let mut common = [0; 2 + COMMON_PROPERTIES];
-        let (front, rest) = common.split_at_mut(2 + BEFORE_ID.len());
-        front[..2].copy_from_slice(&announced);
-        front[2..].copy_from_slice(BEFORE_ID.as_bytes());
-        rest[..ID_DIGITS].copy_from_slice(id);
-        rest[ID_DIGITS..].copy_from_slice(AFTER_ID.as_bytes());
-        self.body.extend_from_slice(&head);
-        self.body.extend_from_slice(body);
-        self.body.extend_from_slice(&common);
-        self.body.extend_from_slice(extra.as_bytes());
+        self.reserve(ITEM_OVERHEAD + body.len() + COMMON_PROPERTIES + extra.len());
+        let properties = [
+            BEFORE_ID.as_bytes(),
+            id.as_slice(),
+            AFTER_ID.as_bytes(),
+            extra.as_bytes(),
+        ];
+        batch::encode_parts(flag, body, properties, &mut self.body)?;
         self.note(
             std::str::from_utf8(id).unwrap_or_default(),
             body.len() + extra.len(),
