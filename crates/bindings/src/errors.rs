@@ -218,6 +218,7 @@ fn class_of(cause: &ClientError) -> &'static str {
         ClientError::NoQueue { .. } | ClientError::NoBroker { .. } | ClientError::NoMaster { .. } => {
             "RouteError"
         }
+        ClientError::NotBegun { .. } => "RequestTimeout",
         ClientError::TooManyInFlight(_) => "QueueFull",
         ClientError::UnreadableAnswer { .. } => "ProtocolError",
         ClientError::Closed { .. } => "ClosedError",
@@ -253,6 +254,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
             ("first", Value::Int(held.0)),
             ("last", Value::Int(held.1)),
         ],
+        ClientError::NotBegun { .. } => vec![("may_exist", Value::Bool(false))],
         ClientError::NameServers { addresses, .. } => vec![("addresses", Value::Text(addresses))],
         ClientError::NoTopic { topic, .. }
         | ClientError::NoQueue { topic, .. }

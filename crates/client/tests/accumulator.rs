@@ -254,7 +254,9 @@ fn a_message_with_a_shorter_timeout_fails_before_the_one_that_it_waits_behind() 
     assert_eq!(landed.completions, [(0, 1)]);
     let text = landed.outcome.unwrap_err().to_string();
     assert!(
-        text.contains("after 0 attempts") && text.contains("it was not stored"),
+        text.contains("after 0 attempts")
+            && text.contains("it was not stored")
+            && text.ends_with("not sent within 1 ms: earlier messages of its queue were still in flight"),
         "{text}"
     );
     assert_eq!(bench.next(), (vec![0], false));

@@ -9,6 +9,7 @@ use failures::{FailureText, some};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::{NetError, Retry};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 pub use window_full::{BrokerFull, WindowFull};
 
@@ -43,7 +44,7 @@ pub enum ClientError {
     },
     /// A body without a byte: brokers and other clients refuse it.
     #[error(
-        "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; put what you mean into a byte"
+        "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; send at least one byte"
     )]
     EmptyBody {
         /// Where it should go.
@@ -153,6 +154,12 @@ pub enum ClientError {
         /// What happened.
         source: Box<NetError>,
     },
+    /// A send was not begun within its time.
+    #[error("not sent within {} ms: earlier messages of its queue were still in flight", .timeout.as_millis())]
+    NotBegun {
+        /// The time that it had.
+        timeout: Duration,
+    },
     /// A message, or a batch, was handed over for sending and not confirmed.
     #[error("{}", FailureText(.failure, *.item))]
     NotConfirmed {
@@ -166,7 +173,7 @@ pub enum ClientError {
     TooManyInFlight(WindowFull),
     /// Positions that are not committed: brokers did not answer, or refused.
     #[error(
-        "the positions of {} of {requested} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",
+        "the positions of {} of {requested} queues were not committed: {}. The next reader of these queues gets the messages since the last commit again",
         .failed.len(), some(.failed)
     )]
     NotCommitted {
@@ -205,7 +212,7 @@ pub enum ClientError {
     },
     /// An error of this client ended it.
     #[error(
-        "an error of the client ended {what}: nobody knows whether it was carried out; the log has the error"
+        "an error of the client ended {what}: it may or may not have been carried out; the log has the error"
     )]
     Aborted {
         /// What was ended.

@@ -142,16 +142,8 @@ impl PendingSend {
             Err(error) => return self.fail(error, false),
         };
         if left.is_zero() {
-            let late = ClientError::net(
-                "waiting for its turn",
-                "",
-                NetError::Timeout {
-                    address: "what is before it in its queue".to_owned(),
-                    timeout: self.timeout,
-                    sent: false,
-                },
-            );
-            let last = self.last.take().unwrap_or(late);
+            let timeout = self.timeout;
+            let last = self.last.take().unwrap_or(ClientError::NotBegun { timeout });
             return self.fail(last, true);
         }
         let last = self.queue.as_ref().map(|queue| &*queue.broker);
@@ -277,7 +269,7 @@ impl PendingSend {
         });
     }
 
-    /// Another attempt, if there is time and a reason to hope.
+    /// Makes another attempt, if time is left and the error may pass.
     fn retry(mut self: Box<Self>, error: ClientError, may_exist: bool) {
         self.may_exist |= may_exist;
         let transient = !may_exist

@@ -176,7 +176,7 @@ impl ConsumerShared {
         match self.send_back.send(message, delay_level).await {
             Ok(()) => {
                 if self.counts.is_refused.swap(false, Ordering::Relaxed) {
-                    tracing::info!(%key, "messages are taken back again");
+                    tracing::info!(%key, "the broker accepts returned messages again");
                 }
                 // A broker counts the deliveries before this one; with a number of its own for the group it may put a
                 // message among the dead letters that is counted here as one that comes again.

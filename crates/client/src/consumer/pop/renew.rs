@@ -59,10 +59,7 @@ impl PopShared {
         let mut pause = first_pause(&receipt, invisible);
         while !stop.sleep_or_stop(pause).await && !self.shutdown.is_stopped() && !receipt.is_used() {
             if end.is_some_and(|end| Instant::now() >= end) {
-                tracing::warn!(
-                    handle = receipt.handle(),
-                    "message renewed for as long as it may be: no longer"
-                );
+                tracing::warn!(handle = receipt.handle(), "message reached its renewal limit");
                 return;
             }
             pause = match self.change(&receipt, invisible).await {

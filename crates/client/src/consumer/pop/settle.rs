@@ -280,7 +280,7 @@ impl PopShared {
             return tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
         }
         self.counts.add_dead();
-        tracing::warn!(%queue, tries = message.reconsume_times(), "message tried too often: it is a dead letter");
+        tracing::warn!(%queue, tries = message.reconsume_times(), "message exceeded its retries: sent to the dead letters");
         for error in self
             .acknowledge(&[message.receipt])
             .await

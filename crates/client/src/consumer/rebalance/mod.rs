@@ -53,7 +53,7 @@ impl ConsumerShared {
             .await
         {
             Err(error @ ClientError::NoMaster { .. }) => {
-                tracing::warn!(topic = &*topic, %error, "some queues begin when their master is back");
+                tracing::warn!(topic = &*topic, %error, "some queues start once their master is back");
                 self.rebalance.notify_one();
             }
             balanced => balanced?,

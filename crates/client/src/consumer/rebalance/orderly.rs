@@ -31,7 +31,7 @@ impl ConsumerShared {
             if !wanted.is_empty()
                 && let Err(error) = self.lock(wanted).await
             {
-                tracing::warn!(%error, "locked queues not begun");
+                tracing::warn!(%error, "cannot start consuming the locked queues");
             }
         }
     }
