@@ -51,7 +51,7 @@ pub(crate) struct ConsumerShared {
     pub(crate) ending: Tracker,
     // Guards how the end went.
     pub(crate) outcome: Mutex<Result<(), ClientError>>,
-    // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
+    // Held while queues are taken or given back: another taker of the same queues waits until they have begun.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) generation: AtomicU64,
     // Guards the assigned queues and what was fetched for them.

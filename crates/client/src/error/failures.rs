@@ -44,13 +44,13 @@ impl fmt::Display for Attempt {
 }
 
 /// One message's id among those of its frame. A batch has the ids of its messages with commas between them, or one id
-/// for all; `item` is the message's place in it.
+/// for all; `item` is the message's index in it.
 pub fn id_at(ids: &str, item: Option<u32>) -> &str {
     const DIGITS: usize = 32;
     let Some(item) = item.map(|item| item as usize) else {
         return ids;
     };
-    // Our own ids have 32 digits each: the place is known without a search.
+    // Our own ids have 32 digits each: the id's position is known without a search.
     let start = item * (DIGITS + 1);
     ids.get(start..start + DIGITS)
         .unwrap_or_else(|| ids.split(',').nth(item).unwrap_or(ids))
@@ -101,7 +101,7 @@ impl SendFailure {
         }
     }
 
-    /// The unique id of the message at this place of the frame.
+    /// The unique id of the message with this index in the frame.
     pub fn message_id(&self, item: Option<u32>) -> &str {
         id_at(&self.message_ids, item)
     }

@@ -50,7 +50,7 @@ impl IdText {
         self.next_at(ids, clock::now_ms())
     }
 
-    /// As [`Self::next`], for a caller that has read the wall clock.
+    /// The digits of the next id at `now_ms`, the wall clock's time.
     pub fn next_at(&self, ids: &UniqueIds, now_ms: i64) -> [u8; ID_DIGITS] {
         let id = ids.next(now_ms);
         let mut text = [b'0'; ID_DIGITS];

@@ -170,7 +170,7 @@ impl Membership {
         known.iter().map(|(topic, wish)| wish.data(topic)).collect()
     }
 
-    /// Apache's name for who gets a message of the group.
+    /// Apache's name for which members of the group get a message: one or all.
     pub(crate) fn model_name(&self) -> &'static str {
         match self.consumer.map(|kind| kind.model) {
             Some(MessageModel::Broadcasting) => "BROADCASTING",
@@ -261,12 +261,13 @@ impl Heartbeat {
         }
     }
 
-    /// To every broker (producers: to masters only), side by side. A failure, when all fail.
+    /// Sends a heartbeat to every broker (a producer: to masters only), side by side. Fails when all fail.
     pub(crate) async fn send(&self) -> Result<(), ClientError> {
         self.send_within(self.timeout).await
     }
 
-    /// As [`Self::send`], each within this time at the most.
+    /// Sends a heartbeat to every broker, each within `time` or the request timeout if that is shorter. Fails when all
+    /// fail.
     pub(crate) async fn send_within(&self, time: Duration) -> Result<(), ClientError> {
         let (answered, failed) = self.send_all(self.timeout.min(time)).await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)

@@ -57,7 +57,7 @@ impl Unanswered {
         }
     }
 
-    /// Those of these brokers.
+    /// The brokers among these that have not answered yet.
     pub(super) fn of(&self, addresses: &[String]) -> Vec<String> {
         let known = lock(&self.addresses);
         let silent = addresses.iter().filter(|address| known.contains(*address));

@@ -1,4 +1,4 @@
-//! Asking the name servers for a route, once for all who wait for it.
+//! Asking the name servers for a route, once for all callers that wait for it.
 
 use crate::error::ClientError;
 use crate::session::routes::{RouteResult, RouteShared};

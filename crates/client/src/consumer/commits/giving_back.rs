@@ -20,7 +20,8 @@ impl ConsumerShared {
         Some(queue)
     }
 
-    /// These queues have gone back. While the consumer is being closed, the close reports what could not be committed.
+    /// Notes that these queues have gone back. While the consumer is being closed, the close reports what could not be
+    /// committed, and this returns no error.
     pub(super) fn has_given_back(
         &self,
         keys: &[Arc<QueueKey>],

@@ -191,7 +191,8 @@ impl ConsumerShared {
         self.commit_with(positions, Vec::new).await
     }
 
-    /// As [`Self::commit_positions`]; `gone` are queues that cannot be committed.
+    /// Commits positions side by side (see [`Self::commit_positions`]). The error also lists the queues of `gone`,
+    /// which cannot be committed.
     async fn commit_with(
         self: &Arc<Self>,
         positions: Vec<PendingCommit>,

@@ -17,6 +17,7 @@ use std::time::Duration;
 /// Pause before a message that could not be handed back is tried again here (Apache: 5 s), doubled each time.
 const SEND_BACK_PAUSE: Duration = Duration::from_secs(5);
 const MAX_SEND_BACK_PAUSE: Duration = Duration::from_mins(5);
+
 /// What is left to do for messages that were not handled.
 #[derive(Default)]
 pub(crate) struct Unhandled {
@@ -125,7 +126,8 @@ impl ConsumerShared {
         }
     }
 
-    /// As [`Self::settle`], one after the other: the queue goes on when all is done, with what comes again in front.
+    /// Hands messages back and waits for pauses, one after the other. Then the queue goes on; messages that are
+    /// delivered again come first. See [`Self::settle`] for queues without an order.
     pub(crate) fn settle_in_order(self: &Arc<Self>, work: &Work, left: Unhandled) {
         if left.send_back.is_empty() && left.pause.is_empty() {
             return;

@@ -41,7 +41,7 @@ impl Popped {
     }
 }
 
-/// Whose answer it is.
+/// A pop that was sent: the broker and topic that answer it, and what they were asked for.
 pub(crate) struct SentPop<'a> {
     pub(crate) topic: &'a Arc<str>,
     pub(crate) broker: &'a Arc<str>,

@@ -1,8 +1,8 @@
 //! Consumption by POP: brokers hand messages out for a time, and deliver again what is not acknowledged by then.
 //!
 //! ```text
-//! receive -> state (targets, what came, who waits) -> pop at each broker of each topic -> answer -> message, receipt
-//!                                                     ack, change of the invisible time <- settle <- receipt
+//! receive -> state (targets, messages, callers) -> pop at each broker of each topic -> answer -> message, receipt
+//!                                                  ack, change of the invisible time <- settle <- receipt
 //! ```
 //! Consumers with listeners pop, too, where brokers say so: `listening`, `listener_demand`.
 //!

@@ -179,7 +179,7 @@ impl Receipt {
         Err(self.refused(reason))
     }
 
-    /// It cannot be used again, for this reason.
+    /// Marks the receipt as used up, for this reason.
     pub(crate) fn use_up(&self, reason: &'static str) {
         self.use_in(&mut self.state(), reason);
     }

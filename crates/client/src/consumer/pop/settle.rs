@@ -164,7 +164,7 @@ impl PopShared {
         self.hide(receipt, invisible, false).await
     }
 
-    /// As [`Self::change`]; with `suspend` what comes again does not count as a delivery.
+    /// Hides a message for this time from now on; with `suspend` its next delivery does not count against its retries.
     async fn hide(&self, receipt: &Receipt, invisible: Duration, suspend: bool) -> Result<(), ClientError> {
         check_invisible(invisible, Duration::ZERO)?;
         let _settling = receipt.settling.lock().await;

@@ -44,7 +44,7 @@ pub(crate) struct PopShared {
     pub(crate) send_back: SendBack,
     pub(crate) tracker: Tracker,
     pub(crate) shutdown: Shutdown,
-    // Guards what came and who waits.
+    // Guards the messages that came and the calls that wait.
     state: Mutex<PopState>,
     pub(super) changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
@@ -63,7 +63,7 @@ pub(crate) struct PopShared {
     pub(super) in_hand: Arc<InHand>,
 }
 
-/// What a consumer stands on.
+/// The parts that a simple consumer is built from.
 pub(crate) struct SimpleParts {
     pub(crate) client: Client,
     pub(crate) routes: Routes,

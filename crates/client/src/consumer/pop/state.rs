@@ -1,4 +1,4 @@
-//! What a consumer by POP knows: whom it can ask, what came and was not handed out, who waits.
+//! What a consumer by POP knows: its brokers, the buffered messages and the waiting callers.
 //!
 //! ```text
 //! target: a topic on a broker     idle -> asked -> idle, or paused after a failure -> idle

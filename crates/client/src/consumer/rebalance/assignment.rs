@@ -48,7 +48,8 @@ impl ConsumerShared {
         self.exchange(wanted, scope, departure).await
     }
 
-    /// As [`Self::take`], for callers that hold `taking`.
+    /// Takes the wanted queues and gives back those of `scope` that are not wanted. The caller holds the lock `taking`,
+    /// which [`Self::take`] acquires itself.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         wanted: Vec<Assignment>,

@@ -37,7 +37,7 @@ impl FailedTopics {
         (FIRST_PAUSE * 2_u32.saturating_pow(doublings)).min(rest)
     }
 
-    /// These topics.
+    /// The topics whose last look failed.
     pub(super) fn topics(&self) -> Vec<Arc<str>> {
         self.topics.keys().cloned().collect()
     }

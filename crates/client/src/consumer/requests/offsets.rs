@@ -101,7 +101,8 @@ impl Offsets {
         self.committed_within(key, self.timeout).await
     }
 
-    /// As [`Self::committed`], but that the group has not begun is believed of a master only.
+    /// How far the group has come; `None` when it has not begun, which only a master can know: a slave may not have its
+    /// commits yet.
     pub(crate) async fn committed_surely(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
         match self.of_masters().committed(key).await {
             Err(no_master @ ClientError::NoMaster { .. }) => {
@@ -112,7 +113,7 @@ impl Offsets {
         }
     }
 
-    /// As [`Self::committed`], within this time.
+    /// How far the group has come, if a broker says so within `timeout`; `None` when it has not begun.
     pub(crate) async fn committed_within(
         &self,
         key: &QueueKey,

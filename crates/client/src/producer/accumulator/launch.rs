@@ -1,4 +1,4 @@
-//! The way of a batch out of its partition queue, and its outcome.
+//! Sends batches and handles their outcomes.
 
 use super::partition::{PartitionKey, ReadyBatch};
 use super::shared::{Accumulator, InFlightBatch, Rerouted};

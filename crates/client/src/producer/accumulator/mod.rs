@@ -82,9 +82,9 @@ impl<T: Send + 'static> Accumulator<T> {
         self.accept(message, permit, false).map(drop)
     }
 
-    /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
-    /// after the other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to
-    /// that.
+    /// Takes a message of a caller that has more to push right now, such as the tasks of an event loop that run one
+    /// after the other: a batch that [`Self::push`] would send at once, half empty, waits for [`Self::uncork`]. Returns
+    /// whether the caller must call that.
     pub fn push_corked(
         self: &Arc<Self>,
         message: AccumulatedMessage<'_, T>,

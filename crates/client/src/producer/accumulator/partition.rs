@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long an expired batch waits for the one before it: that one usually ends first.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Which partition a message goes by.
@@ -72,7 +73,7 @@ pub(super) struct OpenBatch<T> {
     pub(super) since: Instant,
     /// When the batch's first message came, by the wall clock: the messages' ids carry it.
     pub(super) since_ms: i64,
-    /// Somebody waits for the batch: it leaves as soon as nothing of its partition is on the way.
+    /// A caller waits for the batch: it leaves as soon as nothing of its partition is on the way.
     pub(super) eager: bool,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct ReadyBatch<T> {
 }
 
 impl<T> ReadyBatch<T> {
-    /// When it ends although another is still on its way before it. What is before it usually ends first.
+    /// When the batch ends although another is still on its way before it.
     pub(super) fn expires_at(&self) -> Instant {
         self.since + self.timeout + GRACE
     }

@@ -1,4 +1,4 @@
-//! The way of a message into a batch of its partition queue.
+//! Adds messages to batches.
 
 use super::await_route;
 use super::message::{AccumulatedMessage, BatchSettings, copied, unencodable};
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Accumulator<T> {
         check_topic(topic)?;
         let key = PartitionKey::Any(self.producer.topic(topic));
         if topics.len() > IDLE_KEPT + 2 * partitions {
-            // Only a place to look names up: what is used comes back.
+            // A cache: names in use are added again.
             topics.clear();
         }
         Ok(topics.entry(topic.into()).or_insert(key))

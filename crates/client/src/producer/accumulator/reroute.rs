@@ -1,4 +1,4 @@
-//! Messages of a hash whose queue has left the route while they waited: they go to the queue that the hash means now.
+//! Moves messages of a hash whose queue has left the route while they waited: to the queue that the hash means now.
 //!
 //! Apache's selector is asked for each message as it leaves, over the queues of that moment, so what has not left yet
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
@@ -14,7 +14,8 @@ use pyrmq_remoting::message::batch;
 use std::sync::Arc;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Looks whether a topic's queues have changed since it was last looked; costs a pointer's comparison when not.
+    /// Moves a topic's messages if its queues have changed since the last call. Without a change this costs a
+    /// comparison of pointers.
     pub(super) fn reroute(
         &self,
         state: &mut AccumulatorState<T>,

@@ -1,4 +1,4 @@
-//! What is on its way, and for whom there is capacity. All of it is guarded by one lock.
+//! What is on its way, and which senders there is capacity for. All of it is guarded by one lock.
 
 use super::candidates::Candidates;
 use super::waiting::{CapacityWaiter, Condition, Listener, Waiters};
