@@ -278,6 +278,22 @@ RETIRED = {
     "way_back": "reply_address",
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
+    "Answered": "UnreadableAnswer",
+    "HELD_AT_LEAST": "MIN_HOLD",
+    "LARGEST_ANSWER": "MAX_ANSWER_BYTES",
+    "Questions": "BrokerRequests",
+    "Standing": "ListenerDemand",
+    "are_for": "set_consumer",
+    "ask_any": "request_any",
+    "ask_within": "request_within",
+    "asked_from": "requested_from",
+    "asked_offset": "pull_offset",
+    "commit_asked": "commit_for_call",
+    "held_up": "needs_timer",
+    "plan_standing": "plan_for_listeners",
+    "requeue_single": "requeue_alone",
+    "take_accumulated": "finish",
+    "tell_state": "send_running_info",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

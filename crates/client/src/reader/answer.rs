@@ -27,7 +27,7 @@ impl OpenAnswer {
         })?;
         Ok(Self {
             range: index,
-            asked_from: from,
+            requested_from: from,
             position: from,
             to,
             next_begin: offsets.next_begin,

@@ -87,8 +87,8 @@ impl RangeReader {
                 self.gap(range, open, next)?;
             }
         }
-        if next <= open.asked_from {
-            self.pull_first(open.range, open.asked_from, open.to);
+        if next <= open.requested_from {
+            self.pull_first(open.range, open.requested_from, open.to);
             return self.retry_later(RangeError::Answer {
                 range: range.clone(),
                 cause: WireError::Truncated {
@@ -105,7 +105,7 @@ impl RangeReader {
             self.pull_first(open.range, next, open.to);
         }
         if !self.is_filtered() {
-            self.adapt_step(next - open.asked_from, open.to - open.asked_from);
+            self.adapt_step(next - open.requested_from, open.to - open.requested_from);
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ struct PendingPull {
 /// An answer that is being taken apart.
 struct OpenAnswer {
     range: usize,
-    asked_from: i64,
+    requested_from: i64,
     position: i64,
     to: i64,
     next_begin: i64,
