@@ -59,7 +59,7 @@ FOLDERS: dict[str, list[str]] = {
     "client/consumer": [
         *("options", "process_queue", "callbacks", "failure_counts", "rates", "requests", "pop"),
         "shared",
-        *("commits", "pulling", "rebalance", "questions", "puller", "listener"),
+        *("commits", "pulling", "rebalance", "broker_requests", "puller", "listener"),
     ],
     "columns": ["layout", "build", "columns", "tags", "rows"],
     "nameserver": [
@@ -108,6 +108,7 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/consumer/listener.py": CLASS,
     "python/pyrmq/consumer/pull.py": CLASS,
     "python/pyrmq/consumer/push.py": CLASS,
+    "python/pyrmq/consumer/subscriptions.py": MACHINE,
     "python/pyrmq/doctor/probes.py": KIND,
     "python/pyrmq/errors.py": KIND,
     "python/pyrmq/producer.py": CLASS,
@@ -119,7 +120,7 @@ LONG_FILES: dict[str, str] = {
 
 LONG_FUNCTIONS: dict[str, str] = {
     "crates/client/src/consumer/pulling.rs pulled": "holds one lock for each answer",
-    "crates/client/src/producer/accumulator/put.rs take": "holds one lock for each message",
+    "crates/client/src/producer/accumulator/put.rs accept": "holds one lock for each message",
     "crates/store/examples/store_bench/main.rs sync": TOOL,
     "crates/store/src/options/mod.rs ranges": KIND,
 }

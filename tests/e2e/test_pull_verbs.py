@@ -345,6 +345,63 @@ def test_a_subscription_that_is_cancelled_does_not_join_later() -> None:
         asyncio.run(main(running))
 
 
+def test_a_pattern_that_is_cancelled_joins_no_topic_later() -> None:
+    heartbeats = Heartbeats()
+
+    async def main(address: str) -> None:
+        async with pyrmq.aio.PullConsumer(
+            name_server=address, group="g", rebalance=0.2
+        ) as consumer:
+            heartbeats.held = True
+            asyncio.get_running_loop().call_later(1.0, heartbeats.release)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.subscribe(re.compile("T-.*")), 0.5)
+            # From here on a thread looks for topics of patterns.
+            await consumer.subscribe(re.compile("U-.*"))
+            assert await consumer.poll(timeout=1.5) == []
+            assert {queue.topic for queue in consumer.assignment()} == {"U-1"}
+            await consumer.subscribe(re.compile("T-.*"))
+            assert {queue.topic for queue in consumer.assignment()} == {"T-1", "T-2", "U-1"}
+
+    with relayed(heartbeats, {RequestCode.HEART_BEAT}) as running:
+        for name in ("T-1", "T-2", "U-1"):
+            make(running.name_server, name, [], queues=1)
+        asyncio.run(main(running.name_server))
+
+
+def test_a_pattern_that_fails_is_not_looked_at_later(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of its topics is refused."""
+    names = [f"{topic}-1", f"{topic}-2"]
+    for name in names:
+        make(address, name, [], queues=1)
+    pattern = re.compile(re.escape(topic) + "-.*")
+
+    with PullConsumer(name_server=address, group=f"g-{topic}", rebalance=0.2) as consumer:
+        native = consumer._subscriptions._control
+
+        class Refusing:
+            def __getattr__(self, name: str) -> object:
+                return getattr(native, name)
+
+            def subscribe(self, name: str, text: str, is_sql: bool) -> None:  # noqa: FBT001
+                if name == names[1]:
+                    raise TopicNotFound("refused")
+                native.subscribe(name, text, is_sql)
+
+        monkeypatch.setattr(consumer._subscriptions, "_control", Refusing())
+        with pytest.raises(TopicNotFound, match="refused"):
+            consumer.subscribe(pattern)
+        monkeypatch.undo()
+        assert not consumer.assignment()
+        consumer.subscribe(re.compile("nothing like this"))
+        assert not consumer.poll(timeout=1.0)
+        assert not consumer.assignment()
+        consumer.subscribe(pattern)
+        assert {queue.topic for queue in consumer.assignment()} == set(names)
+
+
 def test_a_call_for_several_topics_that_fails_late_changes_nothing(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

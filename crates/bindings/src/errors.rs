@@ -190,7 +190,7 @@ fn raise_cause<'a>(
     }
     let mut fields = fields_of(cause);
     fields.append(&mut known);
-    if let ClientError::Answer { code, .. } = cause {
+    if let ClientError::Refused { code, .. } = cause {
         return raise_code(py, *code, text, &fields);
     }
     raise(py, class_of(cause), text, &fields)
@@ -211,19 +211,21 @@ fn class_of(cause: &ClientError) -> &'static str {
         | ClientError::MixedTopics { .. }
         | ClientError::BodyTooLarge { .. }
         | ClientError::Property { .. }
-        | ClientError::Properties { .. } => "MessageError",
+        | ClientError::Properties { .. }
+        | ClientError::Unencodable { .. } => "MessageError",
         ClientError::NameServers { .. } => "NameServerUnreachable",
         ClientError::NoTopic { .. } => "TopicNotFound",
         ClientError::NoQueue { .. } | ClientError::NoBroker { .. } | ClientError::NoMaster { .. } => {
             "RouteError"
         }
+        ClientError::NotBegun { .. } => "RequestTimeout",
         ClientError::TooManyInFlight(_) => "QueueFull",
-        ClientError::Answered { .. } => "ProtocolError",
+        ClientError::UnreadableAnswer { .. } => "ProtocolError",
         ClientError::Closed { .. } => "ClosedError",
         // NotConfirmed and NotCommitted are never the cause of another error.
         ClientError::NotConfirmed { .. } => "SendTimeout",
         ClientError::NotCommitted { .. } | ClientError::QueueGone { .. } => "CommitError",
-        ClientError::Answer { .. }
+        ClientError::Refused { .. }
         | ClientError::Net { .. }
         | ClientError::Unsubscribed { .. }
         | ClientError::Aborted { .. } => "RmqError",
@@ -252,6 +254,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
             ("first", Value::Int(held.0)),
             ("last", Value::Int(held.1)),
         ],
+        ClientError::NotBegun { .. } => vec![("may_exist", Value::Bool(false))],
         ClientError::NameServers { addresses, .. } => vec![("addresses", Value::Text(addresses))],
         ClientError::NoTopic { topic, .. }
         | ClientError::NoQueue { topic, .. }
@@ -263,7 +266,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
         | ClientError::Property { topic, .. }
         | ClientError::Unsubscribed { topic }
         | ClientError::Properties { topic, .. } => vec![("topic", Value::Text(topic))],
-        ClientError::Answer {
+        ClientError::Refused {
             code,
             remark,
             address,
@@ -287,7 +290,8 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
         | ClientError::Aborted { .. }
         | ClientError::QueueGone { .. }
         | ClientError::NotSubscribed
-        | ClientError::Answered { .. }
+        | ClientError::UnreadableAnswer { .. }
+        | ClientError::Unencodable { .. }
         | ClientError::Closed { .. } => Vec::new(),
     }
 }
@@ -342,7 +346,7 @@ fn raise_not_confirmed(
     let waited = |source: &NetError| matches!(source, NetError::Timeout { .. } | NetError::Busy { .. });
     let last = &failure.last;
     // A response that no broker sends leaves the outcome open, like no response.
-    let is_open = matches!(last, ClientError::Answered { .. })
+    let is_open = matches!(last, ClientError::UnreadableAnswer { .. })
         || matches!(last, ClientError::Net { source, .. } if waited(source));
     let raised = if failure.in_time || is_open {
         raise(py, "SendTimeout", text, &known)

@@ -66,7 +66,7 @@ fn main() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words[at].parse::<f64>().unwrap();
-        let told = match words[0] {
+        let report = match words[0] {
             "send" => bench.send(number(1) as usize, number(2), number(3) as usize),
             "chained" => bench.chained(number(1) as usize, number(2), number(3) as usize),
             "paced" => bench.paced(number(1), number(2), number(3) as usize),
@@ -78,7 +78,7 @@ fn main() {
             "fdatasync" => fdatasync(Path::new(words[1]), number(2) as usize, number(3) as usize),
             other => panic!("unknown command {other}"),
         };
-        println!("{told}");
+        println!("{report}");
     }
     bench.runtime.shutdown_timeout(Duration::from_secs(1));
 }
@@ -90,7 +90,7 @@ fn warm(producer: &Producer, body: &Bytes) {
 }
 
 /// Formats latencies in microseconds and the total duration.
-fn told(mut us: Vec<f64>, seconds: f64) -> String {
+fn report(mut us: Vec<f64>, seconds: f64) -> String {
     us.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1)));
     format!(
@@ -134,10 +134,10 @@ impl Bench {
         });
         let took = begin.elapsed().as_secs_f64();
         self.runtime.block_on(producer.shut());
-        let told = told(us.into_inner().unwrap(), took);
+        let report = report(us.into_inner().unwrap(), took);
         format!(
             "{},\"failed\":{}}}",
-            told.trim_end_matches('}'),
+            report.trim_end_matches('}'),
             failed.into_inner()
         )
     }
@@ -165,7 +165,7 @@ impl Bench {
         self.runtime.block_on(producer.shut());
         let us = std::mem::take(&mut *chains.us.lock().unwrap());
         let failed = chains.failed.load(Ordering::Relaxed);
-        format!("{},\"failed\":{failed}}}", told(us, took).trim_end_matches('}'))
+        format!("{},\"failed\":{failed}}}", report(us, took).trim_end_matches('}'))
     }
 
     fn paced(&self, rate: f64, seconds: f64, size: usize) -> String {
@@ -195,7 +195,7 @@ impl Bench {
         }
         self.runtime.block_on(producer.shut());
         let all = std::mem::take(&mut *us.lock().unwrap());
-        told(all, seconds)
+        report(all, seconds)
     }
 
     fn pull(&self, topic: &str, queues: i32, seconds: f64, connections: usize, depth: usize) -> String {
@@ -220,7 +220,7 @@ impl Bench {
                 });
             }
         });
-        load.told()
+        load.report()
     }
 
     fn end_of(&self, topic: &str, queue: i32) -> i64 {
@@ -243,9 +243,9 @@ impl Bench {
 
 /// Sends one message and waits for its answer. Returns whether it was stored as requested.
 fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
-    let told = wait.clone();
+    let waiter = wait.clone();
     let done = move |outcome: Result<SendResult, _>| {
-        told.set(outcome.is_ok_and(|result| result.status == SendStatus::Ok));
+        waiter.set(outcome.is_ok_and(|result| result.status == SendStatus::Ok));
     };
     start(producer, body, Box::new(done));
     wait.wait(LIMIT * 2)
@@ -393,7 +393,7 @@ impl Load {
         }
     }
 
-    fn told(&self) -> String {
+    fn report(&self) -> String {
         let took = self.begin.elapsed().as_secs_f64() - self.seconds / 4.0;
         let (frames, bytes) = (
             self.frames.load(Ordering::Relaxed),
@@ -436,7 +436,7 @@ fn copy(seconds: f64, connections: usize, size: usize) -> String {
             scope.spawn(move || load.read(&mut reader, |_| ()));
         }
     });
-    load.told()
+    load.report()
 }
 
 fn fdatasync(directory: &Path, count: usize, size: usize) -> String {
@@ -457,5 +457,5 @@ fn fdatasync(directory: &Path, count: usize, size: usize) -> String {
         .collect();
     let took = begin.elapsed().as_secs_f64();
     std::fs::remove_file(&path).unwrap();
-    told(us, took)
+    report(us, took)
 }

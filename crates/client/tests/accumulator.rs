@@ -118,14 +118,14 @@ fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
     for number in 0..300 {
         bench.push(number, QUEUE, number % 2 == 0);
     }
-    let mut told = Vec::new();
-    while told.len() < 300 {
+    let mut completed = Vec::new();
+    while completed.len() < 300 {
         let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(completions);
+        completed.extend(completions);
     }
     let wanted: Vec<u32> = (0..300).collect();
-    assert_eq!(told, wanted, "outcomes come in order");
+    assert_eq!(completed, wanted, "outcomes come in order");
     assert_eq!(bench.stored(0), wanted, "so do messages");
 }
 
@@ -135,9 +135,9 @@ fn a_hash_waits_for_its_route_and_keeps_its_order() {
     for number in 0..100 {
         bench.push(number, TargetRef::Hash(7), true);
     }
-    let mut told = Vec::new();
-    while told.len() < 100 {
-        told.extend(bench.next().0);
+    let mut completed = Vec::new();
+    while completed.len() < 100 {
+        completed.extend(bench.next().0);
     }
     assert_eq!(bench.stored(0), (0..100).collect::<Vec<u32>>());
     assert_eq!(*bench.world.asked.lock().unwrap(), 1, "one question for all");
@@ -254,7 +254,9 @@ fn a_message_with_a_shorter_timeout_fails_before_the_one_that_it_waits_behind() 
     assert_eq!(landed.completions, [(0, 1)]);
     let text = landed.outcome.unwrap_err().to_string();
     assert!(
-        text.contains("after 0 attempts") && text.contains("it was not stored"),
+        text.contains("after 0 attempts")
+            && text.contains("it was not stored")
+            && text.ends_with("not sent within 1 ms: earlier messages of its queue were still in flight"),
         "{text}"
     );
     assert_eq!(bench.next(), (vec![0], false));
@@ -330,14 +332,14 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
     for number in 51..60 {
         bench.push(number, TargetRef::Hash(2), true);
     }
-    let mut told = Vec::new();
-    while told.len() < 59 {
+    let mut completed = Vec::new();
+    while completed.len() < 59 {
         let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(completions);
+        completed.extend(completions);
     }
     assert_eq!(bench.stored(0), (1..60).collect::<Vec<u32>>());
-    assert_eq!(told, (1..60).collect::<Vec<u32>>());
+    assert_eq!(completed, (1..60).collect::<Vec<u32>>());
     held.send(common::stored_answer("0", "0"));
     assert_eq!(
         bench.next(),
@@ -406,11 +408,11 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
         }
     }
     bench.accumulator.flush();
-    let mut told = 0;
-    while told < 2 * bodies.len() {
+    let mut completed = 0;
+    while completed < 2 * bodies.len() {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
         landed.outcome.unwrap();
-        told += landed.completions.len();
+        completed += landed.completions.len();
         assert_eq!(landed.permit.messages(), landed.completions.len());
     }
     assert_eq!((back_pressure.in_flight(), back_pressure.bytes()), (1, 1 << 20));
@@ -418,18 +420,18 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
 
 /// Returns the outcome of each completion, once this many have finished.
 fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
-    let mut told = BTreeMap::new();
-    while told.len() < count {
+    let mut completed = BTreeMap::new();
+    while completed.len() < count {
         let (completions, stored) = bench.next();
         for completion in completions {
             assert_eq!(
-                told.insert(completion, stored),
+                completed.insert(completion, stored),
                 None,
-                "{completion} is told twice"
+                "{completion} is reported twice"
             );
         }
     }
-    told
+    completed
 }
 
 /// If a broker refuses a batch for its size, its messages are stored in smaller batches, in order, and later batches
@@ -561,15 +563,15 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
     }
     bench.accumulator.uncork();
     bench.accumulator.flush();
-    let (mut told, mut frames) = (Vec::new(), 0);
-    while told.len() < 1000 {
+    let (mut completed, mut frames) = (Vec::new(), 0);
+    while completed.len() < 1000 {
         let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(completions);
+        completed.extend(completions);
         frames += 1;
     }
     let wanted: Vec<u32> = (0..1000).collect();
-    assert_eq!(told, wanted);
+    assert_eq!(completed, wanted);
     assert_eq!(bench.stored(0), wanted);
     assert!(
         frames > 20,
@@ -666,13 +668,13 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
         bench.accumulator.push_corked(message, permit).unwrap();
     }
     bench.accumulator.uncork();
-    let mut told = Vec::new();
-    while told.len() < 4 {
+    let mut completed = Vec::new();
+    while completed.len() < 4 {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
         assert!(landed.batch, "a lone message of such a topic is a batch, too");
         assert!(landed.outcome.is_ok());
-        told.extend(landed.completions.into_iter().map(|(_, completion)| completion));
+        completed.extend(landed.completions.into_iter().map(|(_, completion)| completion));
     }
-    assert_eq!(told, [0, 1, 2, 3]);
+    assert_eq!(completed, [0, 1, 2, 3]);
     assert_eq!(bench.stored(0), [0, 1, 2, 3]);
 }

@@ -66,12 +66,12 @@ fn rows(body: &[u8]) -> Vec<(i64, i32, String, String)> {
 fn each_message_of_a_batch_becomes_a_record_with_an_offset_of_its_own() {
     let bytes = record(10, WRAPPED, &items(&["a", "b", "c"]));
     let out = unwrapped(bytes.into(), 0).unwrap();
-    let told = rows(&out);
+    let found = rows(&out);
     let expected = [(10, 0, "a"), (11, 1, "b"), (12, 2, "c")];
-    for (row, (offset, flag, body)) in told.iter().zip(expected) {
+    for (row, (offset, flag, body)) in found.iter().zip(expected) {
         assert_eq!(*row, (offset, flag, body.to_owned(), format!("ID-{body}")));
     }
-    assert_eq!(told.len(), 3);
+    assert_eq!(found.len(), 3);
     for one in records(&out) {
         let one = one.unwrap();
         assert_eq!(one.sys_flag & WRAPPED, 0, "no batch any more");
@@ -125,8 +125,8 @@ fn a_compressed_batch_is_unpacked_first() {
         let encoded = compress::compress(codec, 5, &items(&["a", "b"])).unwrap();
         let flags = WRAPPED | sys_flag::COMPRESSED | mark;
         let out = unwrapped(record(0, flags, &encoded).into(), 0).unwrap();
-        let told: Vec<String> = rows(&out).into_iter().map(|row| row.2).collect();
-        assert_eq!(told, ["a", "b"]);
+        let found: Vec<String> = rows(&out).into_iter().map(|row| row.2).collect();
+        assert_eq!(found, ["a", "b"]);
         assert!(records(&out).all(|one| Codec::of(one.unwrap().sys_flag).unwrap().is_none()));
     }
 }
@@ -151,8 +151,8 @@ fn a_batch_that_is_cut_off_is_an_error_at_every_byte() {
     let first = items(&["a"]).len();
     for length in 0..whole.len() {
         let cut = record(0, WRAPPED, &whole[..length]);
-        let told = unwrapped(cut.into(), 0);
-        assert_eq!(told.is_ok(), length == 0 || length == first, "{length} bytes");
+        let found = unwrapped(cut.into(), 0);
+        assert_eq!(found.is_ok(), length == 0 || length == first, "{length} bytes");
     }
 }
 

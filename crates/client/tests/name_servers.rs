@@ -29,11 +29,11 @@ struct Zone {
 impl Zone {
     fn of(addresses: &[SocketAddr]) -> Arc<Self> {
         let zone = Arc::new(Self::default());
-        zone.say(addresses);
+        zone.set_answer(addresses);
         zone
     }
 
-    fn say(&self, addresses: &[SocketAddr]) {
+    fn set_answer(&self, addresses: &[SocketAddr]) {
         *self.addresses.lock().unwrap() = addresses.to_vec();
     }
 }
@@ -114,7 +114,7 @@ fn a_name_that_has_moved_is_followed_without_a_failed_send() {
     send_until(&producer, "the first is asked", || asked(&old) > 1);
     assert_eq!(asked(&new), 0);
     // The old server keeps answering: only the look-up shows that it is no longer used.
-    zone.say(&[new.names]);
+    zone.set_answer(&[new.names]);
     send_until(&producer, "the second is asked", || asked(&new) > 2);
     let last = asked(&old);
     let seen = asked(&new);
@@ -130,11 +130,11 @@ fn a_name_that_gets_and_loses_addresses_is_followed() {
     let producer = by_name(&worlds[0], &zone);
     for (at, world) in worlds.iter().enumerate() {
         let next = &worlds[(at + 1) % worlds.len()];
-        zone.say(&[world.names, next.names]);
+        zone.set_answer(&[world.names, next.names]);
         send_until(&producer, "one of two is asked", || {
             producer.routes().name_servers().addresses().len() == 2
         });
-        zone.say(&[next.names]);
+        zone.set_answer(&[next.names]);
         let before = asked(next);
         send_until(&producer, "the one that stays is asked", || {
             asked(next) > before + 1
@@ -149,7 +149,7 @@ fn a_name_that_cannot_be_looked_up_for_a_while_keeps_its_addresses() {
     let zone = Zone::of(&[one.names, other.names]);
     let producer = by_name(&one, &zone);
     send(&producer, "orders").unwrap();
-    zone.say(&[]);
+    zone.set_answer(&[]);
     let before = *zone.asked.lock().unwrap();
     send_until(&producer, "it is looked up", || {
         *zone.asked.lock().unwrap() > before + 3
@@ -170,10 +170,10 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
     });
     send(&producer, "orders").unwrap();
     drop(gone);
-    zone.say(&[here.names]);
+    zone.set_answer(&[here.names]);
     send(&producer, "after-its-end").unwrap();
     // A server that accepts connections and never answers.
-    zone.say(&[silent.local_addr().unwrap()]);
+    zone.set_answer(&[silent.local_addr().unwrap()]);
     let producer = here.producer(|options| {
         options.client.name_servers = vec![NAME.to_owned()];
         options.client.resolver = zone.clone();
@@ -185,7 +185,7 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
         matches!(error.cause(), ClientError::NameServers { .. }),
         "{error:?}"
     );
-    zone.say(&[here.names]);
+    zone.set_answer(&[here.names]);
     send(&producer, "after-its-silence").unwrap();
 }
 
@@ -263,32 +263,32 @@ fn an_unknown_name_is_reported_as_such() {
 }
 
 /// An address server whose list can be changed.
-struct Telling {
-    told: Arc<Mutex<String>>,
+struct ListServer {
+    answer: Arc<Mutex<String>>,
     address: SocketAddr,
 }
 
-impl Telling {
-    fn new(told: &str) -> Self {
+impl ListServer {
+    fn new(answer: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let told = Arc::new(Mutex::new(told.to_owned()));
-        let kept = told.clone();
+        let answer = Arc::new(Mutex::new(answer.to_owned()));
+        let kept = answer.clone();
         // The thread ends with the process: it only waits for connections.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let mut request = [0; 1024];
                 drop(stream.read(&mut request));
-                let told = kept.lock().unwrap().clone();
-                drop(stream.write_all(told.as_bytes()));
+                let answer = kept.lock().unwrap().clone();
+                drop(stream.write_all(answer.as_bytes()));
             }
         });
-        Self { told, address }
+        Self { answer, address }
     }
 
-    fn say(&self, answer: &str) {
-        answer.clone_into(&mut self.told.lock().unwrap());
+    fn set_answer(&self, answer: &str) {
+        answer.clone_into(&mut self.answer.lock().unwrap());
     }
 }
 
@@ -300,7 +300,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 #[test]
 fn changes_of_the_address_server_are_followed_without_a_failed_send() {
     let (old, new) = (World::new(1), World::new(1));
-    let server = Telling::new(&list(&[old.names]));
+    let server = ListServer::new(&list(&[old.names]));
     let producer = old.producer(|options| {
         options.client.name_servers.clear();
         options.client.address_server = Some(AddressServer::new(&server.address.to_string(), "").unwrap());
@@ -315,15 +315,15 @@ fn changes_of_the_address_server_are_followed_without_a_failed_send() {
         "HTTP/1.0 200 OK\r\n\r\n",
         "nonsense",
     ] {
-        server.say(nothing);
+        server.set_answer(nothing);
         let before = asked(&old);
         send_until(&producer, "the first stays", || asked(&old) > before + 2);
     }
-    server.say(&list(&[old.names, new.names]));
+    server.set_answer(&list(&[old.names, new.names]));
     send_until(&producer, "both are known", || {
         producer.routes().name_servers().addresses().len() == 2
     });
-    server.say(&list(&[new.names]));
+    server.set_answer(&list(&[new.names]));
     send_until(&producer, "the second is asked", || {
         *producer.routes().name_servers().addresses() == [new.names.to_string()] && asked(&new) > 1
     });

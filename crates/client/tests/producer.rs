@@ -63,12 +63,14 @@ fn bound() -> Target {
 
 #[test]
 fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
+    // The last of three attempts must be answered in a third of it, also on a busy machine.
+    let time = Duration::from_millis(2400);
     let world = World::new(2);
     world.script(0, &[Act::Silent]);
     world.script(1, &[Act::Silent]);
     let producer = world.producer(|_| ());
     let begin = Instant::now();
-    let result = send(&producer, "x", Target::Any, Duration::from_millis(900)).recv_timeout(WAIT);
+    let result = send(&producer, "x", Target::Any, time).recv_timeout(WAIT);
     let result = result.unwrap().unwrap();
     assert_eq!(result.attempts, 3, "each attempt had its share");
     let failed_attempts: Vec<u32> = result
@@ -76,9 +78,9 @@ fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
         .iter()
         .map(|attempt| attempt.number)
         .collect();
-    assert_eq!(failed_attempts, [1, 2], "the failed attempts are told of");
+    assert_eq!(failed_attempts, [1, 2], "the failed attempts are in the result");
     assert!(result.may_be_duplicate, "two attempts left and were not answered");
-    assert!(begin.elapsed() < Duration::from_millis(900));
+    assert!(begin.elapsed() < time);
     assert_eq!(world.stored(), 1);
 }
 
@@ -98,7 +100,7 @@ fn a_silent_name_server_does_not_use_up_the_time_of_the_send() {
             error.as_ref().unwrap_err().cause(),
             ClientError::NameServers { .. }
         ),
-        "told before the name server's own 3 s are over: {error:?}"
+        "fails before the name server's own 3 s are over: {error:?}"
     );
     let names = vec![address, world.names.to_string()];
     for _ in 0..4 {
@@ -139,7 +141,7 @@ fn a_refused_message_is_not_sent_again() {
         .unwrap()
         .unwrap_err();
     assert!(
-        matches!(error.cause(), ClientError::Answer { code: 13, .. }),
+        matches!(error.cause(), ClientError::Refused { code: 13, .. }),
         "{error}"
     );
     assert_eq!(world.stored(), 0);
@@ -157,8 +159,8 @@ fn an_answer_with_a_retry_code_is_retried_as_often_as_configured() {
         .unwrap()
         .unwrap_err();
     let failure = error.failure().unwrap();
-    let told = (failure.attempts, failure.may_exist, failure.in_time);
-    assert_eq!(told, (4, false, false));
+    let summary = (failure.attempts, failure.may_exist, failure.in_time);
+    assert_eq!(summary, (4, false, false));
 }
 
 #[test]

@@ -15,7 +15,7 @@ const WAIT: Duration = Duration::from_mins(1);
 fn each_gets_its_own_outcome_although_some_stopped_waiting() {
     for round in 0..200 {
         let waiters: Vec<Arc<Waiter<usize>>> = (0..32).map(|_| Arc::default()).collect();
-        let (sender, told) = channel();
+        let (sender, receiver) = channel();
         let mut threads = Vec::new();
         let mut waiting = Vec::new();
         for (number, waiter) in waiters.into_iter().enumerate() {
@@ -31,7 +31,7 @@ fn each_gets_its_own_outcome_although_some_stopped_waiting() {
         }
         Waiter::set_all(waiting);
         for _ in &threads {
-            let (number, outcome) = told.recv_timeout(WAIT).unwrap();
+            let (number, outcome) = receiver.recv_timeout(WAIT).unwrap();
             assert_eq!(outcome, Some(number));
         }
         for thread in threads {

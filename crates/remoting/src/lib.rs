@@ -21,7 +21,7 @@ pub mod net;
 mod scan;
 pub mod setting;
 pub mod sync;
-mod text;
+pub mod text;
 
 pub use command::{Command, Language, SerializeType};
 pub use error::WireError;

@@ -1,4 +1,5 @@
-//! Text as fastjson writes it: decimal numbers and escaped strings, shared by headers and bodies.
+//! Text as fastjson writes it: decimal numbers and escaped strings, shared by headers and bodies; and addresses,
+//! `host:port`.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -100,5 +101,54 @@ pub(crate) fn push_i64(value: i64, out: &mut Vec<u8>) {
     match u8::try_from(value) {
         Ok(digit @ 0..=9) => out.push(b'0' | digit),
         _ => out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+    }
+}
+
+/// Splits `host:port` at its last colon. Returns the host, an IPv6 address without its brackets, and the port; `None` if
+/// a part is missing, brackets do not match or the port is no number below 65536. The host is not checked further, and
+/// port 0 is a port.
+pub fn split_host_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']')?,
+        None => host,
+    };
+    if host.is_empty() || host.contains(['[', ']']) || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((host, port.parse().ok()?))
+}
+
+/// Writes what [`split_host_port`] reads: a host that has colons, an IPv6 address, gets brackets.
+pub fn join_host_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{join_host_port, split_host_port};
+
+    #[test]
+    fn hosts_of_every_kind_are_split_from_their_port() {
+        for (address, host, port) in [
+            ("broker-a:10911", "broker-a", 10911),
+            ("10.0.0.5:0", "10.0.0.5", 0),
+            ("[2001:db8::1]:9876", "2001:db8::1", 9876),
+            ("[fe80::1%3]:65535", "fe80::1%3", 65535),
+            ("::1:9876", "::1", 9876),
+        ] {
+            assert_eq!(split_host_port(address), Some((host, port)), "{address}");
+            assert_eq!(split_host_port(&join_host_port(host, port)), Some((host, port)));
+        }
+        for address in [
+            "", "a", ":1", "a:", "a:+1", "a:65536", "a:b", "[]:1", "[::1]", "[::1:1", "::1]:1", "[a]b:1",
+            "a]:1",
+        ] {
+            assert_eq!(split_host_port(address), None, "{address}");
+        }
     }
 }

@@ -428,6 +428,10 @@ proptest! {
             let before = bytes.len();
             batch::encode(&item, &mut bytes).unwrap();
             prop_assert_eq!(bytes.len() - before, item.encoded_size());
+            let (front, back) = item.properties.split_at(item.properties.len() / 2);
+            let mut in_parts = Vec::new();
+            batch::encode_parts(*flag, body, [front, &[], back], &mut in_parts).unwrap();
+            prop_assert_eq!(&bytes[before..], &in_parts[..]);
         }
         let back: Vec<_> = batch::items(&bytes)
             .map(|item| item.unwrap())

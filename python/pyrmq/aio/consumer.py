@@ -59,14 +59,15 @@ class PullConsumer(PolledConsumer):
     ) -> None:
         """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
 
+        A call that is cancelled or fails changes nothing.
+
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
         subscriptions = self._subscriptions
         if isinstance(topic, re.Pattern):
-            await asyncio.to_thread(subscriptions.add_pattern, topic, text, is_sql)
-            self._watch()
+            await self._subscribe_pattern(topic, (text, is_sql))
             return
         topics = topics_of(topic)
         if len(topics) > 1:
@@ -84,6 +85,18 @@ class PullConsumer(PolledConsumer):
             raise
         if self._options.max_poll_interval is not None:
             self._watch()
+
+    async def _subscribe_pattern(self, pattern: re.Pattern[str], wish: tuple[str, bool]) -> None:
+        subscriptions = self._subscriptions
+        before = subscriptions.note_pattern(pattern, wish)
+        try:
+            await asyncio.to_thread(subscriptions.join_pattern, pattern, wish, before)
+        except asyncio.CancelledError:
+            # The thread goes on without its caller.
+            undo = asyncio.to_thread(subscriptions.undo_pattern, pattern, wish, before)
+            await asyncio.shield(undo)
+            raise
+        self._watch()
 
     async def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic; see :meth:`pyrmq.PullConsumer.unsubscribe`.

@@ -66,7 +66,10 @@ class Subscriptions:
         self.group = options.group
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
-        self._by_pattern: set[str] = set()
+        # Topics that a pattern has joined, with the pattern and its filter of then.
+        self._by_pattern: dict[str, tuple[re.Pattern[str], _Filter]] = {}
+        # The topic that is being joined for a pattern, or was when that failed.
+        self._matching: str | None = None
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
         # Held over the network while topics are joined or left for patterns and polls. Taken before
@@ -124,14 +127,25 @@ class Subscriptions:
             return
         with self._lock:
             self._topics[topic] = (text, is_sql)
-            self._by_pattern.discard(topic)
+            self._by_pattern.pop(topic, None)
 
     def add_pattern(self, pattern: re.Pattern[str], text: str, is_sql: bool) -> None:  # noqa: FBT001
         """Subscribe to all topics whose whole name matches, now and when they appear.
 
+        A call that fails subscribes to none.
+
         Raises:
             ConfigError: The name servers are only known by an address server.
             RmqError: No name server answered, or a broker refused.
+        """
+        wish = (text, is_sql)
+        self.join_pattern(pattern, wish, self.note_pattern(pattern, wish))
+
+    def note_pattern(self, pattern: re.Pattern[str], wish: _Filter) -> _Filter | None:
+        """Have the next look join what matches; return the pattern's filter before. Does not block.
+
+        Raises:
+            ConfigError: The name servers are only known by an address server.
         """
         if self._options.address_server is not None:
             raise ConfigError(
@@ -141,8 +155,59 @@ class Subscriptions:
             # This raises ForkError.
             self._control.paused()
         with self._lock:
-            self._patterns[pattern] = (text, is_sql)
-        self.look()
+            before = self._patterns.get(pattern)
+            self._patterns[pattern] = wish
+        return before
+
+    def join_pattern(self, pattern: re.Pattern[str], wish: _Filter, before: _Filter | None) -> None:
+        """Join what matches a pattern that was noted; undo it if that fails.
+
+        Raises:
+            RmqError: No name server answered, or a broker refused.
+        """
+        try:
+            self.look()
+        except BaseException:
+            self.undo_pattern(pattern, wish, before)
+            raise
+
+    def undo_pattern(self, pattern: re.Pattern[str], wish: _Filter, before: _Filter | None) -> None:
+        """Restore the filter of a pattern, and leave what it joined by `wish`; failures are logged.
+
+        Another thread may be joining topics for the pattern: it joins no more of them.
+        """
+        if before == wish or self._is_elsewhere():
+            return
+        with self._lock:
+            if self._patterns.get(pattern) != wish:
+                return
+            if before is None:
+                del self._patterns[pattern]
+            else:
+                self._patterns[pattern] = before
+            topics = [name for name, by in self._by_pattern.items() if by == (pattern, wish)]
+            matching = self._matching
+        if matching is not None and pattern.fullmatch(matching):
+            self._control.cancel_subscribe(matching)
+            topics.append(matching)
+        for topic in topics:
+            self._leave_matching(topic)
+
+    def _leave_matching(self, topic: str) -> None:
+        """Leave a topic that a pattern joined; a failure is logged."""
+        with self._lock:
+            if topic in self._topics and topic not in self._by_pattern:
+                # It was subscribed to by name meanwhile.
+                return
+            self._by_pattern.pop(topic, None)
+            self._topics.pop(topic, None)
+            self._left.discard(topic)
+        try:
+            self._control.unsubscribe(topic, False)
+        except RmqError:
+            _log.exception(
+                "group %s: the subscription of %s is not undone", self._options.group, topic
+            )
 
     def remove(self, topic: str) -> None:
         """Forget a topic."""
@@ -159,29 +224,45 @@ class Subscriptions:
         known = all_topics(self._options)
         with self._changing:
             new, gone = self._differences(known)
-            for topic, (text, is_sql) in new.items():
-                self._control.subscribe(topic, text, is_sql)
-                with self._lock:
-                    self._topics[topic] = (text, is_sql)
-                    self._by_pattern.add(topic)
-                _log.info("group %s: topic %s matches", self._options.group, topic)
+            for topic, (pattern, wish) in new.items():
+                self._join_matching(topic, pattern, wish)
             for topic in gone:
                 with self._lock:
-                    self._by_pattern.discard(topic)
+                    self._by_pattern.pop(topic, None)
                     self._topics.pop(topic, None)
                 self._control.unsubscribe(topic, True)
 
-    def _differences(self, known: set[str]) -> tuple[dict[str, _Filter], list[str]]:
+    def _join_matching(self, topic: str, pattern: re.Pattern[str], wish: _Filter) -> None:
+        """Join a topic for a pattern, and leave it if the pattern is given up meanwhile."""
+        with self._lock:
+            if self._patterns.get(pattern) != wish:
+                return
+            self._matching = topic
+        self._control.subscribe(topic, *wish)
+        with self._lock:
+            self._matching = None
+            is_wanted = self._patterns.get(pattern) == wish
+            if is_wanted:
+                self._topics[topic] = wish
+                self._by_pattern[topic] = (pattern, wish)
+        if is_wanted:
+            _log.info("group %s: topic %s matches", self._options.group, topic)
+        else:
+            self._leave_matching(topic)
+
+    def _differences(
+        self, known: set[str]
+    ) -> tuple[dict[str, tuple[re.Pattern[str], _Filter]], list[str]]:
         """Return the topics to join by a pattern, and those of a pattern to leave."""
         with self._lock:
             if self._is_away:
                 return {}, []
-            new: dict[str, _Filter] = {}
+            new: dict[str, tuple[re.Pattern[str], _Filter]] = {}
             for pattern, wish in self._patterns.items():
                 for topic in sorted(known):
                     if topic not in self._topics and pattern.fullmatch(topic):
-                        new.setdefault(topic, wish)
-            return new, sorted(self._by_pattern - known)
+                        new.setdefault(topic, (pattern, wish))
+            return new, sorted(self._by_pattern.keys() - known)
 
     def _look_apart(self) -> None:
         if self._patterns:

@@ -142,7 +142,7 @@ impl<'a, 'py> Frames<'a, 'py> {
     /// Sends the frame that is being filled.
     pub(super) fn launch_open(&mut self) -> PyResult<()> {
         match self.open.take() {
-            Some((mut open, members)) if !open.is_empty() => self.launch(open.take(), members),
+            Some((mut open, members)) if !open.is_empty() => self.launch(open.finish_batch(), members),
             _ => Ok(()),
         }
     }

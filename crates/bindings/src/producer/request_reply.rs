@@ -72,7 +72,7 @@ impl Ending {
             commit_log_offset: position.map_err(Error::Wire)?,
             topic: self.topic,
             broker: self.broker,
-            asked: self.address.is_some(),
+            from_check: self.address.is_some(),
             address: self.address,
             queue_offset: self.queue_offset,
             message_id: self.message_id,

@@ -10,6 +10,7 @@ pub use live::LiveOptions;
 use crate::error::BrokerError;
 use pyrmq_remoting::header::{ADVERTISED_ADDRESSES, read_address_sets};
 use pyrmq_remoting::names;
+use pyrmq_remoting::text::split_host_port;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -230,10 +231,8 @@ impl Options {
             .map(str::trim)
             .filter(|text| !text.is_empty());
         addresses
-            .map(|address| match address.rsplit_once(':') {
-                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                    Ok(address.to_owned())
-                }
+            .map(|address| match split_host_port(address) {
+                Some((_, 1..)) => Ok(address.to_owned()),
                 _ => Err(BrokerError::Option {
                     key: "namesrvAddr",
                     value: self.namesrv_addr.clone(),

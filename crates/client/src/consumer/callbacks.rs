@@ -50,7 +50,7 @@ pub enum CallbackAnswer {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CallbackState {
     is_served: bool,
     next: u64,
     waiting: VecDeque<(u64, Callback)>,
@@ -64,17 +64,17 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Callbacks {
     // Guards the list and the answers that are awaited.
-    state: Mutex<State>,
+    state: Mutex<CallbackState>,
     changed: Condvar,
 }
 
 impl Callbacks {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CallbackState> {
         lock(&self.state)
     }
 
     /// Asks, and waits for the answer; `None` when nobody takes callbacks, or none came in time.
-    pub(crate) async fn ask(&self, callback: Callback) -> Option<CallbackAnswer> {
+    pub(crate) async fn call(&self, callback: Callback) -> Option<CallbackAnswer> {
         let (number, answer) = {
             let mut state = self.state();
             if !state.is_served || state.is_closed {
@@ -104,7 +104,8 @@ impl Callbacks {
 
     /// The next callback with its number; waits up to `slice`. `Ready(None)`: the wait was ended before.
     pub(crate) fn take(&self, slice: Duration) -> Poll<Option<(u64, Callback)>> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.is_woken && !state.is_closed;
+        let idle =
+            |state: &mut CallbackState| state.waiting.is_empty() && !state.is_woken && !state.is_closed;
         let mut state = wait_while(&self.changed, self.state(), slice, idle);
         let is_over = std::mem::take(&mut state.is_woken) || state.is_closed;
         let next = state.waiting.pop_front();

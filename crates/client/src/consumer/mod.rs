@@ -10,9 +10,10 @@
 //! - `shared`: what the parts below share
 //! - `commits/`, `pulling`, `rebalance/`: positions and their commits; the pull of each queue; which queues a member
 //!   has
-//! - `questions/`: what brokers ask of a consumer
+//! - `broker_requests/`: what brokers ask of a consumer
 //! - `puller/`, `listener/`: the consumer as its caller sees it: by polls, by listeners
 
+pub(crate) mod broker_requests;
 pub mod callbacks;
 pub(crate) mod commits;
 pub(crate) mod failure_counts;
@@ -22,7 +23,6 @@ pub mod pop;
 pub mod process_queue;
 pub mod puller;
 pub(crate) mod pulling;
-pub(crate) mod questions;
 pub mod rates;
 pub(crate) mod rebalance;
 pub(crate) mod requests;

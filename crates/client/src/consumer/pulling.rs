@@ -20,9 +20,9 @@ const WHAT: &str = "a pull";
 /// The request's wait beyond what the broker may hold it.
 const ANSWER_TIME: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
-const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl ConsumerShared {
     /// Sends the queue's next pull if it wants one.
@@ -35,7 +35,7 @@ impl ConsumerShared {
         let (true, Some(offset)) = (queue.wants_pull(share), queue.next_pull) else {
             return;
         };
-        queue.pulling = true;
+        queue.pull_is_scheduled = true;
         queue.pulled_at = Some(Instant::now());
         let (generation, subscription) = (queue.generation, queue.subscription.clone());
         let replica = queue.replica;
@@ -72,14 +72,14 @@ impl ConsumerShared {
         };
         let command = Command::request(request::PULL_MESSAGE).with_header(&header);
         let (shared, key) = (self.clone(), key.clone());
-        let asked = Asked {
+        let sent = SentPull {
             address: address.clone(),
             is_slave: replica != MASTER_ID,
             at: Instant::now(),
         };
         self.client
             .request_with(&address, command, suspend + ANSWER_TIME, move |outcome| {
-                shared.pulled(&key, generation, &asked, outcome);
+                shared.pulled(&key, generation, &sent, outcome);
             });
     }
 
@@ -87,14 +87,14 @@ impl ConsumerShared {
         self: &Arc<Self>,
         key: &Arc<QueueKey>,
         generation: u64,
-        asked: &Asked,
+        sent: &SentPull,
         outcome: Result<Command, NetError>,
     ) {
-        let Asked {
+        let SentPull {
             address,
             is_slave,
             at,
-        } = asked;
+        } = sent;
         let outcome = outcome
             .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
             .and_then(|answer| PullAnswer::read(address, answer));
@@ -103,13 +103,13 @@ impl ConsumerShared {
         let Some(queue) = state.queue(key, generation) else {
             return;
         };
-        queue.pulling = false;
-        let asked_offset = queue.next_pull.unwrap_or(0);
+        queue.pull_is_scheduled = false;
+        let pull_offset = queue.next_pull.unwrap_or(0);
         let outcome = outcome.and_then(|answer| {
             if *is_slave {
-                answer.checked_of_slave(address, asked_offset)
+                answer.checked_of_slave(address, pull_offset)
             } else {
-                answer.checked(key, asked_offset, self.options.out_of_range)
+                answer.checked(key, pull_offset, self.options.out_of_range)
             }
         });
         // A replica that fails is not asked again before the master suggests it: it may not have the topic yet.
@@ -136,7 +136,7 @@ impl ConsumerShared {
                     self.wake(&state);
                 }
                 drop(state);
-                if moved || at.elapsed() >= HELD_AT_LEAST {
+                if moved || at.elapsed() >= MIN_HOLD {
                     self.pull(key);
                 } else {
                     self.pull_later(key.clone(), generation);
@@ -180,11 +180,11 @@ impl ConsumerShared {
         let passing = match &error {
             _ if is_slave => true,
             ClientError::Net { .. } => true,
-            ClientError::Answer { code, .. } => is_transient(*code),
+            ClientError::Refused { code, .. } => is_transient(*code),
             _ => false,
         };
         if !is_slave
-            && matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
+            && matches!(&error, ClientError::Refused { code, .. } if *code == response::TOPIC_NOT_EXIST)
             && let Some(queue) = self.state().queue(key, generation)
         {
             queue.is_gone = true;
@@ -204,10 +204,10 @@ impl ConsumerShared {
             let Some(queue) = state.queue(&key, generation) else {
                 return;
             };
-            queue.pulling = true;
+            queue.pull_is_scheduled = true;
             queue.failures
         };
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
+        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
         self.tracker.spawn(async move {
             if shared.shutdown.sleep_or_stop(pause).await {
                 return;
@@ -217,7 +217,7 @@ impl ConsumerShared {
                 let Some(queue) = state.queue(&key, generation) else {
                     return;
                 };
-                queue.pulling = false;
+                queue.pull_is_scheduled = false;
                 if !queue.is_gone {
                     drop(state);
                     return shared.pull(&key);
@@ -267,7 +267,7 @@ impl ConsumerShared {
 }
 
 /// The replica that a pull was sent to, and when.
-struct Asked {
+struct SentPull {
     address: String,
     is_slave: bool,
     at: Instant,
@@ -294,11 +294,11 @@ impl PullAnswer {
             | response::PULL_NOT_FOUND
             | response::PULL_RETRY_IMMEDIATELY
             | response::PULL_OFFSET_MOVED => {}
-            code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+            code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
         }
         let header = PullMessageResponseHeader::decode(&answer.fields).map_err(|source| {
             let address = address.to_owned();
-            ClientError::Answered {
+            ClientError::UnreadableAnswer {
                 what: WHAT,
                 address,
                 source,
@@ -317,12 +317,12 @@ impl PullAnswer {
 
     /// Applies the policy for a position that the broker does not have. It also moves positions that it has, when an
     /// administrator has reset the group: that is followed.
-    fn checked(mut self, key: &QueueKey, asked: i64, policy: OutOfRange) -> Result<Self, ClientError> {
+    fn checked(mut self, key: &QueueKey, pull_offset: i64, policy: OutOfRange) -> Result<Self, ClientError> {
         if self.code != response::PULL_OFFSET_MOVED {
-            self.next_offset = self.next_offset.max(asked);
+            self.next_offset = self.next_offset.max(pull_offset);
             return Ok(self);
         }
-        if (self.first..=self.last).contains(&asked) {
+        if (self.first..=self.last).contains(&pull_offset) {
             return Ok(self);
         }
         match policy {
@@ -334,7 +334,7 @@ impl PullAnswer {
                     topic: key.topic.to_string(),
                     broker: key.broker.to_string(),
                     queue_id: key.queue_id,
-                    offset: asked,
+                    offset: pull_offset,
                     held: (self.first, self.last),
                 });
             }
@@ -344,15 +344,15 @@ impl PullAnswer {
 
     /// As [`Self::checked`], for a slave's answer. Only the master knows where a queue begins and ends: a slave may
     /// have only its newest part, and may lag behind.
-    fn checked_of_slave(mut self, address: &str, asked: i64) -> Result<Self, ClientError> {
+    fn checked_of_slave(mut self, address: &str, pull_offset: i64) -> Result<Self, ClientError> {
         if self.code == response::PULL_OFFSET_MOVED {
-            let remark = format!("the slave does not have offset {asked}: it is asked of the master");
-            return Err(ClientError::answer(WHAT, address, self.code, Some(remark)));
+            let remark = format!("the slave does not have offset {pull_offset}: it is asked of the master");
+            return Err(ClientError::refused(WHAT, address, self.code, Some(remark)));
         }
-        self.next_offset = if self.first > asked {
-            asked
+        self.next_offset = if self.first > pull_offset {
+            pull_offset
         } else {
-            self.next_offset.max(asked)
+            self.next_offset.max(pull_offset)
         };
         Ok(self)
     }
@@ -361,8 +361,8 @@ impl PullAnswer {
     /// not kept any more. What was fetched before is not what comes next.
     fn move_to_offset(&self, queue: &mut ProcessQueue, generation: u64) {
         let (key, next_offset) = (&queue.key, self.next_offset);
-        let asked_offset = queue.next_pull.unwrap_or(0);
-        tracing::warn!(%key, asked_offset, next_offset, first = self.first, last = self.last, "offset moved");
+        let pull_offset = queue.next_pull.unwrap_or(0);
+        tracing::warn!(%key, pull_offset, next_offset, first = self.first, last = self.last, "offset moved");
         queue.restart(next_offset, generation);
         // The broker's position is another one now, too.
         queue.committed = -1;
@@ -372,7 +372,7 @@ impl PullAnswer {
     fn into_chunk(self, queue: &ProcessQueue, address: &str) -> Result<Chunk, ClientError> {
         inner_batch::unwrapped(self.body, queue.next_pull.unwrap_or(0))
             .and_then(|body| Chunk::new(queue.key.clone(), body, self.next_offset, &queue.subscription))
-            .map_err(|source| ClientError::Answered {
+            .map_err(|source| ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: address.to_owned(),
                 source,

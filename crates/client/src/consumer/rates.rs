@@ -29,7 +29,7 @@ pub struct Rates {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct RateSlot {
     number: u64,
     pulls: u64,
     pull_time: Duration,
@@ -40,7 +40,7 @@ struct Slot {
     failed: u64,
 }
 
-impl Slot {
+impl RateSlot {
     fn add(&mut self, other: &Self) {
         self.pulls += other.pulls;
         self.pull_time += other.pull_time;
@@ -58,7 +58,7 @@ pub(crate) struct Counted {
     started: Instant,
     // The newest slot of any topic.
     newest: u64,
-    topics: BTreeMap<Arc<str>, VecDeque<Slot>>,
+    topics: BTreeMap<Arc<str>, VecDeque<RateSlot>>,
 }
 
 impl Default for Counted {
@@ -100,11 +100,11 @@ impl Counted {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of an hour are far below 2^52")]
-    fn rates<'a>(&self, topics: impl Iterator<Item = &'a VecDeque<Slot>>) -> Rates {
+    fn rates<'a>(&self, topics: impl Iterator<Item = &'a VecDeque<RateSlot>>) -> Rates {
         let now = self.started.elapsed();
         let number = now.as_secs() / SLOT.as_secs();
         let first = (number + 1).saturating_sub(WINDOW);
-        let (mut minute, mut failed_in_hour) = (Slot::default(), 0);
+        let (mut minute, mut failed_in_hour) = (RateSlot::default(), 0);
         for slot in topics.flatten() {
             if slot.number + SLOTS_OF_AN_HOUR > number {
                 failed_in_hour += slot.failed;
@@ -130,9 +130,9 @@ impl Counted {
         }
     }
 
-    fn slot(&mut self, topic: &Arc<str>) -> &mut Slot {
+    fn slot(&mut self, topic: &Arc<str>) -> &mut RateSlot {
         let number = self.started.elapsed().as_secs() / SLOT.as_secs();
-        let is_old = |slot: &Slot| slot.number + SLOTS_OF_AN_HOUR <= number;
+        let is_old = |slot: &RateSlot| slot.number + SLOTS_OF_AN_HOUR <= number;
         if number != self.newest {
             self.newest = number;
             // Topics of a pattern come and go.
@@ -144,9 +144,9 @@ impl Counted {
             while slots.front().is_some_and(is_old) {
                 slots.pop_front();
             }
-            slots.push_back(Slot {
+            slots.push_back(RateSlot {
                 number,
-                ..Slot::default()
+                ..RateSlot::default()
             });
         }
         // One was pushed where there was none.

@@ -51,7 +51,7 @@ pub(crate) struct ConsumerShared {
     pub(crate) ending: Tracker,
     // Guards how the end went.
     pub(crate) outcome: Mutex<Result<(), ClientError>>,
-    // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
+    // Held while queues are taken or given back: another taker of the same queues waits until they have begun.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) generation: AtomicU64,
     // Guards the assigned queues and what was fetched for them.
@@ -94,12 +94,12 @@ pub(crate) struct ConsumerState {
     /// Subscriptions that have begun, by number: their topics.
     pub(crate) joining: BTreeMap<u64, Arc<str>>,
     /// What each topic's share was worked out from last.
-    pub(crate) looks: BTreeMap<Arc<str>, Look>,
+    pub(crate) allocation_inputs: BTreeMap<Arc<str>, AllocationInput>,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// What the share of a topic's queues was worked out from.
-pub(crate) struct Look {
+pub(crate) struct AllocationInput {
     /// The client ids of the group.
     pub(crate) members: Vec<String>,
     pub(crate) queues: Vec<PublishedQueue>,
@@ -235,9 +235,9 @@ impl ConsumerShared {
         &self,
         change: impl Future<Output = Result<T, ClientError>> + Send + 'static,
     ) -> Result<T, ClientError> {
-        let (told, outcome) = oneshot::channel();
+        let (result_sender, outcome) = oneshot::channel();
         self.tracker.spawn(async move {
-            if let Err(Err(error)) = told.send(change.await) {
+            if let Err(Err(error)) = result_sender.send(change.await) {
                 tracing::warn!(%error, "a change of the queues failed after its caller was interrupted");
             }
         });

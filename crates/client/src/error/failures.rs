@@ -2,6 +2,7 @@
 
 use super::ClientError;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,13 +44,13 @@ impl fmt::Display for Attempt {
 }
 
 /// One message's id among those of its frame. A batch has the ids of its messages with commas between them, or one id
-/// for all; `item` is the message's place in it.
+/// for all; `item` is the message's index in it.
 pub fn id_at(ids: &str, item: Option<u32>) -> &str {
     const DIGITS: usize = 32;
     let Some(item) = item.map(|item| item as usize) else {
         return ids;
     };
-    // Our own ids have 32 digits each: the place is known without a search.
+    // Our own ids have 32 digits each: the id's position is known without a search.
     let start = item * (DIGITS + 1);
     ids.get(start..start + DIGITS)
         .unwrap_or_else(|| ids.split(',').nth(item).unwrap_or(ids))
@@ -62,8 +63,8 @@ pub struct SendFailure {
     pub topic: Arc<str>,
     /// The unique id; of a batch, the ids of its messages with commas between them.
     pub message_ids: String,
-    /// Messages in the frame; 0: a single one, no batch.
-    pub items: u32,
+    /// Messages of the batch; `None`: a message that is sent alone.
+    pub batch: Option<NonZeroU32>,
     /// The broker that was asked last.
     pub broker: Option<Arc<str>>,
     /// The queue that was asked for last.
@@ -88,7 +89,7 @@ impl SendFailure {
         Self {
             topic,
             message_ids: message_id,
-            items: 0,
+            batch: None,
             broker: None,
             queue_id: None,
             attempts: 0,
@@ -100,7 +101,7 @@ impl SendFailure {
         }
     }
 
-    /// The unique id of the message at this place of the frame.
+    /// The unique id of the message with this index in the frame.
     pub fn message_id(&self, item: Option<u32>) -> &str {
         id_at(&self.message_ids, item)
     }
@@ -119,10 +120,11 @@ impl fmt::Display for FailureText<'_> {
             last,
             ..
         } = failure;
-        let first = (failure.items > 0).then_some(0);
+        let first = failure.batch.map(|_| 0);
         write!(f, "message {} ", failure.message_id(item.or(first)))?;
-        if item.is_none() && failure.items > 1 {
-            write!(f, "and {} more of its batch ", failure.items - 1)?;
+        let others = failure.batch.map_or(0, |messages| messages.get() - 1);
+        if item.is_none() && others > 0 {
+            write!(f, "and {others} more of its batch ")?;
         }
         let outcome = if failure.may_exist {
             "it may have been stored: the outcome is unknown"

@@ -9,6 +9,7 @@ use failures::{FailureText, some};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::{NetError, Retry};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 pub use window_full::{BrokerFull, WindowFull};
 
@@ -43,7 +44,7 @@ pub enum ClientError {
     },
     /// A body without a byte: brokers and other clients refuse it.
     #[error(
-        "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; put what you mean into a byte"
+        "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; send at least one byte"
     )]
     EmptyBody {
         /// Where it should go.
@@ -131,7 +132,7 @@ pub enum ClientError {
     },
     /// A broker or name server answered with an error.
     #[error("{address} answered {what} with {name} ({code}): {remark}")]
-    Answer {
+    Refused {
         /// What was asked.
         what: &'static str,
         /// Response code.
@@ -153,6 +154,12 @@ pub enum ClientError {
         /// What happened.
         source: Box<NetError>,
     },
+    /// A send was not begun within its time.
+    #[error("not sent within {} ms: earlier messages of its queue were still in flight", .timeout.as_millis())]
+    NotBegun {
+        /// The time that it had.
+        timeout: Duration,
+    },
     /// A message, or a batch, was handed over for sending and not confirmed.
     #[error("{}", FailureText(.failure, *.item))]
     NotConfirmed {
@@ -166,12 +173,12 @@ pub enum ClientError {
     TooManyInFlight(WindowFull),
     /// Positions that are not committed: brokers did not answer, or refused.
     #[error(
-        "the positions of {} of {asked} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",
+        "the positions of {} of {requested} queues were not committed: {}. The next reader of these queues gets the messages since the last commit again",
         .failed.len(), some(.failed)
     )]
     NotCommitted {
         /// How many positions should be committed.
-        asked: usize,
+        requested: usize,
         /// The positions that are not committed.
         failed: Vec<Uncommitted>,
     },
@@ -205,7 +212,7 @@ pub enum ClientError {
     },
     /// An error of this client ended it.
     #[error(
-        "an error of the client ended {what}: nobody knows whether it was carried out; the log has the error"
+        "an error of the client ended {what}: it may or may not have been carried out; the log has the error"
     )]
     Aborted {
         /// What was ended.
@@ -264,11 +271,19 @@ pub enum ClientError {
     NotSubscribed,
     /// Bytes of the other side that do not follow the format.
     #[error("cannot read the answer of {address} to {what}: {source}")]
-    Answered {
+    UnreadableAnswer {
         /// What was asked.
         what: &'static str,
         /// Address of the server that answered.
         address: String,
+        /// What is wrong.
+        source: WireError,
+    },
+    /// A message that the format has no form for.
+    #[error("cannot encode {what}: {source}")]
+    Unencodable {
+        /// What should be encoded.
+        what: &'static str,
         /// What is wrong.
         source: WireError,
     },
@@ -318,10 +333,10 @@ impl ClientError {
     }
 
     /// An answer with an error code.
-    pub fn answer(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
+    pub fn refused(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
         let known = pyrmq_remoting::codes::response::RESPONSE_CODES;
         let name = known.iter().find(|(_, value)| *value == code);
-        Self::Answer {
+        Self::Refused {
             what,
             code,
             name: name.map_or("an unknown code", |(name, _)| *name),

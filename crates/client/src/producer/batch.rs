@@ -13,9 +13,10 @@ use crate::producer::outgoing::{ID_DIGITS, OutgoingMessage, Target};
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
+use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_HEAD, ITEM_OVERHEAD};
 use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
-use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, MAX_BYTES, WAIT_TRUE};
+use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, WAIT_TRUE};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Digits of an id that never change within a producer: address, process, loader.
@@ -23,9 +24,6 @@ const FIXED_DIGITS: usize = 20;
 
 /// Bytes of the properties that every message has.
 pub const COMMON_PROPERTIES: usize = BEFORE_ID.len() + ID_DIGITS + AFTER_ID.len();
-
-/// Bytes of an item before its body.
-const ITEM_HEAD: usize = 20;
 
 /// Room made at once in a new batch; larger ones grow.
 const FIRST_CAPACITY: usize = 64 * 1024;
@@ -52,7 +50,7 @@ impl IdText {
         self.next_at(ids, clock::now_ms())
     }
 
-    /// As [`Self::next`], for a caller that has read the wall clock.
+    /// The digits of the next id at `now_ms`, the wall clock's time.
     pub fn next_at(&self, ids: &UniqueIds, now_ms: i64) -> [u8; ID_DIGITS] {
         let id = ids.next(now_ms);
         let mut text = [b'0'; ID_DIGITS];
@@ -164,29 +162,14 @@ impl Batch {
         id: &[u8; ID_DIGITS],
         flag: i32,
     ) -> Result<(), WireError> {
-        let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
-        let properties = COMMON_PROPERTIES + extra.len();
-        let announced = i16::try_from(properties)
-            .map_err(|_| too_large("properties", properties, MAX_BYTES))?
-            .to_be_bytes();
-        let size = ITEM_OVERHEAD + body.len() + properties;
-        let whole = i32::try_from(size).map_err(|_| too_large("batch item", size, i32::MAX as usize))?;
-        let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
-        self.reserve(size);
-        let mut head = [0; ITEM_HEAD];
-        head[..4].copy_from_slice(&whole.to_be_bytes());
-        head[12..16].copy_from_slice(&flag.to_be_bytes());
-        head[16..].copy_from_slice(&length.to_be_bytes());
-        let mut common = [0; 2 + COMMON_PROPERTIES];
-        let (front, rest) = common.split_at_mut(2 + BEFORE_ID.len());
-        front[..2].copy_from_slice(&announced);
-        front[2..].copy_from_slice(BEFORE_ID.as_bytes());
-        rest[..ID_DIGITS].copy_from_slice(id);
-        rest[ID_DIGITS..].copy_from_slice(AFTER_ID.as_bytes());
-        self.body.extend_from_slice(&head);
-        self.body.extend_from_slice(body);
-        self.body.extend_from_slice(&common);
-        self.body.extend_from_slice(extra.as_bytes());
+        self.reserve(ITEM_OVERHEAD + body.len() + COMMON_PROPERTIES + extra.len());
+        let properties = [
+            BEFORE_ID.as_bytes(),
+            id.as_slice(),
+            AFTER_ID.as_bytes(),
+            extra.as_bytes(),
+        ];
+        batch::encode_parts(flag, body, properties, &mut self.body)?;
         self.note(
             std::str::from_utf8(id).unwrap_or_default(),
             body.len() + extra.len(),
@@ -209,26 +192,26 @@ impl Batch {
         self.charged_bytes += charged_bytes;
     }
 
-    /// What leaves when nothing more comes: a batch, or a message that stayed alone as a plain message. It is empty
-    /// again.
-    pub fn take_accumulated(&mut self) -> OutgoingMessage {
-        let lone = match batch::decode(&self.body) {
+    /// What is sent when nothing more comes: a batch, or the only message of one without a batch around it. This batch
+    /// is empty then.
+    pub fn finish(&mut self) -> OutgoingMessage {
+        let alone = match batch::decode(&self.body) {
             Ok((item, _)) if self.items == 1 && self.inner.is_none() => {
                 let properties = String::from_utf8_lossy(item.properties).into_owned();
                 Some((ITEM_HEAD..ITEM_HEAD + item.body.len(), properties, item.flag))
             }
             _ => None,
         };
-        let mut outgoing = self.take();
-        if let Some((body, properties, flag)) = lone {
+        let mut outgoing = self.finish_batch();
+        if let Some((body, properties, flag)) = alone {
             outgoing.body = outgoing.body.slice(body);
-            (outgoing.items, outgoing.flag, outgoing.properties) = (0, flag, properties);
+            (outgoing.batch, outgoing.flag, outgoing.properties) = (None, flag, properties);
         }
         outgoing
     }
 
-    /// The batch as one outgoing message; it is empty again.
-    pub fn take(&mut self) -> OutgoingMessage {
+    /// The batch as one outgoing message, also if it has only one. This batch is empty then.
+    pub fn finish_batch(&mut self) -> OutgoingMessage {
         let mut body = std::mem::take(&mut self.body);
         // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
         if body.capacity() / 2 > body.len() {
@@ -246,7 +229,7 @@ impl Batch {
             flag: 0,
             sys_flag: 0,
             target: self.target.clone(),
-            items: std::mem::take(&mut self.items),
+            batch: NonZeroU32::new(std::mem::take(&mut self.items)),
             reply: false,
         }
     }

@@ -9,7 +9,7 @@ pub struct EndTransaction {
     pub broker: String,
     /// Address of that broker, if it asked.
     pub address: Option<String>,
-    /// The half's place in its queue.
+    /// The half's offset in its queue.
     pub queue_offset: i64,
     /// The half's position in the log.
     pub commit_log_offset: i64,
@@ -17,8 +17,8 @@ pub struct EndTransaction {
     pub message_id: String,
     /// 8 commit, 12 rollback, 0 not known yet.
     pub state: i32,
-    /// Whether this answers a question of the broker.
-    pub asked: bool,
+    /// Whether this answers a check by the broker.
+    pub from_check: bool,
     /// Where the broker that asked says it is, for the trace.
     pub region: Option<String>,
     /// The message's tag, for its trace.

@@ -66,7 +66,7 @@ impl Producer {
         Self::with_table(handle, options, ProcessorTable::new())
     }
 
-    /// As [`Self::new`]; `table` answers what brokers ask of producers.
+    /// A producer whose `table` answers what brokers ask of producers. It connects to nothing yet.
     pub fn with_table(
         handle: &Handle,
         mut options: ProducerOptions,
@@ -219,7 +219,7 @@ impl Producer {
             flag,
             sys_flag,
             target,
-            items: 0,
+            batch: None,
             reply: false,
         })
     }

@@ -6,6 +6,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::message::properties::{self, AFTER_ID, BEFORE_ID, MAX_BYTES, NAME_END, VALUE_END};
 use pyrmq_remoting::message::sys_flag;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Digits of a unique id.
@@ -71,13 +72,23 @@ pub struct OutgoingMessage {
     pub sys_flag: i32,
     /// Queue choice.
     pub target: Target,
-    /// Messages in the body: 0 when it is a single message, not a batch.
-    pub items: u32,
+    /// Messages of the batch in the body; `None`: a message that is sent alone.
+    pub batch: Option<NonZeroU32>,
     /// The message answers a request: brokers push it to the requester.
     pub reply: bool,
 }
 
 impl OutgoingMessage {
+    /// Whether it is a batch, perhaps of one message only.
+    pub fn is_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Messages in it: 1 if it is sent alone.
+    pub fn messages(&self) -> u32 {
+        self.batch.map_or(1, NonZeroU32::get)
+    }
+
     /// The first phase of a transaction: it may be tried again only while it certainly is not stored.
     pub fn is_half(&self) -> bool {
         sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_PREPARED

@@ -36,7 +36,7 @@ const MAX_RECORDED_ATTEMPTS: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
-const LEAST_LEFT: Duration = Duration::from_millis(20);
+const MIN_TIME_LEFT: Duration = Duration::from_millis(20);
 
 /// Codes of refusals that say that the message was not stored, and that pass by themselves.
 const TRANSIENT_CODES: [i32; 3] = [
@@ -118,7 +118,7 @@ impl PendingSend {
     }
 
     pub(super) fn can_be_split(&self) -> bool {
-        matches!(self.done, Done::Accumulator(_)) && self.outgoing.items > 1
+        matches!(self.done, Done::Accumulator(_)) && self.outgoing.messages() > 1
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
@@ -142,16 +142,8 @@ impl PendingSend {
             Err(error) => return self.fail(error, false),
         };
         if left.is_zero() {
-            let late = ClientError::net(
-                "waiting for its turn",
-                "",
-                NetError::Timeout {
-                    address: "what is before it in its queue".to_owned(),
-                    timeout: self.timeout,
-                    sent: false,
-                },
-            );
-            let last = self.last.take().unwrap_or(late);
+            let timeout = self.timeout;
+            let last = self.last.take().unwrap_or(ClientError::NotBegun { timeout });
             return self.fail(last, true);
         }
         let last = self.queue.as_ref().map(|queue| &*queue.broker);
@@ -166,10 +158,10 @@ impl PendingSend {
         self.attempts += 1;
         let wait = self.attempt_timeout(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
-        if self.outgoing.items > 0 {
+        if self.outgoing.is_batch() {
             self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
-            let items = u64::from(self.outgoing.items);
-            self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
+            let messages = u64::from(self.outgoing.messages());
+            self.shared.stats.batched.fetch_add(messages, Ordering::Relaxed);
         }
         (self.queue, self.route) = (Some(queue), Some(route));
         let client = self.shared.client.clone();
@@ -186,11 +178,6 @@ impl PendingSend {
         }
     }
 
-    /// Messages that it counts for.
-    fn items(&self) -> usize {
-        self.outgoing.items.max(1) as usize
-    }
-
     pub(super) fn max_attempts(&self) -> u32 {
         self.shared.options.retries + 1
     }
@@ -200,17 +187,15 @@ impl PendingSend {
         !matches!(self.outgoing.target, Target::Any)
     }
 
-    fn handle_response(mut self: Box<Self>, queue: PublishedQueue, outcome: Result<Command, NetError>) {
-        let whole = queue;
-        let queue = &whole;
+    fn handle_response(mut self: Box<Self>, sent_to: PublishedQueue, outcome: Result<Command, NetError>) {
         let region = self.region(&outcome);
-        let verdict = self.classify(queue, outcome);
-        self.update_latency(queue, &verdict);
+        let verdict = self.classify(&sent_to, outcome);
+        self.update_latency(&sent_to, &verdict);
         match &verdict {
             Verdict::Stored(_) => {}
-            Verdict::StoredBelowLevel(error, _) => self.record_attempt(queue, error, true),
+            Verdict::StoredBelowLevel(error, _) => self.record_attempt(&sent_to, error, true),
             Verdict::Retryable(error, may_exist) | Verdict::Refused(error, may_exist) => {
-                self.record_attempt(queue, error, *may_exist);
+                self.record_attempt(&sent_to, error, *may_exist);
                 if let Some(stored) = &mut self.stored {
                     stored.may_be_duplicate |= may_exist;
                 }
@@ -221,22 +206,22 @@ impl PendingSend {
                 result.failed_attempts = std::mem::take(&mut self.failed_attempts);
                 result.message_id = std::mem::take(&mut self.outgoing.message_id);
                 if let Some(region) = region {
-                    self.trace(queue, &result, &region);
+                    self.trace(&sent_to, &result, &region);
                 }
                 self.finish(Ok(result));
             }
             Verdict::StoredBelowLevel(error, result) => {
                 self.stored = Some(Box::new(result));
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.retry(error, true);
             }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.fail(error, false);
             }
             Verdict::Retryable(error, may_exist) => {
-                self.queue = Some(whole);
+                self.queue = Some(sent_to);
                 self.retry(error, may_exist);
             }
         }
@@ -284,13 +269,13 @@ impl PendingSend {
         });
     }
 
-    /// Another attempt, if there is time and a reason to hope.
+    /// Makes another attempt, if time is left and the error may pass.
     fn retry(mut self: Box<Self>, error: ClientError, may_exist: bool) {
         self.may_exist |= may_exist;
         let transient = !may_exist
             && match &error {
                 ClientError::Net { .. } => true,
-                ClientError::Answer { code, .. } => {
+                ClientError::Refused { code, .. } => {
                     TRANSIENT_CODES.contains(code) || is_missing_queue(&error)
                 }
                 _ => false,
@@ -300,7 +285,7 @@ impl PendingSend {
         let is_final = self.counted_attempts >= self.max_attempts() || self.shared.options.retries == 0 || (self.is_bound() && !transient)
             // A half that may be stored must not be stored again elsewhere: both could be committed.
             || (self.may_exist && self.outgoing.is_half());
-        if left < LEAST_LEFT || is_final {
+        if left < MIN_TIME_LEFT || is_final {
             return self.fail(error, left.is_zero() || !is_final);
         }
         tracing::debug!(topic = &*self.outgoing.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
@@ -316,7 +301,7 @@ impl PendingSend {
         let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
             .min(left / 2)
-            .min(left.saturating_sub(LEAST_LEFT));
+            .min(left.saturating_sub(MIN_TIME_LEFT));
         let tracker = self.shared.tracker.clone();
         tracker.spawn(async move {
             tokio::time::sleep(pause).await;
@@ -348,7 +333,7 @@ impl PendingSend {
         let failure = SendFailure {
             topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
             message_ids: std::mem::take(&mut self.outgoing.message_id),
-            items: self.outgoing.items,
+            batch: self.outgoing.batch,
             broker: queue.as_ref().map(|queue| queue.broker.clone()),
             queue_id: queue.as_ref().map(|queue| queue.queue_id),
             attempts: self.attempts,
@@ -380,7 +365,7 @@ impl PendingSend {
     }
 
     fn count(&self, outcome: &SendOutcome) {
-        let messages = self.items();
+        let messages = u64::from(self.outgoing.messages());
         if let Ok(result) = outcome {
             self.permit.confirm(&result.broker);
         }
@@ -388,6 +373,6 @@ impl PendingSend {
             Ok(_) => &self.shared.stats.confirmed,
             Err(_) => &self.shared.stats.failed,
         };
-        counter.fetch_add(messages as u64, Ordering::Relaxed);
+        counter.fetch_add(messages, Ordering::Relaxed);
     }
 }

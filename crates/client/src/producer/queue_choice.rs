@@ -4,6 +4,7 @@ use crate::error::ClientError;
 use crate::producer::outgoing::{OutgoingMessage, Target};
 use crate::producer::shared::ProducerShared;
 use crate::session::routes::TopicRoute;
+use pyrmq_remoting::text::{join_host_port, split_host_port};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Where a broker takes sends apart from pulls (Apache `MixAll.brokerVIPChannel`).
 fn fast_port(address: &Arc<str>) -> Arc<str> {
-    let fast = address.rsplit_once(':').and_then(|(host, port)| {
-        let port = port.parse::<u16>().ok()?.checked_sub(2)?;
-        Some(format!("{host}:{port}").into())
+    let fast = split_host_port(address).and_then(|(host, port)| {
+        let port = port.checked_sub(2)?;
+        Some(join_host_port(host, port).into())
     });
     fast.unwrap_or_else(|| address.clone())
 }
@@ -93,5 +94,18 @@ impl ProducerShared {
     /// A clock that only goes forward, for the fault table.
     pub(crate) fn clock_ms(&self, now: Instant) -> i64 {
         i64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fast_port;
+
+    #[test]
+    fn the_fast_port_is_two_below_the_brokers() {
+        let fast = |address: &str| fast_port(&address.into()).to_string();
+        assert_eq!(fast("broker:10911"), "broker:10909");
+        assert_eq!(fast("[::1]:10911"), "[::1]:10909");
+        assert_eq!(fast("broker:1"), "broker:1", "there is no such port");
     }
 }

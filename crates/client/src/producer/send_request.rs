@@ -69,7 +69,7 @@ impl OutboundRequest for PendingSend {
 fn code_of(outgoing: &OutgoingMessage) -> i32 {
     if outgoing.reply {
         request::SEND_REPLY_MESSAGE_V2
-    } else if outgoing.items > 0 {
+    } else if outgoing.is_batch() {
         request::SEND_BATCH_MESSAGE
     } else {
         request::SEND_MESSAGE_V2
@@ -104,7 +104,7 @@ impl ProducerShared {
             reconsume_times: Some(0),
             unit_mode: self.options.unit_mode,
             max_reconsume_times: None,
-            batch: outgoing.items > 0,
+            batch: outgoing.is_batch(),
             broker_name: Some(&queue.broker),
         }
     }

@@ -123,7 +123,7 @@ impl Traces {
             &2,
             &end.message_id,
             &state,
-            &end.asked,
+            &end.from_check,
         ]);
         let keys = format!("{} {}", end.message_id, end.keys.as_deref().unwrap_or_default());
         self.keep(Context { text, keys });
@@ -308,7 +308,7 @@ impl ProducerShared {
             flag: 0,
             sys_flag: 0,
             target: Target::Any,
-            items: 0,
+            batch: None,
             reply: false,
         };
         let route = self.routes.get(topic).await?;
@@ -317,7 +317,7 @@ impl ProducerShared {
         let answer = self.client.request(&queue.address, command, WAIT).await;
         match answer {
             Ok(answer) if SendStatus::from_code(answer.code).is_some() => Ok(()),
-            Ok(answer) => Err(ClientError::answer(
+            Ok(answer) => Err(ClientError::refused(
                 "a trace",
                 &queue.address,
                 answer.code,

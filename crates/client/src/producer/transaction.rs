@@ -52,14 +52,14 @@ impl Producer {
             tran_state_table_offset: end.queue_offset,
             commit_log_offset: end.commit_log_offset,
             commit_or_rollback: end.state,
-            from_transaction_check: Some(end.asked),
+            from_transaction_check: Some(end.from_check),
             msg_id: &end.message_id,
             transaction_id: Some(&end.message_id),
         };
         let command = Command::request(request::END_TRANSACTION).with_header(&header);
         match self.shared.client.request(&address, command, time).await {
             Ok(answer) if answer.code == response::SUCCESS => Ok(()),
-            Ok(answer) => Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
+            Ok(answer) => Err(ClientError::refused(WHAT, &address, answer.code, answer.remark)),
             Err(source) => Err(ClientError::net(WHAT, address, source)),
         }
     }
@@ -105,10 +105,10 @@ impl Producer {
             traces.note_recall(topic, id, &shared.options.client, region, done);
         }
         if !done {
-            return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));
+            return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark));
         }
         let header = RecallMessageResponseHeader::decode(&answer.fields);
-        let header = header.map_err(|source| ClientError::Answered {
+        let header = header.map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address,
             source,

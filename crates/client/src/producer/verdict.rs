@@ -46,7 +46,7 @@ impl PendingSend {
         let Some(status) = SendStatus::from_code(answer.code) else {
             // A broker that says where the message lies has it in its log, whatever failed then (an fsync).
             let may_exist = answer.fields.get("queueOffset").is_some();
-            let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
+            let error = ClientError::refused(WHAT, &queue.address, answer.code, answer.remark);
             let is_worth_it = !(self.can_be_split() && is_illegal(&error));
             let may_move = is_missing_queue(&error) && !self.is_bound();
             return if may_move || (is_worth_it && self.shared.options.retry_codes.contains(&answer.code)) {
@@ -64,7 +64,7 @@ impl PendingSend {
                     && self.attempts < self.max_attempts()
                     && self.started.elapsed() < self.timeout =>
             {
-                let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
+                let error = ClientError::refused(WHAT, &queue.address, answer.code, answer.remark);
                 Verdict::StoredBelowLevel(error, result)
             }
             Ok(result) => Verdict::Stored(result),
@@ -78,12 +78,13 @@ impl PendingSend {
         status: SendStatus,
         answer: &Command,
     ) -> Result<SendResult, ClientError> {
-        let header =
-            SendMessageResponseHeader::decode(&answer.fields).map_err(|source| ClientError::Answered {
+        let header = SendMessageResponseHeader::decode(&answer.fields).map_err(|source| {
+            ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: queue.address.to_string(),
                 source,
-            })?;
+            }
+        })?;
         Ok(SendResult {
             status,
             topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
@@ -116,7 +117,7 @@ impl PendingSend {
                     (false, false)
                 }
                 ClientError::Net { .. } => (true, true),
-                ClientError::Answer { code, .. } => {
+                ClientError::Refused { code, .. } => {
                     let moved = is_missing_queue(error)
                         || matches!(
                             *code,
@@ -130,7 +131,7 @@ impl PendingSend {
                 _ => (false, false),
             },
         };
-        if let Verdict::Retryable(ClientError::Answer { code, .. }, _) = verdict
+        if let Verdict::Retryable(ClientError::Refused { code, .. }, _) = verdict
             && *code == response::SYSTEM_BUSY
         {
             self.shared
@@ -153,14 +154,14 @@ impl PendingSend {
 
 /// A topic has fewer queues than the route says, for example because it was deleted and made again.
 pub(super) fn is_missing_queue(error: &ClientError) -> bool {
-    matches!(error, ClientError::Answer { code, remark, .. }
+    matches!(error, ClientError::Refused { code, remark, .. }
         if *code == response::INVALID_PARAMETER && remark.contains(QUEUE_ID))
 }
 
 /// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.
 pub(crate) fn is_illegal(error: &ClientError) -> bool {
     match error {
-        ClientError::Answer { code, remark, .. } => {
+        ClientError::Refused { code, remark, .. } => {
             *code == response::MESSAGE_ILLEGAL
                 || (*code == response::SYSTEM_ERROR && remark.contains(SIZE_EXCEEDED))
         }

@@ -1,7 +1,7 @@
 //! Threads that wait for outcomes which come together, woken one behind the other.
 //!
-//! The first is woken by the one who has the outcomes, and each wakes the one behind it as soon as it runs, before it
-//! goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
+//! The first is woken by the thread that has the outcomes, and each wakes the one behind it as soon as it runs, before
+//! it goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
 //! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is passed over.
 
 use pyrmq_remoting::sync::{get_mut, lock, wait_while};
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// Where a thread waits for an outcome.
 #[derive(Debug)]
 pub struct Waiter<T> {
-    // Guards the outcome, and who is to be woken next.
-    slot: Mutex<Slot<T>>,
+    // Guards the outcome, and the waiter to be woken next.
+    slot: Mutex<WaitSlot<T>>,
     ready: Condvar,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct WaitSlot<T> {
     outcome: Option<T>,
     next: Option<Arc<Waiter<T>>>,
 }
@@ -25,7 +25,7 @@ struct Slot<T> {
 impl<T> Default for Waiter<T> {
     fn default() -> Self {
         Self {
-            slot: Mutex::new(Slot {
+            slot: Mutex::new(WaitSlot {
                 outcome: None,
                 next: None,
             }),
@@ -35,11 +35,11 @@ impl<T> Default for Waiter<T> {
 }
 
 impl<T> Waiter<T> {
-    fn slot(&self) -> MutexGuard<'_, Slot<T>> {
+    fn slot(&self) -> MutexGuard<'_, WaitSlot<T>> {
         lock(&self.slot)
     }
 
-    /// Gives the outcome to the one who waits.
+    /// Gives the outcome to the waiting thread.
     pub fn set(&self, outcome: T) {
         self.slot().outcome = Some(outcome);
         self.ready.notify_one();
@@ -59,7 +59,7 @@ impl<T> Waiter<T> {
         }
     }
 
-    /// Waits at most so long for the outcome.
+    /// Waits up to `slice` for the outcome.
     pub fn wait(&self, slice: Duration) -> Option<T> {
         let mut slot = wait_while(&self.ready, self.slot(), slice, |slot| slot.outcome.is_none());
         let (outcome, next) = (slot.outcome.take(), slot.next.take());

@@ -1,7 +1,7 @@
 //! What a broker answers to a pull of the front, and what is tried again.
 
 use crate::reader::{
-    FIRST_PAUSE, LONGEST_PAUSE, Lost, OpenAnswer, Range, RangeError, RangeReader, RetryState, pull,
+    FIRST_PAUSE, Lost, MAX_PAUSE, OpenAnswer, Range, RangeError, RangeReader, RetryState, pull,
 };
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -18,7 +18,7 @@ impl OpenAnswer {
         (from, to): (i64, i64),
         answer: Command,
     ) -> Result<Self, RangeError> {
-        let position = pull::position(range, &answer)?;
+        let offsets = pull::read_offsets(range, &answer)?;
         let body = answer.body.unwrap_or_default();
         let body = inner_batch::unwrapped(body, from).map_err(|cause| RangeError::Message {
             range: range.clone(),
@@ -27,10 +27,10 @@ impl OpenAnswer {
         })?;
         Ok(Self {
             range: index,
-            asked_from: from,
+            requested_from: from,
             position: from,
             to,
-            next_begin: position.next_begin,
+            next_begin: offsets.next_begin,
             body,
             at: 0,
         })
@@ -74,8 +74,8 @@ impl RangeReader {
                 Ok(())
             }
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => {
-                let position = pull::position(&range, &answer)?;
-                self.nothing_there(&range, (index, from, to), &position, answer.code)
+                let offsets = pull::read_offsets(&range, &answer)?;
+                self.nothing_there(&range, (index, from, to), &offsets, answer.code)
             }
             response::SYSTEM_ERROR
             | response::SYSTEM_BUSY
@@ -91,27 +91,27 @@ impl RangeReader {
         &mut self,
         range: &Arc<Range>,
         (index, from, to): (usize, i64, i64),
-        position: &pull::Position,
+        offsets: &pull::AnswerOffsets,
         code: i32,
     ) -> Result<(), RangeError> {
-        if position.lowest > from {
-            return self.expired(range, position.lowest, position);
+        if offsets.lowest > from {
+            return self.expired(range, offsets.lowest, offsets);
         }
-        if position.next_begin > from && code != response::PULL_OFFSET_MOVED {
+        if offsets.next_begin > from && code != response::PULL_OFFSET_MOVED {
             if !self.has_gaps(range) {
-                return self.expired(range, position.next_begin, position);
+                return self.expired(range, offsets.next_begin, offsets);
             }
             self.retry = None;
             self.window.pop_front();
-            self.pull_first(index, position.next_begin, to);
+            self.pull_first(index, offsets.next_begin, to);
             return Ok(());
         }
         // A broker that was killed shows less of a queue until it has read its log again.
         self.retry_later(RangeError::Expired {
             range: range.clone(),
             from,
-            lowest: position.lowest,
-            highest: position.highest,
+            lowest: offsets.lowest,
+            highest: offsets.highest,
         })
     }
 
@@ -119,7 +119,7 @@ impl RangeReader {
     pub(super) fn retry_later(&mut self, cause: RangeError) -> Result<(), RangeError> {
         let now = Instant::now();
         let (since, pause) = match &self.retry {
-            Some(retry) => (retry.since, (retry.pause * 2).min(LONGEST_PAUSE)),
+            Some(retry) => (retry.since, (retry.pause * 2).min(MAX_PAUSE)),
             None => (now, FIRST_PAUSE),
         };
         let waited = now.duration_since(since);
@@ -152,13 +152,18 @@ impl RangeReader {
         Ok(())
     }
 
-    fn expired(&mut self, range: &Arc<Range>, to: i64, position: &pull::Position) -> Result<(), RangeError> {
+    fn expired(
+        &mut self,
+        range: &Arc<Range>,
+        to: i64,
+        offsets: &pull::AnswerOffsets,
+    ) -> Result<(), RangeError> {
         if !self.options.skip_lost {
             return Err(RangeError::Expired {
                 range: range.clone(),
                 from: self.window.front().map_or(range.start, |pending| pending.from),
-                lowest: position.lowest.max(to),
-                highest: position.highest,
+                lowest: offsets.lowest.max(to),
+                highest: offsets.highest,
             });
         }
         self.skip_lost_range(range, to);

@@ -1,7 +1,7 @@
 //! Takes the open answer apart, record by record, into the columns.
 
 use crate::reader::{
-    GROW_AFTER, Lost, MAX_STEP, OnBadMessage, OpenAnswer, PROBE, Range, RangeError, RangeReader, Step,
+    DrainStep, GROW_AFTER, Lost, MAX_STEP, OnBadMessage, OpenAnswer, PROBE, Range, RangeError, RangeReader,
     Unreadable,
 };
 use pyrmq_columns::ColumnError;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 impl RangeReader {
     /// Takes records off the open answer until it is empty or a block is full.
-    pub(super) fn drain(&mut self) -> Result<Step, RangeError> {
+    pub(super) fn drain(&mut self) -> Result<DrainStep, RangeError> {
         let Some(mut open) = self.open.take() else {
-            return Ok(Step::More);
+            return Ok(DrainStep::More);
         };
         let Some(range) = self.ranges.get(open.range).cloned() else {
-            return Ok(Step::More);
+            return Ok(DrainStep::More);
         };
         while let Some(rest) = open.body.get(open.at..).filter(|rest| !rest.is_empty()) {
             let record = match Record::decode(rest) {
@@ -61,11 +61,11 @@ impl RangeReader {
             if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes
             {
                 self.open = Some(open);
-                return Ok(Step::Block);
+                return Ok(DrainStep::Block);
             }
         }
         self.close(&range, &open)?;
-        Ok(Step::More)
+        Ok(DrainStep::More)
     }
 
     /// A message that is no row: an error, or a note that it was left out.
@@ -87,8 +87,8 @@ impl RangeReader {
                 self.gap(range, open, next)?;
             }
         }
-        if next <= open.asked_from {
-            self.pull_first(open.range, open.asked_from, open.to);
+        if next <= open.requested_from {
+            self.pull_first(open.range, open.requested_from, open.to);
             return self.retry_later(RangeError::Answer {
                 range: range.clone(),
                 cause: WireError::Truncated {
@@ -105,17 +105,21 @@ impl RangeReader {
             self.pull_first(open.range, next, open.to);
         }
         if !self.is_filtered() {
-            self.adapt_step(next - open.asked_from, open.to - open.asked_from);
+            self.adapt_step(next - open.requested_from, open.to - open.requested_from);
         }
         Ok(())
     }
 
-    fn adapt_step(&mut self, given: i64, asked: i64) {
+    fn adapt_step(&mut self, given: i64, requested: i64) {
         let Some(step) = self.step else {
-            self.step = Some(if given < asked { given } else { asked.max(PROBE) });
+            self.step = Some(if given < requested {
+                given
+            } else {
+                requested.max(PROBE)
+            });
             return;
         };
-        if given < asked {
+        if given < requested {
             self.step = Some(given.min(step));
             self.full_answers = 0;
         } else {

@@ -40,7 +40,7 @@ const GROW_AFTER: u32 = 64;
 /// Longest wait for one answer; the next attempt opens a new connection if need be.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 struct PendingPull {
     range: usize,
@@ -52,7 +52,7 @@ struct PendingPull {
 /// An answer that is being taken apart.
 struct OpenAnswer {
     range: usize,
-    asked_from: i64,
+    requested_from: i64,
     position: i64,
     to: i64,
     next_begin: i64,
@@ -119,13 +119,13 @@ impl RangeReader {
         let until = Instant::now() + slice;
         loop {
             match self.advance(until) {
-                Ok(Step::Block) => return Some(Ok(Some(self.columns.finish()))),
-                Ok(Step::Done) => {
+                Ok(DrainStep::Block) => return Some(Ok(Some(self.columns.finish()))),
+                Ok(DrainStep::Done) => {
                     let rest = (self.columns.rows() > 0).then(|| self.columns.finish());
                     return Some(Ok(rest));
                 }
-                Ok(Step::Wait) => return None,
-                Ok(Step::More) => {}
+                Ok(DrainStep::Wait) => return None,
+                Ok(DrainStep::More) => {}
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -162,7 +162,7 @@ impl RangeReader {
             .collect();
     }
 
-    fn advance(&mut self, until: Instant) -> Result<Step, RangeError> {
+    fn advance(&mut self, until: Instant) -> Result<DrainStep, RangeError> {
         if self.open.is_some() {
             return self.drain();
         }
@@ -172,17 +172,17 @@ impl RangeReader {
             let wait = retry.again_at.saturating_duration_since(Instant::now());
             std::thread::sleep(wait.min(until.saturating_duration_since(Instant::now())));
             if Instant::now() < retry.again_at {
-                return Ok(Step::Wait);
+                return Ok(DrainStep::Wait);
             }
             self.retry_front();
         }
         self.fill();
         let Some(front) = self.window.front() else {
-            return Ok(Step::Done);
+            return Ok(DrainStep::Done);
         };
         match front.call.wait(until.saturating_duration_since(Instant::now())) {
-            None => Ok(Step::Wait),
-            Some(answer) => self.answered(answer).map(|()| Step::More),
+            None => Ok(DrainStep::Wait),
+            Some(answer) => self.answered(answer).map(|()| DrainStep::More),
         }
     }
 
@@ -273,7 +273,7 @@ impl fmt::Debug for RangeReader {
     }
 }
 
-enum Step {
+enum DrainStep {
     /// A block is full.
     Block,
     /// Go on.

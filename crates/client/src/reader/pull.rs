@@ -38,21 +38,21 @@ pub(super) fn request(range: &Range, group: &str, filter: Filter<'_>, from: i64,
 }
 
 /// Where a queue begins and ends, and where to go on, as an answer says it.
-pub(super) struct Position {
+pub(super) struct AnswerOffsets {
     pub(super) next_begin: i64,
     pub(super) lowest: i64,
     pub(super) highest: i64,
 }
 
 /// Reads it off an answer.
-pub(super) fn position(range: &Arc<Range>, answer: &Command) -> Result<Position, RangeError> {
+pub(super) fn read_offsets(range: &Arc<Range>, answer: &Command) -> Result<AnswerOffsets, RangeError> {
     let number = |key| {
         FieldValue::read(answer.fields.get(key), key).map_err(|cause| RangeError::Answer {
             range: range.clone(),
             cause,
         })
     };
-    Ok(Position {
+    Ok(AnswerOffsets {
         next_begin: number("nextBeginOffset")?,
         lowest: number("minOffset")?,
         highest: number("maxOffset")?,

@@ -5,6 +5,7 @@
 //! ```
 
 use crate::error::ClientError;
+use pyrmq_remoting::text::split_host_port;
 use std::fmt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,18 +58,20 @@ impl AddressServer {
         if authority.is_empty() || !printable || (!is_url && !path.is_empty()) {
             return Err(wrong());
         }
-        let authority = if authority.contains(':') || is_url {
+        let has_port = authority.contains(':') && !authority.ends_with(']');
+        let authority = if has_port || is_url {
             authority.to_owned()
         } else {
             format!("{authority}:{PORT}")
         };
-        let connect = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                authority.clone()
-            }
-            Some(_) => return Err(wrong()),
-            None => format!("{authority}:80"),
+        let connect = if has_port || !is_url {
+            authority.clone()
+        } else {
+            format!("{authority}:80")
         };
+        if !matches!(split_host_port(&connect), Some((_, 1..))) {
+            return Err(wrong());
+        }
         let mut path = if path.len() < 2 { PATH } else { path }.to_owned();
         if !unit_name.is_empty() {
             path = format!("{path}-{unit_name}?nofix=1");
@@ -81,7 +84,7 @@ impl AddressServer {
     }
 
     /// The name servers, as `host:port`.
-    pub(crate) async fn ask(&self, timeout: Duration) -> Result<Vec<String>, String> {
+    pub(crate) async fn request(&self, timeout: Duration) -> Result<Vec<String>, String> {
         let answer = tokio::time::timeout(timeout, self.fetch()).await;
         let answer = answer
             .map_err(|_| format!("no answer within {} ms", timeout.as_millis()))?
@@ -106,5 +109,28 @@ impl AddressServer {
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES).read_to_end(&mut answer).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AddressServer;
+
+    #[test]
+    fn an_ipv6_address_needs_no_port_either() {
+        let connect = |text| AddressServer::new(text, "").map(|server| server.connect);
+        for (text, expected) in [
+            ("[::1]", "[::1]:8080"),
+            ("[::1]:81", "[::1]:81"),
+            ("http://[::1]/list", "[::1]:80"),
+            ("http://[::1]:81/list", "[::1]:81"),
+            ("names", "names:8080"),
+            ("http://names/list", "names:80"),
+        ] {
+            assert_eq!(connect(text).unwrap(), expected);
+        }
+        for text in ["[::1", "[::1]:0", "http://[::1]:x/list", ":81", "names:"] {
+            assert!(connect(text).is_err(), "{text}");
+        }
     }
 }

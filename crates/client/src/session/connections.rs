@@ -40,24 +40,24 @@ impl Role {
     }
 
     /// Whether a broker's request is for the client of this role and group.
-    fn is_asked(&self, group: &str, request: &Command) -> bool {
+    fn is_addressee(&self, group: &str, request: &Command) -> bool {
         let field = |name| request.fields.get(name);
         match (self, request.code) {
             (Self::Producer(_), request::CHECK_TRANSACTION_STATE) => {
                 let half = request.body.as_deref().map(Record::decode);
                 let half = half.and_then(Result::ok);
-                let asked = half.as_ref().and_then(|half| half.properties.get(names::PGROUP));
-                asked.is_none_or(|asked| asked == group)
+                let named = half.as_ref().and_then(|half| half.properties.get(names::PGROUP));
+                named.is_none_or(|named| named == group)
             }
             (Self::Producer(id), request::PUSH_REPLY_MESSAGE_TO_CLIENT) => {
                 let text = field("properties").unwrap_or_default();
-                let asked = Properties::from_bytes(text.as_bytes()).get(names::REPLY_TO_CLIENT);
-                asked.is_none_or(|asked| asked == id)
+                let named = Properties::from_bytes(text.as_bytes()).get(names::REPLY_TO_CLIENT);
+                named.is_none_or(|named| named == id)
             }
             (Self::Producer(_), _) => true,
             (Self::Consumer, _) => {
-                let asked = field("consumerGroup").or_else(|| field("group"));
-                asked.is_none_or(|asked| asked == group)
+                let named = field("consumerGroup").or_else(|| field("group"));
+                named.is_none_or(|named| named == group)
             }
         }
     }
@@ -175,7 +175,7 @@ impl Connections {
         let mut open: Vec<&mut Session> = sessions.iter_mut().collect();
         open.retain(|session| session.identity.is(&identity) && !session.has(&member));
         let weak = Arc::downgrade(&member);
-        table.only(move |request| member.role.is_asked(&member.group, request));
+        table.only(move |request| member.role.is_addressee(&member.group, request));
         let table = Arc::new(table);
         for session in open {
             if let Some(client) = session.client.join(table.clone()) {

@@ -170,7 +170,7 @@ impl Membership {
         known.iter().map(|(topic, wish)| wish.data(topic)).collect()
     }
 
-    /// Apache's name for who gets a message of the group.
+    /// Apache's name for which members of the group get a message: one or all.
     pub(crate) fn model_name(&self) -> &'static str {
         match self.consumer.map(|kind| kind.model) {
             Some(MessageModel::Broadcasting) => "BROADCASTING",
@@ -261,12 +261,13 @@ impl Heartbeat {
         }
     }
 
-    /// To every broker (producers: to masters only), side by side. A failure, when all fail.
+    /// Sends a heartbeat to every broker (a producer: to masters only), side by side. Fails when all fail.
     pub(crate) async fn send(&self) -> Result<(), ClientError> {
         self.send_within(self.timeout).await
     }
 
-    /// As [`Self::send`], each within this time at the most.
+    /// Sends a heartbeat to every broker, each within `time` or the request timeout if that is shorter. Fails when all
+    /// fail.
     pub(crate) async fn send_within(&self, time: Duration) -> Result<(), ClientError> {
         let (answered, failed) = self.send_all(self.timeout.min(time)).await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)
@@ -286,13 +287,13 @@ impl Heartbeat {
                 continue;
             }
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
-            let (told, outcome) = oneshot::channel();
+            let (result_sender, outcome) = oneshot::channel();
             let on_its_way = on_its_way.clone();
             let note = self.unanswered.begin(&address);
             self.client
                 .request_with(&address, command, timeout, move |result| {
                     note(&result);
-                    drop(told.send(result));
+                    drop(result_sender.send(result));
                     drop(on_its_way);
                 });
             beats.push((address, outcome));
@@ -305,7 +306,7 @@ impl Heartbeat {
                     answered += 1;
                     continue;
                 }
-                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Ok(answer) => ClientError::refused(WHAT, &address, answer.code, answer.remark),
                 Err(source) => ClientError::net(WHAT, address.clone(), source),
             };
             tracing::warn!(address, %error, "heartbeat failed");

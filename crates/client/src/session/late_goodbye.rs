@@ -57,7 +57,7 @@ impl Unanswered {
         }
     }
 
-    /// Those of these brokers.
+    /// The brokers among these that have not answered yet.
     pub(super) fn of(&self, addresses: &[String]) -> Vec<String> {
         let known = lock(&self.addresses);
         let silent = addresses.iter().filter(|address| known.contains(*address));
@@ -83,8 +83,8 @@ pub(super) fn say_later(client: &Client, membership: &Arc<Membership>, silent: V
                     if !is_connected || is_back(&membership) {
                         return;
                     }
-                    let told = client.request(&address, membership.goodbye(), time).await;
-                    if told.is_err() {
+                    let outcome = client.request(&address, membership.goodbye(), time).await;
+                    if outcome.is_err() {
                         return;
                     }
                     tokio::time::sleep(SETTLED).await;

@@ -25,14 +25,14 @@ pub struct NameServers {
     given: Arc<[String]>,
     address_server: Option<AddressServer>,
     // Guards the list as it is now.
-    list: Mutex<List>,
+    list: Mutex<NameServerList>,
     current: AtomicUsize,
     timeout: Duration,
     fresh: Duration,
 }
 
 #[derive(Debug)]
-struct List {
+struct NameServerList {
     addresses: Arc<[String]>,
     made: Option<Instant>,
     // Why the address server gave none.
@@ -57,7 +57,7 @@ impl NameServers {
         let given: Arc<[String]> = options.name_servers.clone().into();
         Self {
             client,
-            list: Mutex::new(List {
+            list: Mutex::new(NameServerList {
                 addresses: given.clone(),
                 made: None,
                 missing: None,
@@ -76,7 +76,7 @@ impl NameServers {
         self.list().addresses.clone()
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, NameServerList> {
         lock(&self.list)
     }
 
@@ -89,7 +89,7 @@ impl NameServers {
     }
 
     /// Asks the current name server, and the others when it cannot be reached or `read` makes nothing of its answer.
-    pub async fn ask<T>(
+    pub async fn request<T>(
         &self,
         what: &'static str,
         command: Command,
@@ -209,7 +209,7 @@ impl NameServers {
             expand(name, &of_one_kind(&now), &mut addresses);
             found.insert(name.clone(), now);
         }
-        let made = List {
+        let made = NameServerList {
             addresses: addresses.into(),
             made: Some(Instant::now()),
             missing,
@@ -227,7 +227,7 @@ impl NameServers {
         let Some(server) = &self.address_server else {
             return (self.given.clone(), None);
         };
-        match server.ask(self.timeout).await {
+        match server.request(self.timeout).await {
             Ok(names) => (names.into(), None),
             Err(error) => {
                 tracing::warn!(%server, error, "address server gave no name servers");
@@ -241,7 +241,7 @@ impl NameServers {
     }
 
     /// Takes a new list: the addresses whose connections lead to where nothing is looked for any more.
-    fn take(&self, new: List) -> Vec<String> {
+    fn take(&self, new: NameServerList) -> Vec<String> {
         let mut list = self.list();
         if list.addresses != new.addresses {
             tracing::info!(addresses = ?new.addresses, "name servers");

@@ -35,7 +35,7 @@ impl ClientOptions {
         }
     }
 
-    /// As [`Self::unwrap_name`], as a slice of the name.
+    /// The part of a topic's name behind the namespace, which is the topic as the caller knows it.
     pub fn inside<'a>(&self, name: &'a str) -> &'a str {
         if self.namespace.is_empty() {
             return name;

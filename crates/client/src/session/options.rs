@@ -5,6 +5,7 @@ use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_auth::Credentials;
 use pyrmq_remoting::net::{Client, ClientTls, ProcessorTable, Resolve, Security};
+use pyrmq_remoting::text::split_host_port;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -103,11 +104,7 @@ impl ClientOptions {
             });
         }
         for address in &self.name_servers {
-            let port = address.rsplit_once(':').and_then(|(host, port)| {
-                let port = port.parse::<u16>().ok()?;
-                (!host.is_empty() && port > 0).then_some(port)
-            });
-            if port.is_none() {
+            if !matches!(split_host_port(address), Some((_, 1..))) {
                 return Err(ClientError::Option {
                     option: "name_server",
                     value: address.clone(),

@@ -1,4 +1,4 @@
-//! Asking the name servers for a route, once for all who wait for it.
+//! Asking the name servers for a route, once for all callers that wait for it.
 
 use crate::error::ClientError;
 use crate::session::routes::{RouteResult, RouteShared};
@@ -25,9 +25,9 @@ const LOG: &str = "pyrmq_client::session::routes";
 
 impl RouteShared {
     pub(super) async fn look_up(&self, topic: &Arc<str>) {
-        let mut asked = pin!(self.ask(topic));
+        let mut lookup = pin!(self.request(topic));
         let found = loop {
-            match tokio::time::timeout(EXPIRY_INTERVAL, asked.as_mut()).await {
+            match tokio::time::timeout(EXPIRY_INTERVAL, lookup.as_mut()).await {
                 Ok(found) => break found,
                 Err(_) => self.expire(topic),
             }
@@ -114,7 +114,7 @@ impl RouteShared {
     }
 
     /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
-    async fn ask(&self, topic: &Arc<str>) -> RouteResult {
+    async fn request(&self, topic: &Arc<str>) -> RouteResult {
         for _ in 0..if self.create.is_some() {
             REGISTRATION_ATTEMPTS
         } else {
@@ -168,7 +168,9 @@ impl RouteShared {
                 Ok(answer.code != response::SUCCESS
                     || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
             };
-        self.name_servers.ask("the list of brokers", command, read).await
+        self.name_servers
+            .request("the list of brokers", command, read)
+            .await
     }
 
     /// `None`: the name server does not know the topic.
@@ -181,17 +183,17 @@ impl RouteShared {
             match answer.code {
                 response::SUCCESS => {}
                 response::TOPIC_NOT_EXIST => return Ok(None),
-                code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+                code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
             }
             let body = answer.body.unwrap_or_default();
             let decoded = TopicRouteData::decode(&body);
-            let data = decoded.map_err(|source| ClientError::Answered {
+            let data = decoded.map_err(|source| ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: address.to_owned(),
                 source,
             })?;
             Ok(Some(Route::from(data)))
         };
-        self.name_servers.ask(WHAT, command, read).await
+        self.name_servers.request(WHAT, command, read).await
     }
 }

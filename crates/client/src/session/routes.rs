@@ -47,7 +47,7 @@ const STALE_INTERVAL: Duration = Duration::from_millis(100);
 /// Callers that wait for the route of a topic.
 #[derive(Default)]
 pub(super) struct Lookup {
-    /// Called in order, before the topic becomes known to those who only look; each by its time at the latest.
+    /// Called in order, before [`Routes::cached`] has the topic; each by its time at the latest.
     pub(super) callbacks: Vec<(Instant, RouteCallback)>,
     /// Tasks that wait for the outcome.
     pub(super) tasks: Vec<oneshot::Sender<RouteResult>>,
@@ -65,8 +65,9 @@ pub(super) struct RouteShared {
     tracker: Tracker,
     pub(super) faults: Arc<LatencyFaultTolerance>,
     pub(super) known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
-    // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
-    // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
+    // Guards the callers that wait for each topic; a topic with an entry is being looked up. Held while a new topic
+    // becomes known, so that nobody overtakes the waiting callers: messages of one thread keep their order from the
+    // first on.
     lookups: Mutex<HashMap<Arc<str>, Lookup>>,
     // Guards when a failure last made a question about a topic, and whether the next one is already to come.
     stale: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
@@ -188,8 +189,8 @@ impl Routes {
         }
     }
 
-    /// As [`Self::get`], for a topic that may just have been created by a first send: brokers answer that send before
-    /// they have registered the topic.
+    /// The route that is known, else what the name servers say, which are asked several times: a topic may just have
+    /// been created by a first send, which brokers answer before they have registered the topic.
     pub async fn find(&self, topic: &Arc<str>) -> RouteResult {
         let mut pause = Duration::from_millis(10);
         for _ in 0..FIND_ATTEMPTS {

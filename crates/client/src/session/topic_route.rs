@@ -84,9 +84,9 @@ impl TopicRoute {
         self.route.broker(broker)?.addresses.get(&MASTER_ID).cloned()
     }
 
-    /// As [`Self::reader_of`], preferring the replica that the broker has suggested: the one with this id, for a
-    /// slave's id else the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`). Returns the replica's id
-    /// and address.
+    /// The replica to read a broker's queues at, its id and address: the one that the broker has suggested, with this
+    /// id, or for a slave's id the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`); else as
+    /// [`Self::reader_of`].
     pub fn reader_at(&self, broker: &str, id: i64) -> Option<(i64, String)> {
         let replicas = &self.route.broker(broker)?.addresses;
         let at = |id: i64| replicas.get_key_value(&id);

@@ -97,11 +97,11 @@ impl World {
             .map(|broker| serve(&CODES, broker.clone()))
             .collect();
         let route = Arc::new(Mutex::new(super::route(&addresses)));
-        let told = route.clone();
+        let answer = route.clone();
         let names = serve(
             &[request::GET_ROUTEINFO_BY_TOPIC],
             Arc::new(move |_: Command, _: &Peer, reply: Reply| {
-                let route = told.lock().unwrap().clone();
+                let route = answer.lock().unwrap().clone();
                 reply.send(Command::response(response::SUCCESS).with_body(route));
             }),
         );

@@ -113,8 +113,8 @@ impl World {
             })
             .collect();
         let asked = Arc::new(Mutex::new(0));
-        let told = Arc::new(Mutex::new(route(&addresses)));
-        let route_of_all = told.clone();
+        let all_routes = Arc::new(Mutex::new(route(&addresses)));
+        let route_of_all = all_routes.clone();
         let count = asked.clone();
         let own_routes: Arc<Mutex<HashMap<String, String>>> = Arc::default();
         let own = own_routes.clone();
@@ -135,7 +135,7 @@ impl World {
             brokers,
             asked,
             addresses,
-            route: told,
+            route: all_routes,
             own_routes,
             names,
         }

@@ -14,8 +14,10 @@ use super::properties::{self, Properties};
 use super::read::Cursor;
 use crate::error::WireError;
 
+/// Bytes of an item before its body.
+pub const ITEM_HEAD: usize = 4 + 4 + 4 + 4 + 4;
 /// Bytes of an item besides body and properties.
-pub const ITEM_OVERHEAD: usize = 4 + 4 + 4 + 4 + 4 + 2;
+pub const ITEM_OVERHEAD: usize = ITEM_HEAD + 2;
 const WHAT: &str = "batch item";
 
 /// One message inside a batch.
@@ -43,21 +45,37 @@ impl<'a> BatchItem<'a> {
 
 /// Appends an item, or nothing if it does not fit its length fields.
 pub fn encode(item: &BatchItem<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
+    encode_parts(item.flag, item.body, [item.properties], out)
+}
+
+/// Appends an item, or nothing if it does not fit its length fields. The parts of its properties are written one behind
+/// the other, so that a caller that has them apart need not join them first.
+#[inline]
+pub fn encode_parts<const N: usize>(
+    flag: i32,
+    body: &[u8],
+    property_parts: [&[u8]; N],
+    out: &mut Vec<u8>,
+) -> Result<(), WireError> {
     let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
     let limit = i32::MAX as usize;
-    let size = item.encoded_size();
+    let properties_size = property_parts.iter().map(|part| part.len()).sum::<usize>();
+    let size = ITEM_OVERHEAD + body.len() + properties_size;
     let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, limit))?;
-    let body = i32::try_from(item.body.len()).map_err(|_| too_large(WHAT, size, limit))?;
-    let props = i16::try_from(item.properties.len())
-        .map_err(|_| too_large("properties", item.properties.len(), properties::MAX_BYTES))?;
+    let body_length = i32::try_from(body.len()).map_err(|_| too_large(WHAT, size, limit))?;
+    let properties_length = i16::try_from(properties_size)
+        .map_err(|_| too_large("properties", properties_size, properties::MAX_BYTES))?;
+    let mut head = [0; ITEM_HEAD];
+    head[..4].copy_from_slice(&whole.to_be_bytes());
+    head[12..16].copy_from_slice(&flag.to_be_bytes());
+    head[16..].copy_from_slice(&body_length.to_be_bytes());
     out.reserve(size);
-    out.extend_from_slice(&whole.to_be_bytes());
-    out.extend_from_slice(&[0; 8]);
-    out.extend_from_slice(&item.flag.to_be_bytes());
-    out.extend_from_slice(&body.to_be_bytes());
-    out.extend_from_slice(item.body);
-    out.extend_from_slice(&props.to_be_bytes());
-    out.extend_from_slice(item.properties);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body);
+    out.extend_from_slice(&properties_length.to_be_bytes());
+    for part in property_parts {
+        out.extend_from_slice(part);
+    }
     Ok(())
 }
 

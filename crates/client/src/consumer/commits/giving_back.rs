@@ -20,7 +20,8 @@ impl ConsumerShared {
         Some(queue)
     }
 
-    /// These queues have gone back. While the consumer is being closed, the close reports what could not be committed.
+    /// Notes that these queues have gone back. While the consumer is being closed, the close reports what could not be
+    /// committed, and this returns no error.
     pub(super) fn has_given_back(
         &self,
         keys: &[Arc<QueueKey>],
@@ -71,13 +72,13 @@ impl ConsumerShared {
         if left.is_empty() {
             return committed;
         }
-        let (mut asked, mut failed) = match committed {
+        let (mut requested, mut failed) = match committed {
             Ok(()) => (0, Vec::new()),
-            Err(ClientError::NotCommitted { asked, failed }) => (asked, failed),
+            Err(ClientError::NotCommitted { requested, failed }) => (requested, failed),
             Err(other) => return Err(other),
         };
-        asked += left.len();
+        requested += left.len();
         failed.extend(left);
-        Err(ClientError::NotCommitted { asked, failed })
+        Err(ClientError::NotCommitted { requested, failed })
     }
 }

@@ -1,6 +1,6 @@
 //! Commits that a broker has lost: one that is killed begins with what it had written.
 
-use crate::consumer::commits::Position;
+use crate::consumer::commits::PendingCommit;
 use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ impl ConsumerShared {
     /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
     /// since: one that was killed begins with what it had written. Returns those that must be committed again. Those of
     /// a member that has gone on with the queue meanwhile are higher, and stay.
-    pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> Vec<Position> {
-        let mut asked = JoinSet::new();
+    pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> Vec<PendingCommit> {
+        let mut requests = JoinSet::new();
         {
             let mut state = self.state();
             for queue in state.queues.values_mut() {
@@ -22,14 +22,14 @@ impl ConsumerShared {
                 }
                 queue.is_commit_in_doubt = false;
                 let (shared, key, offset) = (self.clone(), queue.key.clone(), queue.committed);
-                asked.spawn(async move {
+                requests.spawn(async move {
                     let found = shared.offsets.committed(&key).await;
                     (key, offset, found)
                 });
             }
         }
         let mut lost = Vec::new();
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             let Ok((key, offset, found)) = outcome else {
                 continue;
             };
@@ -40,7 +40,7 @@ impl ConsumerShared {
             match found {
                 Ok(found) if found.is_none_or(|found| found < offset) && queue.committed == offset => {
                     tracing::warn!(%key, ?found, offset, "the broker has lost a commit: it is committed again");
-                    lost.push(Position::lost(queue));
+                    lost.push(PendingCommit::lost(queue));
                 }
                 Ok(_) => {}
                 Err(_) => queue.is_commit_in_doubt = true,

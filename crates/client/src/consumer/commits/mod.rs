@@ -28,12 +28,12 @@ const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a position is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum CommitReason {
     /// The time has come. A position that was committed before is not sent.
     Interval,
     /// The application asks. Its call returns once the broker has the position, so a broker is asked for one that was
     /// committed before.
-    Asked,
+    Call,
     /// The application names the offset.
     Named,
     /// The broker has lost it. It is sent unless it was replaced meanwhile.
@@ -43,19 +43,19 @@ enum Reason {
 }
 
 /// What is to be committed of a queue.
-pub(crate) struct Position {
+pub(crate) struct PendingCommit {
     key: Arc<QueueKey>,
     offset: i64,
     committing: Arc<tokio::sync::Mutex<()>>,
-    reason: Reason,
+    reason: CommitReason,
     /// See [`ProcessQueue::is_untouched`].
     is_untouched: bool,
     /// The queue was about to go back: polls may come late, and its next member may have it by now.
     was_going: bool,
 }
 
-impl Position {
-    fn of(queue: &ProcessQueue, reason: Reason) -> Self {
+impl PendingCommit {
+    fn of(queue: &ProcessQueue, reason: CommitReason) -> Self {
         Self {
             key: queue.key.clone(),
             offset: queue.done,
@@ -70,7 +70,7 @@ impl Position {
     pub(crate) fn lost(queue: &ProcessQueue) -> Self {
         Self {
             offset: queue.committed,
-            ..Self::of(queue, Reason::Lost)
+            ..Self::of(queue, CommitReason::Lost)
         }
     }
 }
@@ -81,7 +81,7 @@ struct DueCommit {
     /// What this member has committed of the queue last; -1: nothing.
     committed: i64,
     /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
-    is_asked: bool,
+    is_verified: bool,
     /// The position is committed only if the group has no position at all.
     is_untouched: bool,
 }
@@ -101,7 +101,7 @@ impl ConsumerShared {
             let is_due = self.is_last_due(&queue);
             self.note_uncommitted(&queue, is_due);
             if is_due {
-                positions.push(Position::of(&queue, Reason::Last));
+                positions.push(PendingCommit::of(&queue, CommitReason::Last));
             }
             if needs_lock && queue.listeners.is_locked() {
                 locked.push(queue.key);
@@ -154,19 +154,23 @@ impl ConsumerShared {
 
     /// Commits positions that have changed.
     pub(crate) async fn commit_changed(self: &Arc<Self>) -> Result<(), ClientError> {
-        let changed = self.positions_of(Reason::Interval, |queue| queue.done != queue.committed);
+        let changed = self.positions_of(CommitReason::Interval, |queue| queue.done != queue.committed);
         self.commit_positions(changed).await
     }
 
     /// Commits all positions for the application: without an error brokers have them.
-    pub(crate) async fn commit_asked(self: &Arc<Self>) -> Result<(), ClientError> {
-        let positions = self.positions_of(Reason::Asked, |_| true);
+    pub(crate) async fn commit_for_call(self: &Arc<Self>) -> Result<(), ClientError> {
+        let positions = self.positions_of(CommitReason::Call, |_| true);
         // Asked for at the end: a queue may go while this waits.
         self.commit_with(positions, || self.take_uncommitted(|_| true))
             .await
     }
 
-    fn positions_of(&self, reason: Reason, is_due: impl Fn(&ProcessQueue) -> bool) -> Vec<Position> {
+    fn positions_of(
+        &self,
+        reason: CommitReason,
+        is_due: impl Fn(&ProcessQueue) -> bool,
+    ) -> Vec<PendingCommit> {
         if self.options.is_broadcasting {
             return Vec::new();
         }
@@ -175,32 +179,33 @@ impl ConsumerShared {
             let is_mine = !self.needs_locks() || queue.listeners.is_locked();
             queue.done >= 0 && is_mine && is_due(queue)
         });
-        due.map(|queue| Position::of(queue, reason)).collect()
+        due.map(|queue| PendingCommit::of(queue, reason)).collect()
     }
 
     /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
     /// nobody else's. The error lists the queues that are not committed.
     pub(crate) async fn commit_positions(
         self: &Arc<Self>,
-        positions: Vec<Position>,
+        positions: Vec<PendingCommit>,
     ) -> Result<(), ClientError> {
         self.commit_with(positions, Vec::new).await
     }
 
-    /// As [`Self::commit_positions`]; `gone` are queues that cannot be committed.
+    /// Commits positions side by side (see [`Self::commit_positions`]). The error also lists the queues of `gone`,
+    /// which cannot be committed.
     async fn commit_with(
         self: &Arc<Self>,
-        positions: Vec<Position>,
+        positions: Vec<PendingCommit>,
         gone: impl FnOnce() -> Vec<Uncommitted> + Send,
     ) -> Result<(), ClientError> {
-        let asked = positions.len();
+        let mut requested = positions.len();
         let mut commits = JoinSet::new();
-        let mut places = HashMap::new();
+        let mut committed = HashMap::new();
         let mut failed = Vec::new();
         for position in positions {
-            let (shared, place) = (self.clone(), (position.key.clone(), position.offset));
+            let (shared, queue) = (self.clone(), (position.key.clone(), position.offset));
             let task = commits.spawn(async move { shared.commit_one(position).await });
-            places.insert(task.id(), place);
+            committed.insert(task.id(), queue);
         }
         while let Some(outcome) = commits.join_next_with_id().await {
             match outcome {
@@ -209,7 +214,7 @@ impl ConsumerShared {
                 Err(error) => {
                     // The task has panicked, or the runtime ends: nobody knows what the broker has.
                     tracing::error!(%error, "a commit was not carried out");
-                    if let Some((key, offset)) = places.get(&error.id()) {
+                    if let Some((key, offset)) = committed.get(&error.id()) {
                         let cause = ClientError::Aborted { what: "a commit" };
                         failed.push(self.uncommitted(key, *offset, cause));
                     }
@@ -217,20 +222,20 @@ impl ConsumerShared {
             }
         }
         let gone = gone();
-        let asked = asked + gone.len();
+        requested += gone.len();
         failed.extend(gone);
         if failed.is_empty() {
             return Ok(());
         }
         failed.sort_by(|one, other| {
-            let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
-            place(one).cmp(&place(other))
+            let queue = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
+            queue(one).cmp(&queue(other))
         });
-        Err(ClientError::NotCommitted { asked, failed })
+        Err(ClientError::NotCommitted { requested, failed })
     }
 
     /// Commits a position after the commits of this queue that have begun, all within the time of one request.
-    async fn commit_one(self: &Arc<Self>, position: Position) -> Result<(), Uncommitted> {
+    async fn commit_one(self: &Arc<Self>, position: PendingCommit) -> Result<(), Uncommitted> {
         let due = Instant::now() + self.options.client.request_timeout;
         let left = || due.saturating_duration_since(Instant::now());
         let _alone = position.committing.lock().await;
@@ -238,7 +243,7 @@ impl ConsumerShared {
             return Ok(());
         };
         let (key, offset) = (&position.key, due_commit.offset);
-        let outcome = if due_commit.is_asked {
+        let outcome = if due_commit.is_verified {
             match self.offsets.committed_within(key, left()).await {
                 Ok(Some(_)) if due_commit.is_untouched => Ok(true),
                 Ok(Some(found)) if found >= offset && is_left_out(position.reason, found, &due_commit) => {
@@ -270,31 +275,31 @@ impl ConsumerShared {
     }
 
     /// What to send for a position now; `None`: nothing.
-    fn due_commit(&self, position: &Position) -> Option<DueCommit> {
+    fn due_commit(&self, position: &PendingCommit) -> Option<DueCommit> {
         let state = self.state();
         let Some(queue) = state.queues.get(&position.key) else {
             // It went back while this waited: a position of this member would take the group back.
-            let counts = matches!(position.reason, Reason::Named | Reason::Last);
+            let counts = matches!(position.reason, CommitReason::Named | CommitReason::Last);
             return counts.then_some(DueCommit {
                 offset: position.offset,
                 committed: -1,
-                is_asked: position.was_going || position.is_untouched,
+                is_verified: position.was_going || position.is_untouched,
                 is_untouched: position.is_untouched,
             });
         };
         let (offset, is_due) = match position.reason {
             // What was done while this waited, too.
-            Reason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
-            Reason::Asked => (queue.done, queue.done >= 0),
-            Reason::Lost => (position.offset, queue.committed == position.offset),
-            Reason::Named | Reason::Last => (position.offset, true),
+            CommitReason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
+            CommitReason::Call => (queue.done, queue.done >= 0),
+            CommitReason::Lost => (position.offset, queue.committed == position.offset),
+            CommitReason::Named | CommitReason::Last => (position.offset, true),
         };
-        let is_repeated = position.reason == Reason::Asked && offset == queue.committed;
-        let is_untouched = position.reason != Reason::Named && queue.is_untouched();
+        let is_repeated = position.reason == CommitReason::Call && offset == queue.committed;
+        let is_untouched = position.reason != CommitReason::Named && queue.is_untouched();
         is_due.then_some(DueCommit {
             offset,
             committed: queue.committed,
-            is_asked: queue.phase.is_going() || is_repeated || is_untouched,
+            is_verified: queue.phase.is_going() || is_repeated || is_untouched,
             is_untouched,
         })
     }
@@ -347,16 +352,16 @@ impl ConsumerShared {
         } else {
             self.offsets.clone()
         };
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (at, key) in keys.into_iter().enumerate() {
             let (shared, offsets) = (self.clone(), offsets.clone());
-            asked.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
+            requests.spawn(async move { (at, shared.offset_of(&offsets, &key, which).await) });
         }
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             if let Ok((at, offset)) = outcome
-                && let Some(place) = found.get_mut(at)
+                && let Some(slot) = found.get_mut(at)
             {
-                *place = offset?;
+                *slot = offset?;
             }
         }
         Ok(found)
@@ -381,6 +386,6 @@ impl ConsumerShared {
 }
 
 /// Whether the committed offset that was found stays: this member has committed it, or another that has gone further.
-fn is_left_out(reason: Reason, found: i64, due_commit: &DueCommit) -> bool {
-    reason != Reason::Named || found > due_commit.committed
+fn is_left_out(reason: CommitReason, found: i64, due_commit: &DueCommit) -> bool {
+    reason != CommitReason::Named || found > due_commit.committed
 }

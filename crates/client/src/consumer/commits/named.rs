@@ -1,6 +1,6 @@
 //! Commits of offsets that the application names.
 
-use crate::consumer::commits::{Position, Reason};
+use crate::consumer::commits::{CommitReason, PendingCommit};
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::ConsumerShared;
 use crate::error::{ClientError, Uncommitted};
@@ -36,7 +36,7 @@ impl ConsumerShared {
         for (key, _) in &offsets {
             self.routes.find(&key.topic).await?;
         }
-        let positions: Vec<Position> = offsets
+        let positions: Vec<PendingCommit> = offsets
             .into_iter()
             .map(|(key, offset)| self.named_position(key, offset))
             .collect();
@@ -47,7 +47,7 @@ impl ConsumerShared {
     }
 
     /// What is to be committed of a queue for which the application names the offset.
-    fn named_position(&self, key: QueueKey, offset: i64) -> Position {
+    fn named_position(&self, key: QueueKey, offset: i64) -> PendingCommit {
         let key = Arc::new(key);
         let mut state = self.state();
         let committing = state.queues.get_mut(&key).map(|queue| {
@@ -55,11 +55,11 @@ impl ConsumerShared {
             queue.own_commit = Some(offset);
             queue.committing.clone()
         });
-        Position {
+        PendingCommit {
             key,
             offset,
             committing: committing.unwrap_or_default(),
-            reason: Reason::Named,
+            reason: CommitReason::Named,
             is_untouched: false,
             was_going: false,
         }

@@ -12,7 +12,7 @@ impl ConsumerShared {
         let generation = self.next_generation();
         {
             let mut state = self.state();
-            let Some(queue) = state.queues.get_mut(key).filter(|queue| !queue.pulling) else {
+            let Some(queue) = state.queues.get_mut(key).filter(|queue| !queue.pull_is_scheduled) else {
                 return;
             };
             let (waiting, _) = queue.held();

@@ -15,8 +15,8 @@ mod unhandled;
 use crate::consumer::failure_counts::FailureCounts;
 use crate::consumer::listener::unhandled::{Unhandled, requeue};
 use crate::consumer::options::Order;
+use crate::consumer::pop::listener_demand::HandedOut;
 use crate::consumer::pop::listening::PopListener;
-use crate::consumer::pop::standing::HandedOut;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
 use crate::consumer::shared::{ConsumerShared, ConsumerState};
@@ -368,9 +368,14 @@ mod tests {
         queue.arrive(Chunk::new(key.clone(), records(3), 3, &subscription).unwrap());
         puller.shared.state().queues.insert(key.clone(), queue);
         let age_lock = |seconds| {
-            let asked = clock::since_boot().checked_sub(Duration::from_secs(seconds));
+            let requested_at = clock::since_boot().checked_sub(Duration::from_secs(seconds));
             let mut state = puller.shared.state();
-            state.queues.get_mut(&key).unwrap().listeners.set_lock(asked);
+            state
+                .queues
+                .get_mut(&key)
+                .unwrap()
+                .listeners
+                .set_lock(requested_at);
             state.make_ready(&key);
         };
         age_lock(30);

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Pause before a message that could not be handed back is tried again here (Apache: 5 s), doubled each time.
 const SEND_BACK_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_SEND_BACK_PAUSE: Duration = Duration::from_mins(5);
+const MAX_SEND_BACK_PAUSE: Duration = Duration::from_mins(5);
+
 /// What is left to do for messages that were not handled.
 #[derive(Default)]
 pub(crate) struct Unhandled {
@@ -37,7 +38,7 @@ pub(crate) fn requeue(queue: &mut ProcessQueue, order: Order, left: &mut Unhandl
 
 fn send_back_pause(refusals: u32) -> Duration {
     let pause = SEND_BACK_PAUSE * 2_u32.saturating_pow(refusals.min(16));
-    pause.min(LONGEST_SEND_BACK_PAUSE)
+    pause.min(MAX_SEND_BACK_PAUSE)
 }
 
 impl ConsumerShared {
@@ -125,7 +126,8 @@ impl ConsumerShared {
         }
     }
 
-    /// As [`Self::settle`], one after the other: the queue goes on when all is done, with what comes again in front.
+    /// Hands messages back and waits for pauses, one after the other. Then the queue goes on; messages that are
+    /// delivered again come first. See [`Self::settle`] for queues without an order.
     pub(crate) fn settle_in_order(self: &Arc<Self>, work: &Work, left: Unhandled) {
         if left.send_back.is_empty() && left.pause.is_empty() {
             return;
@@ -176,7 +178,7 @@ impl ConsumerShared {
         match self.send_back.send(message, delay_level).await {
             Ok(()) => {
                 if self.counts.is_refused.swap(false, Ordering::Relaxed) {
-                    tracing::info!(%key, "messages are taken back again");
+                    tracing::info!(%key, "the broker accepts returned messages again");
                 }
                 // A broker counts the deliveries before this one; with a number of its own for the group it may put a
                 // message among the dead letters that is counted here as one that comes again.
@@ -233,7 +235,11 @@ impl ConsumerShared {
         let Some(topic) = self.heartbeat.membership.topics().into_iter().next() else {
             return;
         };
-        match self.offsets.ask_any("a group's settings", &topic, command).await {
+        match self
+            .offsets
+            .request_any("a group's settings", &topic, command)
+            .await
+        {
             Ok((answer, _)) if answer.code == response::SUCCESS => {
                 let body = answer.body.unwrap_or_default();
                 match SubscriptionGroupConfig::decode(&body) {

@@ -41,8 +41,8 @@ impl Popped {
     }
 }
 
-/// Whose answer it is.
-pub(crate) struct Asked<'a> {
+/// A pop that was sent: the broker and topic that answer it, and what they were asked for.
+pub(crate) struct SentPop<'a> {
     pub(crate) topic: &'a Arc<str>,
     pub(crate) broker: &'a Arc<str>,
     pub(crate) subscription: &'a Subscription,
@@ -100,21 +100,21 @@ impl<'a> Numbers<'a> {
 
 /// Takes an answer apart.
 pub(crate) fn read(
-    asked: &Asked<'_>,
+    sent: &SentPop<'_>,
     header: &PopMessageResponseHeader<'_>,
     body: &Bytes,
 ) -> Result<PopAnswer, WireError> {
     let starts = Numbers::read("startOffsetInfo", header.start_offset_info)?;
     let counts = Numbers::read("orderCountInfo", header.order_count_info)?;
-    let tags = asked.subscription.tags();
+    let tags = sent.subscription.tags();
     let mut first_offsets: HashMap<(&str, i32), i64> = HashMap::new();
     let all = Subscription::tags_of("*", 0);
     let mut found = PopAnswer::default();
     for run in runs(body)? {
         let bytes = body.slice(run.bytes);
         let queue = Arc::new(QueueKey {
-            topic: asked.topic.clone(),
-            broker: asked.broker.clone(),
+            topic: sent.topic.clone(),
+            broker: sent.broker.clone(),
             queue_id: run.queue_id,
         });
         let chunk = Arc::new(Chunk::new(queue, bytes, 0, &all)?);
@@ -130,8 +130,8 @@ pub(crate) fn read(
                 .or_insert(record.queue_offset);
             let start = starts.get(source, &queue_id).unwrap_or(first);
             let handle = own_handle(&record, header)
-                .map_or_else(|| handle_of(asked, header, &record, start), str::to_owned);
-            let receipt = Receipt::arrived(asked.topic.clone(), asked.broker.clone(), handle, asked.until);
+                .map_or_else(|| handle_of(sent, header, &record, start), str::to_owned);
+            let receipt = Receipt::arrived(sent.topic.clone(), sent.broker.clone(), handle, sent.until);
             let receipt = Arc::new(receipt);
             let tag = record.properties.get(names::TAGS).unwrap_or_default();
             if !tags.is_empty() && !tags.contains(&tag) {
@@ -152,7 +152,7 @@ pub(crate) fn read(
 
 /// The handle of a message whose pop began at `start_offset` in its queue.
 fn handle_of(
-    asked: &Asked<'_>,
+    sent: &SentPop<'_>,
     header: &PopMessageResponseHeader<'_>,
     record: &Record<'_>,
     start_offset: i64,
@@ -163,7 +163,7 @@ fn handle_of(
         invisible_time: header.invisible_time,
         revive_queue_id: header.revive_qid,
         source: PopSource::of(record.topic),
-        broker_name: asked.broker,
+        broker_name: sent.broker,
         queue_id: record.queue_id,
         offset: Some(record.queue_offset),
     };

@@ -19,14 +19,14 @@ type Numbers = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Ends>>;
 pub(crate) struct InHand {
     started: Instant,
     // Guards the numbers. Nothing else is locked under it.
-    places: Mutex<Numbers>,
+    counts: Mutex<Numbers>,
 }
 
 impl Default for InHand {
     fn default() -> Self {
         Self {
             started: Instant::now(),
-            places: Mutex::default(),
+            counts: Mutex::default(),
         }
     }
 }
@@ -38,8 +38,8 @@ impl InHand {
 
     /// A caller has a message from now on, until this time at most.
     pub(super) fn add(&self, (topic, broker): (&Arc<str>, &Arc<str>), until: Instant, now: Instant) {
-        let mut places = lock(&self.places);
-        let brokers = places.entry(topic.clone()).or_default();
+        let mut counts = lock(&self.counts);
+        let brokers = counts.entry(topic.clone()).or_default();
         let ends = brokers.entry(broker.clone()).or_default();
         let second = self.second(now);
         while let Some(first) = ends.first_entry()
@@ -52,8 +52,8 @@ impl InHand {
 
     /// A caller has a message no longer that it would have had until this time.
     pub(super) fn remove(&self, topic: &str, broker: &str, until: Instant) {
-        let mut places = lock(&self.places);
-        let ends = places.get_mut(topic).and_then(|brokers| brokers.get_mut(broker));
+        let mut counts = lock(&self.counts);
+        let ends = counts.get_mut(topic).and_then(|brokers| brokers.get_mut(broker));
         if let Some(count) = ends.and_then(|ends| ends.get_mut(&self.second(until))) {
             *count = count.saturating_sub(1);
         }
@@ -61,8 +61,8 @@ impl InHand {
 
     /// Messages of a broker's topic that callers have. One whose time is over may count for a second more.
     pub(super) fn count_of(&self, topic: &str, broker: &str, now: Instant) -> usize {
-        let places = lock(&self.places);
-        let ends = places.get(topic).and_then(|brokers| brokers.get(broker));
+        let counts = lock(&self.counts);
+        let ends = counts.get(topic).and_then(|brokers| brokers.get(broker));
         ends.map_or(0, |ends| {
             ends.range(self.second(now)..).map(|(_, count)| count).sum()
         })
@@ -70,8 +70,8 @@ impl InHand {
 
     /// All messages that callers have, also of topics that were left.
     pub(super) fn count(&self, now: Instant) -> usize {
-        let places = lock(&self.places);
-        let each = places.values().flat_map(BTreeMap::values);
+        let counts = lock(&self.counts);
+        let each = counts.values().flat_map(BTreeMap::values);
         let alive = each.flat_map(|ends| ends.range(self.second(now)..));
         alive.map(|(_, count)| count).sum()
     }
@@ -118,8 +118,8 @@ mod tests {
             in_hand.add((&topic, &broker), now + Duration::from_secs(3), now);
         }
         let kept: usize = {
-            let places = lock(&in_hand.places);
-            places
+            let counts = lock(&in_hand.counts);
+            counts
                 .values()
                 .flat_map(BTreeMap::values)
                 .map(BTreeMap::len)

@@ -11,10 +11,10 @@ use crate::consumer::failure_counts::{Counts, Failure};
 use crate::consumer::options::{PullerOptions, Start};
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::PopBatch;
+use crate::consumer::pop::listener_demand::{HandedOut, ListenerDemand};
 use crate::consumer::pop::options::{MAX_INVISIBLE, SimpleOptions};
 use crate::consumer::pop::receipt::Receipt;
-use crate::consumer::pop::simple::{Parts, PopShared};
-use crate::consumer::pop::standing::{HandedOut, Standing};
+use crate::consumer::pop::simple::{PopShared, SimpleParts};
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rates::Counted;
 use crate::error::ClientError;
@@ -69,7 +69,7 @@ impl PopListener {
             .connect(handle, ProcessorTable::new(), Role::Consumer)?;
         let shared = Arc::new(PopShared::new(
             own,
-            Parts {
+            SimpleParts {
                 client,
                 routes: routes.clone(),
                 heartbeat: heartbeat.clone(),
@@ -78,7 +78,11 @@ impl PopListener {
                 counted,
             },
         ));
-        shared.state().standing = Some(Standing::new(options.invisible, options.suspend, options.threads));
+        shared.state().demand = Some(ListenerDemand::new(
+            options.invisible,
+            options.suspend,
+            options.threads,
+        ));
         shared.tracker.spawn(shared.clone().keep_waiting_renewed());
         Ok(Self {
             shared,
@@ -122,8 +126,8 @@ impl PopListener {
         if !self.is_ready() {
             if self.shared.has_few_asked.swap(false, Ordering::AcqRel) {
                 // A listener is free now.
-                if let Some(standing) = self.shared.state().standing.as_mut() {
-                    standing.ask(max);
+                if let Some(demand) = self.shared.state().demand.as_mut() {
+                    demand.set_requested(max);
                 }
                 self.shared.send_pops();
             }
@@ -149,7 +153,7 @@ impl PopListener {
     pub(crate) fn progress(&self) -> Vec<(Arc<QueueKey>, usize, i64)> {
         let targets = self.shared.target_states().into_iter();
         targets
-            .map(|(target, asked_ms)| (target.key, target.in_flight, asked_ms))
+            .map(|(target, last_pop_ms)| (target.key, target.in_flight, last_pop_ms))
             .collect()
     }
 
@@ -173,8 +177,8 @@ impl PopListener {
         for (index, one) in chosen {
             let was_in_hand = {
                 let mut state = self.shared.state();
-                let standing = state.standing.as_mut();
-                standing.is_some_and(|standing| standing.finish(one.number, Instant::now()))
+                let demand = state.demand.as_mut();
+                demand.is_some_and(|demand| demand.finish(one.number, Instant::now()))
             };
             if !was_in_hand {
                 continue;

@@ -1,10 +1,10 @@
 //! Consumption by POP: brokers hand messages out for a time, and deliver again what is not acknowledged by then.
 //!
 //! ```text
-//! receive -> state (targets, what came, who waits) -> pop at each broker of each topic -> answer -> message, receipt
-//!                                                     ack, change of the invisible time <- settle <- receipt
+//! receive -> state (targets, messages, callers) -> pop at each broker of each topic -> answer -> message, receipt
+//!                                                  ack, change of the invisible time <- settle <- receipt
 //! ```
-//! Consumers with listeners pop, too, where brokers say so: `listening`, `standing`.
+//! Consumers with listeners pop, too, where brokers say so: `listening`, `listener_demand`.
 //!
 //! Nobody owns a queue: any member of a group may get any message (but see `SimpleOptions::is_ordered`).
 
@@ -12,6 +12,7 @@ pub mod answer;
 pub(crate) mod batch;
 mod closing;
 pub(crate) mod in_hand;
+pub(crate) mod listener_demand;
 pub(crate) mod listening;
 pub mod options;
 pub mod receipt;
@@ -20,6 +21,5 @@ pub mod receiving;
 pub mod renew;
 pub(crate) mod settle;
 pub mod simple;
-pub(crate) mod standing;
 pub(crate) mod state;
 pub mod stats;

@@ -17,13 +17,13 @@ pub struct Receipt {
     /// The broker that handed it out.
     pub broker: Arc<str>,
     // Guards the handle, its time, and whether it is used up.
-    state: Mutex<State>,
+    state: Mutex<ReceiptState>,
     /// Held while a broker is asked: an acknowledgement with the handle that a change replaces would be lost.
     pub(crate) settling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReceiptState {
     handle: String,
     until: Instant,
     used: Option<&'static str>,
@@ -54,7 +54,7 @@ impl Receipt {
         Self {
             topic,
             broker,
-            state: Mutex::new(State {
+            state: Mutex::new(ReceiptState {
                 handle,
                 until,
                 used: None,
@@ -90,7 +90,7 @@ impl Receipt {
         ))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReceiptState> {
         lock(&self.state)
     }
 
@@ -179,12 +179,12 @@ impl Receipt {
         Err(self.refused(reason))
     }
 
-    /// It cannot be used again, for this reason.
+    /// Marks the receipt as used up, for this reason.
     pub(crate) fn use_up(&self, reason: &'static str) {
         self.use_in(&mut self.state(), reason);
     }
 
-    fn use_in(&self, state: &mut State, reason: &'static str) {
+    fn use_in(&self, state: &mut ReceiptState, reason: &'static str) {
         state.used = Some(reason);
         if let Some(in_hand) = state.in_hand.take() {
             in_hand.remove(&self.topic, &self.broker, state.until);

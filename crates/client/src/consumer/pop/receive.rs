@@ -1,6 +1,6 @@
 //! Asking brokers for messages, and taking their answers in. No thread waits for them.
 
-use crate::consumer::pop::answer::{self, Asked, PopAnswer};
+use crate::consumer::pop::answer::{self, PopAnswer, SentPop};
 use crate::consumer::pop::batch::PopBatch;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
@@ -23,9 +23,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long one broker may keep a call from asking the others.
 const PROBE_TIME: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pops: ask it less often.
-const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl PopShared {
     /// Sends the pops that calls wait for.
@@ -34,7 +34,7 @@ impl PopShared {
         let pops = {
             let mut state = self.state();
             // With listeners, brokers say which queues are asked.
-            if state.standing.is_none() {
+            if state.demand.is_none() {
                 for topic in &topics {
                     if let Some(route) = self.routes.cached(topic) {
                         state.follow_route(topic, &route);
@@ -42,7 +42,7 @@ impl PopShared {
                 }
             }
             let pops = state.plan(Instant::now());
-            if pops.is_empty() && state.standing.is_some() {
+            if pops.is_empty() && state.demand.is_some() {
                 self.has_few_asked.store(true, Ordering::Release);
             }
             pops
@@ -87,11 +87,11 @@ impl PopShared {
         if let Some(receive) = pop.probe_of {
             self.limit_probe(receive);
         }
-        let (shared, asked) = (self.clone(), Instant::now());
+        let (shared, sent_at) = (self.clone(), Instant::now());
         let time = pop.hold + ANSWER_TIME;
         self.client
             .request_with(&address.clone(), command, time, move |outcome| {
-                shared.answered(&pop, &subscription, attempt, (&address, asked), outcome);
+                shared.answered(&pop, &subscription, attempt, (&address, sent_at), outcome);
             });
     }
 
@@ -123,7 +123,7 @@ impl PopShared {
         pop: &Pop,
         subscription: &Subscription,
         attempt: Option<String>,
-        (address, asked): (&str, Instant),
+        (address, sent_at): (&str, Instant),
         outcome: Result<Command, NetError>,
     ) {
         if self.shutdown.is_stopped() && outcome.is_err() {
@@ -138,10 +138,10 @@ impl PopShared {
         match found {
             Ok(Some(found)) => {
                 self.settle_target(pop, None);
-                self.count_received(pop, &found, now - asked);
+                self.count_received(pop, &found, now - sent_at);
                 self.arrived(pop, found, now);
             }
-            Ok(None) if now - asked < HELD_AT_LEAST && !pop.hold.is_zero() => {
+            Ok(None) if now - sent_at < MIN_HOLD && !pop.hold.is_zero() => {
                 self.pause(pop, None, Duration::ZERO);
             }
             Ok(None) => self.settle_target(pop, None),
@@ -212,11 +212,11 @@ impl PopShared {
         let PopTarget { topic, broker, .. } = &*pop.target;
         let mut longer = Duration::ZERO;
         match error {
-            ClientError::Answer { code, .. } if *code == response::POLLING_FULL => {
+            ClientError::Refused { code, .. } if *code == response::POLLING_FULL => {
                 tracing::debug!(%topic, %broker, "the broker holds as many pops as it may");
                 longer = Duration::from_secs(1);
             }
-            ClientError::Answer { code, .. } if !is_transient(*code) && *code != response::GO_AWAY => {
+            ClientError::Refused { code, .. } if !is_transient(*code) && *code != response::GO_AWAY => {
                 tracing::warn!(%topic, %broker, %error, "pop refused");
                 let mut state = self.state();
                 state.failure = Some(error.clone());
@@ -244,7 +244,7 @@ impl PopShared {
             target.failures += 1;
             target.failures
         };
-        let pause = LONGEST_PAUSE
+        let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)))
             .max(least);
         let (shared, target) = (self.clone(), pop.target.clone());
@@ -274,16 +274,16 @@ fn read(
         response::REQUEST_CODE_NOT_SUPPORTED => {
             let remark =
                 "it does not serve POP, which brokers do from 5.0 on: use a PullConsumer or PushConsumer";
-            return Err(ClientError::answer(
+            return Err(ClientError::refused(
                 WHAT,
                 address,
                 answer.code,
                 Some(remark.to_owned()),
             ));
         }
-        code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+        code => return Err(ClientError::refused(WHAT, address, code, answer.remark)),
     }
-    let asked = Asked {
+    let sent = SentPop {
         topic: &pop.target.topic,
         broker: &pop.target.broker,
         subscription,
@@ -291,9 +291,9 @@ fn read(
     };
     let body = answer.body.clone().unwrap_or_default();
     PopMessageResponseHeader::decode(&answer.fields)
-        .and_then(|header| answer::read(&asked, &header, &body))
+        .and_then(|header| answer::read(&sent, &header, &body))
         .map(Some)
-        .map_err(|source| ClientError::Answered {
+        .map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address: address.to_owned(),
             source,

@@ -3,7 +3,7 @@
 use crate::consumer::options::{MIN_INVISIBLE, check_invisible};
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::simple::{PopShared, SimpleConsumer};
-use crate::consumer::pop::state::Taken;
+use crate::consumer::pop::state::ReceiveOutcome;
 use crate::error::ClientError;
 use pyrmq_remoting::sync::wait_while;
 use std::sync::Arc;
@@ -47,15 +47,15 @@ impl Receiving {
                 .spawn(async move { shared.bring_back(batch, invisible).await });
         }
         match taken? {
-            Taken::Messages(messages) => {
+            ReceiveOutcome::Messages(messages) => {
                 let now = Instant::now();
                 for message in &messages {
                     message.receipt.return_to_caller(&self.shared.in_hand, now);
                 }
                 Ok(Some(messages))
             }
-            Taken::Over => Ok(Some(Vec::new())),
-            Taken::Wait => {
+            ReceiveOutcome::Over => Ok(Some(Vec::new())),
+            ReceiveOutcome::Wait => {
                 self.shared.send_pops();
                 Ok(None)
             }

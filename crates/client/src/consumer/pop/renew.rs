@@ -1,8 +1,8 @@
 //! Renewal of messages while they are handled (Apache's proxy: `DefaultReceiptHandleManager`).
 
+use crate::consumer::pop::listener_demand::ListenerDemand;
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::pop::simple::PopShared;
-use crate::consumer::pop::standing::Standing;
 use crate::consumer::process_queue::QueueKey;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::HashSet;
@@ -59,10 +59,7 @@ impl PopShared {
         let mut pause = first_pause(&receipt, invisible);
         while !stop.sleep_or_stop(pause).await && !self.shutdown.is_stopped() && !receipt.is_used() {
             if end.is_some_and(|end| Instant::now() >= end) {
-                tracing::warn!(
-                    handle = receipt.handle(),
-                    "message renewed for as long as it may be: no longer"
-                );
+                tracing::warn!(handle = receipt.handle(), "message reached its renewal limit");
                 return;
             }
             pause = match self.change(&receipt, invisible).await {
@@ -89,20 +86,20 @@ impl PopShared {
     /// waited too long, so that nothing is renewed without end that no listener has begun.
     pub(crate) async fn keep_waiting_renewed(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(RENEWAL_CHECK).await {
-            let mut asked = JoinSet::new();
+            let mut requests = JoinSet::new();
             let (late, receipts, invisible) = {
                 let mut state = self.state();
                 let late = state.take_waiting(Instant::now());
                 self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
                 self.has_few_asked.fetch_or(!late.is_empty(), Ordering::AcqRel);
-                let invisible = state.standing.as_ref().map(Standing::invisible);
+                let invisible = state.demand.as_ref().map(ListenerDemand::invisible);
                 let receipts = state.to_renew(Instant::now());
                 (late, receipts, invisible.unwrap_or_default())
             };
             self.give_back_later(late);
             for receipt in receipts {
                 let shared = self.clone();
-                asked.spawn(async move {
+                requests.spawn(async move {
                     match shared.change(&receipt, invisible).await {
                         Ok(()) => {
                             shared.renewed.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +109,7 @@ impl PopShared {
                     }
                 });
             }
-            asked.join_all().await;
+            requests.join_all().await;
             // Time passes, too: as much may wait as listeners take.
             self.send_pops();
         }
@@ -129,32 +126,32 @@ impl PopShared {
             .iter()
             .map(|message| message.chunk.queue.clone())
             .collect();
-        let mut asked = JoinSet::new();
-        for (place, message) in messages.into_iter().enumerate() {
+        let mut requests = JoinSet::new();
+        for (index, message) in messages.into_iter().enumerate() {
             let shared = self.clone();
-            asked.spawn(async move {
+            requests.spawn(async move {
                 let changed = shared.change(&message.receipt, invisible).await;
-                changed.map(|()| (place, message))
+                changed.map(|()| (index, message))
             });
         }
         let mut kept = Vec::new();
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             match done {
                 Ok(Ok(renewed)) => kept.push(renewed),
                 Ok(Err(error)) => tracing::debug!(%error, "a message was not renewed: it comes again"),
                 Err(_) => {}
             }
         }
-        kept.sort_unstable_by_key(|(place, _)| *place);
+        kept.sort_unstable_by_key(|(index, _)| *index);
         if !self.options.is_ordered {
             return kept.into_iter().map(|(_, message)| message).collect();
         }
-        let places: HashSet<usize> = kept.iter().map(|(place, _)| *place).collect();
-        let (in_order, late): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(place, message)| {
+        let indexes: HashSet<usize> = kept.iter().map(|(index, _)| *index).collect();
+        let (in_order, late): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(index, message)| {
             let is_of_queue = |other: &usize| queues.get(*other) == Some(&message.chunk.queue);
-            (0..*place)
+            (0..*index)
                 .filter(is_of_queue)
-                .all(|before| places.contains(&before))
+                .all(|before| indexes.contains(&before))
         });
         self.give_back(late.into_iter().map(|(_, message)| message).collect())
             .await;

@@ -57,7 +57,7 @@ impl PopShared {
         for (index, receipt) in receipts.iter().enumerate() {
             by_broker.entry(receipt.broker.clone()).or_default().push(index);
         }
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for indexes in by_broker.into_values() {
             let shared = self.clone();
             let own: Vec<Arc<Receipt>> = indexes
@@ -65,9 +65,9 @@ impl PopShared {
                 .filter_map(|index| receipts.get(*index))
                 .cloned()
                 .collect();
-            asked.spawn(async move { (indexes, shared.acknowledge_at(own).await) });
+            requests.spawn(async move { (indexes, shared.acknowledge_at(own).await) });
         }
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             let Ok((indexes, results)) = done else {
                 continue;
             };
@@ -155,7 +155,7 @@ impl PopShared {
                 }
                 Ok(())
             }
-            code => Err(ClientError::answer(ACK, &address, code, answer.remark)),
+            code => Err(ClientError::refused(ACK, &address, code, answer.remark)),
         }
     }
 
@@ -164,7 +164,7 @@ impl PopShared {
         self.hide(receipt, invisible, false).await
     }
 
-    /// As [`Self::change`]; with `suspend` what comes again does not count as a delivery.
+    /// Hides a message for this time from now on; with `suspend` its next delivery does not count against its retries.
     async fn hide(&self, receipt: &Receipt, invisible: Duration, suspend: bool) -> Result<(), ClientError> {
         check_invisible(invisible, Duration::ZERO)?;
         let _settling = receipt.settling.lock().await;
@@ -200,7 +200,7 @@ impl PopShared {
             return Ok(());
         }
         let header = ChangeInvisibleTimeResponseHeader::decode(&answer.fields);
-        let header = header.map_err(|source| ClientError::Answered {
+        let header = header.map_err(|source| ClientError::UnreadableAnswer {
             what: CHANGE,
             address,
             source,
@@ -244,13 +244,13 @@ impl PopShared {
 
     /// Gives messages back at once, for others. Those that waited for a listener do not count as delivered.
     pub(crate) async fn give_back(self: &Arc<Self>, messages: Vec<Popped>) {
-        let is_listening = self.state().standing.is_some();
-        let mut asked = JoinSet::new();
+        let is_listening = self.state().demand.is_some();
+        let mut requests = JoinSet::new();
         for message in messages {
             let (shared, suspend) = (self.clone(), is_listening);
-            asked.spawn(async move { shared.hide(&message.receipt, Duration::ZERO, suspend).await });
+            requests.spawn(async move { shared.hide(&message.receipt, Duration::ZERO, suspend).await });
         }
-        while let Some(done) = asked.join_next().await {
+        while let Some(done) = requests.join_next().await {
             if let Ok(Err(error)) = done {
                 tracing::debug!(%error, "a message was not given back: it comes again after its time");
             }
@@ -280,7 +280,7 @@ impl PopShared {
             return tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
         }
         self.counts.add_dead();
-        tracing::warn!(%queue, tries = message.reconsume_times(), "message tried too often: it is a dead letter");
+        tracing::warn!(%queue, tries = message.reconsume_times(), "message exceeded its retries: sent to the dead letters");
         for error in self
             .acknowledge(&[message.receipt])
             .await
@@ -342,7 +342,7 @@ fn may_be_carried_out(error: &ClientError) -> bool {
 /// What a broker's refusal means.
 fn refused(what: &'static str, handle: &str, address: &str, answer: Command) -> ClientError {
     if !UNKNOWN_HANDLE.contains(&answer.code) {
-        return ClientError::answer(what, address, answer.code, answer.remark);
+        return ClientError::refused(what, address, answer.code, answer.remark);
     }
     let remark = answer.remark.unwrap_or_default();
     let reason = if remark.is_empty() { EXPIRED } else { &remark };

@@ -44,7 +44,7 @@ pub(crate) struct PopShared {
     pub(crate) send_back: SendBack,
     pub(crate) tracker: Tracker,
     pub(crate) shutdown: Shutdown,
-    // Guards what came and who waits.
+    // Guards the messages that came and the calls that wait.
     state: Mutex<PopState>,
     pub(super) changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
@@ -63,8 +63,8 @@ pub(crate) struct PopShared {
     pub(super) in_hand: Arc<InHand>,
 }
 
-/// What a consumer stands on.
-pub(crate) struct Parts {
+/// The parts that a simple consumer is built from.
+pub(crate) struct SimpleParts {
     pub(crate) client: Client,
     pub(crate) routes: Routes,
     pub(crate) heartbeat: Heartbeat,
@@ -117,7 +117,7 @@ impl SimpleConsumer {
         let membership = Membership::consumer(&options.client, kind);
         let timeout = options.client.request_timeout;
         let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
-        let parts = Parts {
+        let parts = SimpleParts {
             client,
             routes,
             heartbeat,
@@ -239,8 +239,8 @@ impl SimpleConsumer {
 }
 
 impl PopShared {
-    pub(crate) fn new(options: SimpleOptions, parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(options: SimpleOptions, parts: SimpleParts) -> Self {
+        let SimpleParts {
             client,
             routes,
             heartbeat,

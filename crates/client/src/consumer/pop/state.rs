@@ -1,18 +1,18 @@
-//! What a consumer by POP knows: whom it can ask, what came and was not handed out, who waits.
+//! What a consumer by POP knows: its brokers, the buffered messages and the waiting callers.
 //!
 //! ```text
 //! target: a topic on a broker     idle -> asked -> idle, or paused after a failure -> idle
 //! pending: a call of `receive`    first one target is asked without a hold, in turn; has it nothing, all are, with
 //!                                 as long a hold as the call waits
 //! ```
-//! A consumer with listeners asks its targets by itself (`standing.rs`).
+//! A consumer with listeners asks its targets by itself (`listener_demand.rs`).
 //!
 //! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
 //! asks all at once only when nothing is there.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::{Behind, PopBatch};
-use crate::consumer::pop::standing::Standing;
+use crate::consumer::pop::listener_demand::ListenerDemand;
 use crate::error::ClientError;
 use crate::session::routes::TopicRoute;
 use pyrmq_remoting::clock;
@@ -48,7 +48,7 @@ pub(crate) struct TargetState {
     /// When the pop under way is to be answered.
     pub(crate) answer_due: Option<Instant>,
     /// When it was asked last, ms.
-    pub(crate) asked_ms: i64,
+    pub(crate) last_pop_ms: i64,
     pub(crate) is_paused: bool,
     pub(crate) failures: u32,
     /// Name of an ordered pop whose answer was lost: asked with it again, the broker gives the same messages.
@@ -88,7 +88,7 @@ pub(crate) struct Pop {
 
 /// What a call gets when it looks.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum ReceiveOutcome {
     Messages(Vec<Popped>),
     /// The call's time is over.
     Over,
@@ -110,7 +110,7 @@ pub(crate) struct PopState {
     pub(crate) is_closed: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
     /// With listeners, which ask for messages without a call of `receive`.
-    pub(crate) standing: Option<Standing>,
+    pub(crate) demand: Option<ListenerDemand>,
 }
 
 impl PopState {
@@ -235,30 +235,30 @@ impl PopState {
         let count = self.targets.len();
         let order = (0..count).map(|step| (self.turn + step) % count);
         let mut found = None;
-        for place in order {
-            let (target, state) = self.targets.iter().nth(place)?;
+        for index in order {
+            let (target, state) = self.targets.iter().nth(index)?;
             if state.answer_due.is_none() && !state.is_paused {
-                found = Some((place, target.clone()));
+                found = Some((index, target.clone()));
                 break;
             }
         }
-        let (place, target) = found?;
-        self.turn = (place + 1) % count;
+        let (index, target) = found?;
+        self.turn = (index + 1) % count;
         Some(target)
     }
 
     pub(crate) fn begin(&mut self, target: &Arc<PopTarget>, now: Instant, hold: Duration) -> Option<String> {
         let state = self.targets.get_mut(target)?;
         state.answer_due = Some(now + hold);
-        state.asked_ms = clock::now_ms();
+        state.last_pop_ms = clock::now_ms();
         state.attempt.clone()
     }
 
     /// The pops to send now.
     pub(crate) fn plan(&mut self, now: Instant) -> Vec<Pop> {
         let mut pops = Vec::new();
-        if self.standing.is_some() {
-            return self.plan_standing(now);
+        if self.demand.is_some() {
+            return self.plan_for_listeners(now);
         }
         if self.is_closed || !self.ready.is_empty() {
             return pops;
@@ -347,12 +347,12 @@ impl PopState {
         id: u64,
         now: Instant,
         stale: &mut Vec<PopBatch>,
-    ) -> Result<Taken, ClientError> {
+    ) -> Result<ReceiveOutcome, ClientError> {
         if self.is_closed {
             return Err(ClientError::Closed { what: "consumer" });
         }
         let Some(receive) = self.pending.get(&id) else {
-            return Ok(Taken::Over);
+            return Ok(ReceiveOutcome::Over);
         };
         let mut taken = Vec::new();
         while taken.len() < receive.max
@@ -379,7 +379,7 @@ impl PopState {
             }
         }
         if !taken.is_empty() {
-            return Ok(Taken::Messages(taken));
+            return Ok(ReceiveOutcome::Messages(taken));
         }
         // Messages that have come are not held back by a broker that refuses.
         if stale.is_empty()
@@ -389,9 +389,9 @@ impl PopState {
         }
         let is_open = now < receive.by || !stale.is_empty();
         if is_open || (now < receive.by + ANSWER_GRACE && self.may_still_come(receive)) {
-            return Ok(Taken::Wait);
+            return Ok(ReceiveOutcome::Wait);
         }
-        Ok(Taken::Over)
+        Ok(ReceiveOutcome::Over)
     }
 
     /// Whether an answer is on its way to a call whose time is over.

@@ -87,19 +87,19 @@ impl PopShared {
         let waiting = state.waiting();
         let mut seen = BTreeSet::new();
         let mut rows = Vec::with_capacity(state.targets.len());
-        for (target, asked) in &state.targets {
-            let place = (&*target.topic, &*target.broker);
-            let is_first = seen.insert(place);
+        for (target, target_state) in &state.targets {
+            let source = (&*target.topic, &*target.broker);
+            let is_first = seen.insert(source);
             let (messages, bytes) = waiting
-                .get(&place)
+                .get(&source)
                 .filter(|_| is_first)
                 .copied()
                 .unwrap_or_default();
-            let (in_flight, at_work) = match &state.standing {
+            let (in_flight, at_work) = match &state.demand {
                 _ if !is_first => (0, 0),
-                Some(standing) => standing.in_hand_of(place.0, place.1),
+                Some(demand) => demand.in_hand_of(source.0, source.1),
                 // The application has them, and may have dropped them.
-                None => (self.in_hand.count_of(place.0, place.1, now), 0),
+                None => (self.in_hand.count_of(source.0, source.1, now), 0),
             };
             let key = QueueKey {
                 topic: target.topic.clone(),
@@ -114,7 +114,7 @@ impl PopShared {
                 bytes: bytes + at_work,
                 in_flight,
             };
-            rows.push((row, asked.asked_ms));
+            rows.push((row, target_state.last_pop_ms));
         }
         rows
     }
@@ -127,8 +127,8 @@ impl PopState {
         let batches = self.ready.iter().chain(behind);
         let mut waiting: BTreeMap<_, (usize, usize)> = BTreeMap::new();
         for message in batches.flat_map(|batch| &batch.messages) {
-            let place = (&*message.receipt.topic, &*message.receipt.broker);
-            let (messages, bytes) = waiting.entry(place).or_default();
+            let source = (&*message.receipt.topic, &*message.receipt.broker);
+            let (messages, bytes) = waiting.entry(source).or_default();
             *messages += 1;
             *bytes += message.bytes();
         }

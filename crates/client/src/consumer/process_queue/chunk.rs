@@ -23,12 +23,12 @@ impl Span {
     }
 }
 
-/// The records of one answer. They stay encoded: whoever looks at one decodes it.
+/// The records of one answer. They stay encoded: a reader of a record decodes it.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Whose they are.
+    /// The queue of these records.
     pub queue: Arc<QueueKey>,
-    /// Where to go on behind them.
+    /// The offset of the next pull of that queue.
     pub next_offset: i64,
     body: Bytes,
     pub(super) spans: Vec<Span>,

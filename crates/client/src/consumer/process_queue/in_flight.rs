@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 #[derive(Debug)]
-struct Entry {
+struct InFlightMessage {
     offset: i64,
     bytes: usize,
     is_finished: bool,
@@ -19,7 +19,7 @@ struct Entry {
 /// Messages that were handed out, in the order of their offsets.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<InFlightMessage>,
     unfinished: usize,
     bytes: usize,
 }
@@ -31,7 +31,7 @@ impl InFlight {
             self.entries.back().is_none_or(|last| last.offset < offset),
             "offsets rise"
         );
-        self.entries.push_back(Entry {
+        self.entries.push_back(InFlightMessage {
             offset,
             bytes,
             is_finished: false,

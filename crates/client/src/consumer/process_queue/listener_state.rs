@@ -52,8 +52,8 @@ impl ListenerState {
     }
 
     /// When the lock that the broker gave was asked for (`clock::since_boot`); `None`: it gave none.
-    pub(crate) fn set_lock(&mut self, asked: Option<Duration>) {
-        self.locked_at = asked;
+    pub(crate) fn set_lock(&mut self, requested_at: Option<Duration>) {
+        self.locked_at = requested_at;
     }
 
     /// True while this consumer may trust its lock.

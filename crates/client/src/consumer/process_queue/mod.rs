@@ -77,7 +77,8 @@ pub(crate) struct ProcessQueue {
     pub(crate) generation: u64,
     /// Offset of the next pull; `None` until the start is known.
     pub(crate) next_pull: Option<i64>,
-    pub(crate) pulling: bool,
+    /// A pull is in flight, or the pause before it.
+    pub(crate) pull_is_scheduled: bool,
     /// Where this assignment began, or went on after a seek.
     pub(crate) began: i64,
     pub(crate) delivered: i64,
@@ -132,7 +133,7 @@ impl ProcessQueue {
             subscription,
             generation,
             next_pull: None,
-            pulling: false,
+            pull_is_scheduled: false,
             began: -1,
             delivered: -1,
             returned: -1,
@@ -168,7 +169,7 @@ impl ProcessQueue {
         (self.began, self.delivered, self.done) = (offset, offset, offset);
         self.returned = -1;
         self.confirmable = 0;
-        self.pulling = false;
+        self.pull_is_scheduled = false;
         self.is_gone = false;
         self.is_group_start = false;
         self.settling = None;
@@ -251,7 +252,7 @@ impl ProcessQueue {
         // A large message that a listener has does not stop those behind it.
         let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2 && self.has_room(share));
         let is_wanted = !self.is_paused && !self.phase.is_going();
-        !self.pulling && is_wanted && self.next_pull.is_some() && fits
+        !self.pull_is_scheduled && is_wanted && self.next_pull.is_some() && fits
     }
 
     /// True when another answer's messages fit into the queue's share.

@@ -1,7 +1,7 @@
 //! What is fetched ahead, shared evenly by the queues.
 
 /// Bytes asked for at most in one pull, which is what brokers of ours give at most.
-const LARGEST_ANSWER: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// How much may be fetched ahead for one queue.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ impl Share {
 
     /// Bytes to ask for at once: half the share, so that the next answer comes while the last is handed out.
     pub(crate) fn answer_bytes(self) -> usize {
-        (self.bytes / 2).clamp(1, LARGEST_ANSWER)
+        (self.bytes / 2).clamp(1, MAX_ANSWER_BYTES)
     }
 
     /// Messages to ask for at once: half the share, `batch` at most.

@@ -16,7 +16,7 @@ impl Puller {
         self.shared.callbacks.take(slice)
     }
 
-    /// Ends the wait for the next callback: who takes them has something else to do.
+    /// Ends the wait for the next callback: the thread that takes callbacks has something else to do.
     pub fn wake_callbacks(&self) {
         self.shared.callbacks.wake();
     }

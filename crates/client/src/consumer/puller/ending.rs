@@ -13,9 +13,9 @@ use std::time::Duration;
 const END_MARGIN: Duration = Duration::from_millis(500);
 
 impl Puller {
-    /// Ends pulls and connections and says goodbye. With a commit interval positions are committed: with `all`
-    /// everything handed out, else only what a later poll has confirmed. A later call waits for the first one's end and
-    /// has its outcome.
+    /// Ends pulls, unregisters from the brokers and closes the connections. With a commit interval positions are
+    /// committed: with `all` everything handed out, else only what a later poll has confirmed. A later call waits for
+    /// the first one's end and has its outcome.
     pub async fn shut(&self, all: bool) -> Result<(), ClientError> {
         let shared = &self.shared;
         {

@@ -1,7 +1,7 @@
 //! The pulling consumer: keeps the next pull of every assigned queue in flight, and hands out what came (Apache
 //! `DefaultLitePullConsumerImpl`).
 //!
-//! No thread and no task waits for messages: an answer's callback takes the records in, wakes who polls, and asks for
+//! No thread and no task waits for messages: an answer's callback takes the records in, wakes pollers, and asks for
 //! more while the queue has room in its share of `ahead_bytes`. `poll` only takes: `pull` (`pulling.rs`) sends the
 //! request of a queue when it is assigned, when an answer was taken in, and when a poll has made room. Periodic work
 //! (positions, share of the queues) is in `rebalance/`.
@@ -9,8 +9,8 @@
 mod callback_calls;
 mod ending;
 mod rebalance_calls;
-mod standing;
 mod start;
+mod stats;
 
 use crate::consumer::options::PullerOptions;
 use crate::consumer::process_queue::{Messages, QueueKey};
@@ -109,8 +109,8 @@ impl Puller {
             .await
     }
 
-    /// Leaves the group for a topic: its queues go back with their last positions, with `is_lost` behind the back of
-    /// who polls. False: it was not subscribed to.
+    /// Leaves the group for a topic: its queues go back with their last positions. `is_lost`: the poller did not ask
+    /// for it, so polls report the queues as lost. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
         let (shared, topic) = (self.shared.clone(), topic.to_owned());
         self.shared
@@ -242,7 +242,7 @@ impl Puller {
     /// what was committed before.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.shared.finish_delivered();
-        self.shared.commit_asked().await
+        self.shared.commit_for_call().await
     }
 }
 

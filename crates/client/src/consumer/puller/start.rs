@@ -1,11 +1,11 @@
 //! A new consumer: its parts, and the periodic work that it starts.
 
+use crate::consumer::broker_requests::BrokerRequests;
 use crate::consumer::callbacks::Callbacks;
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::options::{PullerOptions, Start};
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::puller::Puller;
-use crate::consumer::questions::Questions;
 use crate::consumer::requests::offsets::Offsets;
 use crate::consumer::requests::queue_lock::QueueLocks;
 use crate::consumer::requests::send_back::SendBack;
@@ -29,7 +29,7 @@ impl Puller {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
         let mut table = ProcessorTable::new();
-        let questions = Questions::register(&mut table);
+        let broker_requests = BrokerRequests::register(&mut table);
         let client = options.client.connect(handle, table, Role::Consumer)?;
         let (tracker, ending) = (Tracker::new(handle.clone()), Tracker::new(handle.clone()));
         let names = NameServers::new(client.clone(), &options.client);
@@ -74,7 +74,7 @@ impl Puller {
                 what: "the end of a consumer",
             })),
         });
-        questions.are_for(&shared);
+        broker_requests.set_consumer(&shared);
         shared.follow_pops();
         start_tasks(&shared);
         Ok(Self { shared })

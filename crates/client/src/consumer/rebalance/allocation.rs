@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl ConsumerShared {
-    /// The places of this member's queues among these. All of them when every member gets all messages.
+    /// The indexes of this member's queues among these. All of them when every member gets all messages.
     pub(crate) async fn allocated(
         &self,
         topic: &Arc<str>,
@@ -39,15 +39,15 @@ impl ConsumerShared {
             queues: keys.collect(),
             members: ids.into_iter().map(str::to_owned).collect(),
         };
-        match self.callbacks.ask(callback).await {
-            Some(CallbackAnswer::Indexes(places)) => Ok(places),
+        match self.callbacks.call(callback).await {
+            Some(CallbackAnswer::Indexes(indexes)) => Ok(indexes),
             _ => Err(ClientError::NotAllocated {
                 topic: topic.to_string(),
             }),
         }
     }
 
-    /// The places of a member's queues; `None`: only the application knows.
+    /// The indexes of a member's queues; `None`: only the application knows.
     fn allocated_to(
         &self,
         member: &str,
@@ -60,13 +60,15 @@ impl ConsumerShared {
         }
         let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
         // A member that is not in the list gets nothing: the broker has not counted its heartbeat yet.
-        let Some(place) = allocate::place(&mut ids, member) else {
+        let Some(member_index) = allocate::place(&mut ids, member) else {
             return Some(Ok(Vec::new()));
         };
         match self.options.allocation {
-            Allocation::Average => Some(Ok(allocate::average(queues.len(), ids.len(), place).collect())),
+            Allocation::Average => Some(Ok(
+                allocate::average(queues.len(), ids.len(), member_index).collect()
+            )),
             Allocation::Circle => {
-                let share = allocate::average_by_circle(queues.len(), ids.len(), place);
+                let share = allocate::average_by_circle(queues.len(), ids.len(), member_index);
                 Some(Ok(share.collect()))
             }
             Allocation::ConsistentHash { virtual_nodes } => {
@@ -82,7 +84,7 @@ impl ConsumerShared {
         }
     }
 
-    /// The places of queues that another member may have still: all but those of a member that has left the group since
+    /// The indexes of queues that another member may have still: all but those of a member that has left the group since
     /// the last look, which committed before it left. If more has changed, others may have had its queues in between;
     /// if the queues have changed, too, nobody knows which ones were its own.
     pub(super) fn contended(
@@ -96,11 +98,11 @@ impl ConsumerShared {
             return HashSet::new();
         }
         let mut contended: HashSet<usize> = (0..queues.len()).collect();
-        let place = |queue: &PublishedQueue| (queue.broker.clone(), queue.queue_id);
+        let id_of = |queue: &PublishedQueue| (queue.broker.clone(), queue.queue_id);
         let before = {
             let state = self.state();
-            let last = state.looks.get(topic);
-            let same = last.filter(|last| last.queues.iter().map(place).eq(queues.iter().map(place)));
+            let last = state.allocation_inputs.get(topic);
+            let same = last.filter(|last| last.queues.iter().map(id_of).eq(queues.iter().map(id_of)));
             same.map(|last| last.members.clone()).unwrap_or_default()
         };
         let has_joined = members.iter().any(|member| !before.contains(member));
@@ -108,8 +110,8 @@ impl ConsumerShared {
         if let (Some(gone), None, false) = (gone.next(), gone.next(), has_joined)
             && let Some(Ok(share)) = self.allocated_to(gone, topic, queues, &before)
         {
-            for place in share {
-                contended.remove(&place);
+            for index in share {
+                contended.remove(&index);
             }
         }
         contended

@@ -48,7 +48,8 @@ impl ConsumerShared {
         self.exchange(wanted, scope, departure).await
     }
 
-    /// As [`Self::take`], for callers that hold `taking`.
+    /// Takes the wanted queues and gives back those of `scope` that are not wanted. The caller holds the lock `taking`,
+    /// which [`Self::take`] acquires itself.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         wanted: Vec<Assignment>,
@@ -222,10 +223,10 @@ impl ConsumerShared {
 
     /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
     pub(crate) async fn begin(self: &Arc<Self>, fresh: Vec<Fresh>) -> Result<(), ClientError> {
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for one in fresh {
             let shared = self.clone();
-            asked.spawn(async move {
+            requests.spawn(async move {
                 let begin = match one.start {
                     Some(offset) => Ok(offset),
                     None => shared.begin_of(&one.key).await,
@@ -236,7 +237,7 @@ impl ConsumerShared {
             });
         }
         let mut failure = None;
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             // A master that is away is the least of them: see `subscribe`.
             if let Ok(Err(error)) = outcome
                 && (failure.is_none() || !matches!(error, ClientError::NoMaster { .. }))

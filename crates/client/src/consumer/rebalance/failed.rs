@@ -10,18 +10,18 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// While a master is away the pause is doubled this often at most: to 8 s.
-const MOST_DOUBLINGS: u32 = 3;
+const MAX_DOUBLINGS: u32 = 3;
 
 /// Topics whose last look failed.
 #[derive(Debug, Default)]
-pub(super) struct Failed {
+pub(super) struct FailedTopics {
     /// Whether the topic has queues that wait for their master, and nothing else is missing.
     topics: BTreeMap<Arc<str>, bool>,
     /// Looks in a row after which queues still waited for their masters.
     waits: u32,
 }
 
-impl Failed {
+impl FailedTopics {
     /// The time until the next look, if the next look at all topics is due after `rest`. Masters that are away are
     /// looked for less and less often.
     pub(super) fn pause(&self, rest: Duration) -> Duration {
@@ -30,14 +30,14 @@ impl Failed {
         }
         let waits_for_masters = self.topics.values().all(|waits| *waits);
         let doublings = if waits_for_masters {
-            self.waits.min(MOST_DOUBLINGS)
+            self.waits.min(MAX_DOUBLINGS)
         } else {
             0
         };
         (FIRST_PAUSE * 2_u32.saturating_pow(doublings)).min(rest)
     }
 
-    /// These topics.
+    /// The topics whose last look failed.
     pub(super) fn topics(&self) -> Vec<Arc<str>> {
         self.topics.keys().cloned().collect()
     }
@@ -73,7 +73,7 @@ impl Failed {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arc, ClientError, Duration, Failed};
+    use super::{Arc, ClientError, Duration, FailedTopics};
 
     #[test]
     fn masters_that_are_away_are_looked_for_less_and_less_often() {
@@ -82,7 +82,7 @@ mod tests {
             broker: "b".to_owned(),
         };
         let (waiting, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        let mut failed = Failed::default();
+        let mut failed = FailedTopics::default();
         assert_eq!(failed.pause(rest), rest);
         let mut pauses = Vec::new();
         for _ in 0..5 {

@@ -13,10 +13,10 @@ mod settling;
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Assignment;
 use crate::consumer::rebalance::events::Departure;
-use crate::consumer::rebalance::failed::Failed;
+use crate::consumer::rebalance::failed::FailedTopics;
 use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
-use crate::consumer::shared::{ConsumerShared, Look};
+use crate::consumer::shared::{AllocationInput, ConsumerShared};
 use crate::error::ClientError;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -53,7 +53,7 @@ impl ConsumerShared {
             .await
         {
             Err(error @ ClientError::NoMaster { .. }) => {
-                tracing::warn!(topic = &*topic, %error, "some queues begin when their master is back");
+                tracing::warn!(topic = &*topic, %error, "some queues start once their master is back");
                 self.rebalance.notify_one();
             }
             balanced => balanced?,
@@ -71,7 +71,7 @@ impl ConsumerShared {
         self.end_joining(topic);
         let was_retired = {
             let mut state = self.state();
-            state.looks.remove(topic);
+            state.allocation_inputs.remove(topic);
             state.retired.remove(topic)
         };
         if !self.heartbeat.membership.unsubscribe(topic) && !was_retired {
@@ -146,9 +146,9 @@ impl ConsumerShared {
         let subscription = Arc::new(subscription);
         let wanted = mine
             .into_iter()
-            .filter_map(|place| Some((place, queues.get(place)?)))
-            .map(|(place, queue)| Assignment {
-                is_contended: contended.contains(&place),
+            .filter_map(|index| Some((index, queues.get(index)?)))
+            .map(|(index, queue)| Assignment {
+                is_contended: contended.contains(&index),
                 key: Arc::new(QueueKey {
                     topic: topic.clone(),
                     broker: queue.broker.clone(),
@@ -171,11 +171,11 @@ impl ConsumerShared {
             let mut known = queues.iter();
             known.any(|queue| queue.broker == key.broker && queue.queue_id == key.queue_id)
         };
-        let look = Look {
+        let input = AllocationInput {
             members,
             queues: queues.clone(),
         };
-        self.state().looks.insert(topic.clone(), look);
+        self.state().allocation_inputs.insert(topic.clone(), input);
         self.exchange(wanted, |key| key.topic == *topic, self.departure(&exists))
             .await
     }
@@ -218,7 +218,7 @@ impl ConsumerShared {
         match self.members(topic).await {
             Ok(members) if members.contains(&self.heartbeat.membership.client_id) => Ok(members),
             // A broker that has been started again does not know its clients yet.
-            Ok(_) | Err(ClientError::Answer { .. }) => {
+            Ok(_) | Err(ClientError::Refused { .. }) => {
                 self.heartbeat.send().await?;
                 self.members(topic).await
             }
@@ -233,14 +233,14 @@ impl ConsumerShared {
             consumer_group: &self.options.client.group,
         };
         let command = Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header);
-        let (answer, address) = self.offsets.ask_any(WHAT, topic, command).await?;
+        let (answer, address) = self.offsets.request_any(WHAT, topic, command).await?;
         if answer.code != response::SUCCESS {
-            return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));
+            return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark));
         }
         let body = answer.body.unwrap_or_default();
         match GetConsumerListByGroupResponseBody::decode(&body) {
             Ok(body) => Ok(body.consumer_id_list),
-            Err(source) => Err(ClientError::Answered {
+            Err(source) => Err(ClientError::UnreadableAnswer {
                 what: WHAT,
                 address,
                 source,
@@ -252,7 +252,7 @@ impl ConsumerShared {
     /// looks again sooner, at those topics alone.
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
         let interval = self.options.rebalance_interval;
-        let mut failed = Failed::default();
+        let mut failed = FailedTopics::default();
         let mut due = Instant::now() + interval;
         loop {
             let pause = failed.pause(due.saturating_duration_since(Instant::now()));

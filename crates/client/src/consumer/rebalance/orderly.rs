@@ -31,7 +31,7 @@ impl ConsumerShared {
             if !wanted.is_empty()
                 && let Err(error) = self.lock(wanted).await
             {
-                tracing::warn!(%error, "locked queues not begun");
+                tracing::warn!(%error, "cannot start consuming the locked queues");
             }
         }
     }
@@ -45,7 +45,7 @@ impl ConsumerShared {
 
     /// Asks for the locks of these queues, and begins to read those that had none before.
     pub(crate) async fn lock(self: &Arc<Self>, queues: Vec<Arc<QueueKey>>) -> Result<(), ClientError> {
-        let asked = clock::since_boot();
+        let requested_at = clock::since_boot();
         let mut fresh = Vec::new();
         let mut unwanted = Vec::new();
         for (key, is_locked) in self.locks.lock(&queues).await {
@@ -58,7 +58,7 @@ impl ConsumerShared {
                 continue;
             };
             let had_lock = queue.listeners.is_locked();
-            queue.listeners.set_lock(is_locked.then_some(asked));
+            queue.listeners.set_lock(is_locked.then_some(requested_at));
             if is_locked != had_lock {
                 // What was fetched before may not be the group's next messages any more.
                 let generation = self.next_generation();

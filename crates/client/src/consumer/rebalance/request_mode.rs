@@ -52,7 +52,7 @@ impl ConsumerShared {
             topic: topic.to_string(),
         };
         let command = Command::request(request::QUERY_ASSIGNMENT).with_body(Bytes::from(body.encode()));
-        let (answer, address) = self.offsets.ask_any(WHAT, topic, command).await?;
+        let (answer, address) = self.offsets.request_any(WHAT, topic, command).await?;
         if answer.code != response::SUCCESS {
             // Brokers before 5.0 know no POP; one that refuses has no say.
             tracing::debug!(%topic, address, code = answer.code, "the broker does not say how the group gets messages");
@@ -60,7 +60,7 @@ impl ConsumerShared {
         }
         let body = answer.body.unwrap_or_default();
         let found = QueryAssignmentResponseBody::decode(&body);
-        let found = found.map_err(|source| ClientError::Answered {
+        let found = found.map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address,
             source,

@@ -48,7 +48,7 @@ impl ConsumerShared {
             };
             queue.settling = None;
             if at != begin {
-                tracing::info!(%key, begin, committed = at, "the member before has committed");
+                tracing::info!(%key, begin, committed = at, "the previous owner has committed");
                 queue.restart(at, next_generation);
                 queue.is_group_start = true;
                 queue.committed = -1;

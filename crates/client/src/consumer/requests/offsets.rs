@@ -101,7 +101,8 @@ impl Offsets {
         self.committed_within(key, self.timeout).await
     }
 
-    /// As [`Self::committed`], but that the group has not begun is believed of a master only.
+    /// How far the group has come; `None` when it has not begun, which only a master can know: a slave may not have its
+    /// commits yet.
     pub(crate) async fn committed_surely(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
         match self.of_masters().committed(key).await {
             Err(no_master @ ClientError::NoMaster { .. }) => {
@@ -112,7 +113,7 @@ impl Offsets {
         }
     }
 
-    /// As [`Self::committed`], within this time.
+    /// How far the group has come, if a broker says so within `timeout`; `None` when it has not begun.
     pub(crate) async fn committed_within(
         &self,
         key: &QueueKey,
@@ -126,11 +127,11 @@ impl Offsets {
             set_zero_if_not_found: Some(false),
         };
         let command = Command::request(request::QUERY_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
+        let (answer, address) = self.request_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => offset_of(WHAT, &address, &answer).map(Some),
             response::QUERY_NOT_FOUND => Ok(None),
-            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+            code => Err(ClientError::refused(WHAT, &address, code, answer.remark)),
         }
     }
 
@@ -145,15 +146,15 @@ impl Offsets {
             commit_offset: offset,
         };
         let command = Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
+        let (answer, address) = self.request_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => Ok(!answer.remark.is_some_and(|remark| remark.starts_with(WAS_RESET))),
-            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+            code => Err(ClientError::refused(WHAT, &address, code, answer.remark)),
         }
     }
 
     /// Asks the brokers of the topic until one answers.
-    pub(crate) async fn ask_any(
+    pub(crate) async fn request_any(
         &self,
         what: &'static str,
         topic: &Arc<str>,
@@ -178,23 +179,23 @@ impl Offsets {
     }
 
     async fn offset(&self, what: &'static str, key: &QueueKey, command: Command) -> Result<i64, ClientError> {
-        let (answer, address) = self.ask(what, key, command).await?;
+        let (answer, address) = self.request(what, key, command).await?;
         match answer.code {
             response::SUCCESS => offset_of(what, &address, &answer),
-            code => Err(ClientError::answer(what, &address, code, answer.remark)),
+            code => Err(ClientError::refused(what, &address, code, answer.remark)),
         }
     }
 
-    async fn ask(
+    async fn request(
         &self,
         what: &'static str,
         key: &QueueKey,
         command: Command,
     ) -> Result<(Command, String), ClientError> {
-        self.ask_within(what, key, command, self.timeout).await
+        self.request_within(what, key, command, self.timeout).await
     }
 
-    async fn ask_within(
+    async fn request_within(
         &self,
         what: &'static str,
         key: &QueueKey,
@@ -237,7 +238,7 @@ impl Offsets {
 
 fn offset_of(what: &'static str, address: &str, answer: &Command) -> Result<i64, ClientError> {
     let offset = answer.fields.get("offset").and_then(|text| text.parse().ok());
-    offset.ok_or_else(|| ClientError::Answered {
+    offset.ok_or_else(|| ClientError::UnreadableAnswer {
         what,
         address: address.to_owned(),
         source: pyrmq_remoting::WireError::MissingField("offset"),

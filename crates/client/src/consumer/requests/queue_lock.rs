@@ -40,16 +40,16 @@ impl QueueLocks {
     /// Asks for these queues, all brokers at the same time. Returns each queue with whether it is locked now; those of
     /// a broker that does not answer are left out.
     pub(crate) async fn lock(&self, queues: &[Arc<QueueKey>]) -> Vec<(Arc<QueueKey>, bool)> {
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (broker, queues) in by_broker(queues) {
             let locks = self.clone();
-            asked.spawn(async move {
+            requests.spawn(async move {
                 let locked = locks.lock_on(&broker, &queues).await;
                 locked.inspect_err(|error| tracing::warn!(%broker, %error, "queues not locked"))
             });
         }
         let mut answered = Vec::new();
-        while let Some(outcome) = asked.join_next().await {
+        while let Some(outcome) = requests.join_next().await {
             if let Ok(Ok(queues)) = outcome {
                 answered.extend(queues);
             }
@@ -70,10 +70,10 @@ impl QueueLocks {
             ..LockBatchRequestBody::default()
         };
         let (answer, address) = self
-            .ask(WHAT, broker, request::LOCK_BATCH_MQ, body.encode())
+            .request(WHAT, broker, request::LOCK_BATCH_MQ, body.encode())
             .await?;
         let body = LockBatchResponseBody::decode(&answer.body.unwrap_or_default());
-        let locked = body.map_err(|source| ClientError::Answered {
+        let locked = body.map_err(|source| ClientError::UnreadableAnswer {
             what: WHAT,
             address,
             source,
@@ -88,10 +88,10 @@ impl QueueLocks {
     /// Gives locks back; what fails ends by itself after 60 s.
     pub(crate) async fn unlock(&self, queues: &[Arc<QueueKey>]) {
         const WHAT: &str = "an unlock of queues";
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         for (broker, queues) in by_broker(queues) {
             let locks = self.clone();
-            asked.spawn(async move {
+            requests.spawn(async move {
                 let body = UnlockBatchRequestBody {
                     client_id: locks.client_id.clone(),
                     consumer_group: locks.group.clone(),
@@ -99,15 +99,15 @@ impl QueueLocks {
                     ..UnlockBatchRequestBody::default()
                 };
                 let code = request::UNLOCK_BATCH_MQ;
-                if let Err(error) = locks.ask(WHAT, &broker, code, body.encode()).await {
+                if let Err(error) = locks.request(WHAT, &broker, code, body.encode()).await {
                     tracing::warn!(%broker, %error, "queues stay locked for up to a minute");
                 }
             });
         }
-        while asked.join_next().await.is_some() {}
+        while requests.join_next().await.is_some() {}
     }
 
-    async fn ask(
+    async fn request(
         &self,
         what: &'static str,
         broker: &str,
@@ -120,7 +120,7 @@ impl QueueLocks {
         let command = Command::request(code).with_body(Bytes::from(body));
         match self.client.request(&address, command, self.timeout).await {
             Ok(answer) if answer.code == response::SUCCESS => Ok((answer, address)),
-            Ok(answer) => Err(ClientError::answer(what, &address, answer.code, answer.remark)),
+            Ok(answer) => Err(ClientError::refused(what, &address, answer.code, answer.remark)),
             Err(source) => Err(ClientError::net(what, address, source)),
         }
     }

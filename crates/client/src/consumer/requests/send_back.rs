@@ -95,14 +95,9 @@ impl SendBack {
                 broker: queue.broker.to_string(),
             })?;
         let command = {
-            let answered = |source| ClientError::Answered {
-                what: WHAT,
-                address: address.clone(),
-                source,
-            };
             let missing = Err(WireError::MissingField("record"));
             let record = message.chunk.record(message.first).unwrap_or(missing);
-            let record = record.map_err(answered)?;
+            let record = record.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
             let header = ConsumerSendMsgBackRequestHeader {
                 offset: record.physical_offset,
                 group: &self.group,
@@ -114,14 +109,14 @@ impl SendBack {
             };
             Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header)
         };
-        let answer = self.ask(&address, command).await?;
+        let answer = self.request(&address, command).await?;
         if answer.code == response::SUCCESS {
             return Ok(());
         }
-        Err(ClientError::answer(WHAT, &address, answer.code, answer.remark))
+        Err(ClientError::refused(WHAT, &address, answer.code, answer.remark))
     }
 
-    async fn ask(&self, address: &str, command: Command) -> Result<Command, ClientError> {
+    async fn request(&self, address: &str, command: Command) -> Result<Command, ClientError> {
         let answer = self
             .client
             .request(address, command, self.timeout * PATIENCE)
@@ -135,7 +130,7 @@ impl SendBack {
         let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.group).into();
         let route = self.routes.get(&topic).await?;
         let mut failure = route.no_queue(&topic);
-        let mut asked: Vec<&str> = Vec::new();
+        let mut tried: Vec<&str> = Vec::new();
         // The broker that did not take it back comes last.
         let (own, others): (Vec<_>, Vec<_>) = route
             .published
@@ -143,20 +138,16 @@ impl SendBack {
             .iter()
             .partition(|queue| queue.broker == message.chunk.queue.broker);
         for queue in others.into_iter().chain(own) {
-            if asked.contains(&&*queue.broker) {
+            if tried.contains(&&*queue.broker) {
                 continue;
             }
-            asked.push(&queue.broker);
+            tried.push(&queue.broker);
             let address = queue.address.to_string();
             let command = self.new_message(&topic, queue.queue_id, message, delay_level);
-            let command = command.map_err(|source| ClientError::Answered {
-                what: WHAT,
-                address: address.clone(),
-                source,
-            })?;
-            match self.ask(&address, command).await {
+            let command = command.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
+            match self.request(&address, command).await {
                 Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
-                Ok(answer) => failure = ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Ok(answer) => failure = ClientError::refused(WHAT, &address, answer.code, answer.remark),
                 // It may be stored: sent to the next broker, too, it would come twice.
                 Err(error) if error.is_outcome_unknown() => return Err(error),
                 Err(error) => failure = error,

@@ -47,7 +47,7 @@ pub(crate) async fn check_filter(
         let command = Command::request(request::CHECK_CLIENT_CONFIG).with_body(body.clone());
         match client.request(&address, command, time).await {
             Ok(answer) if answer.code == response::SUCCESS => {}
-            Ok(answer) => return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
+            Ok(answer) => return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark)),
             // Its pulls find out.
             Err(error) => tracing::warn!(address, %error, "filter not checked"),
         }

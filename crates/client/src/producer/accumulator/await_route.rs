@@ -1,4 +1,4 @@
-//! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
+//! Keeps messages of a hash whose topic is not known yet until the route says which queue their hash means.
 
 use crate::ClientError;
 use crate::error::SendFailure;
@@ -59,7 +59,7 @@ impl<T: Send + 'static> Accumulator<T> {
             });
     }
 
-    /// One message's time is over, or its topic has no route.
+    /// Fails one message: its time is over, or its topic has no route.
     fn fail_awaiting(&self, topic: &Arc<str>, number: u64, error: ClientError) {
         let mut state = self.state();
         let Some(all) = state.awaiting_route.get_mut(topic) else {
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// The route is known: each message goes to its partition, in the order in which they came.
+    /// Puts each message of a topic whose route is known now into its partition, in the order in which they came.
     fn route_found(self: &Arc<Self>, topic: &Arc<str>, route: &TopicRoute) {
         let mut failed = Vec::new();
         let mut used = Vec::new();
@@ -138,7 +138,7 @@ impl<T: Send + 'static> Accumulator<T> {
         self.opened.notify_one();
     }
 
-    /// A message that cannot be sent, before it had an id and a place.
+    /// Fails a message that cannot be sent and has no id and no queue yet.
     pub(super) fn refuse(
         &self,
         topic: &Arc<str>,
@@ -168,7 +168,7 @@ impl<T: Send + 'static> Accumulator<T> {
 }
 
 impl<T> PartitionQueue<T> {
-    /// The completion of the message that was put last.
+    /// Attaches a completion to the message that was put last.
     fn attach_completion(&mut self, completion: T) {
         if let Some(open) = &mut self.open {
             open.completions
@@ -179,7 +179,7 @@ impl<T> PartitionQueue<T> {
     }
 }
 
-/// The partition of a hash.
+/// The partition that messages of a hash go by.
 pub(super) fn partition_of_hash(
     topic: &Arc<str>,
     route: &TopicRoute,

@@ -1,4 +1,4 @@
-//! The way of a batch out of its partition queue, and its outcome.
+//! Sends batches and handles their outcomes.
 
 use super::partition::{PartitionKey, ReadyBatch};
 use super::shared::{Accumulator, InFlightBatch, Rerouted};
@@ -49,7 +49,7 @@ impl<T: Send + 'static> Accumulator<T> {
 
     pub(super) fn launch(self: &Arc<Self>, key: PartitionKey, ready: ReadyBatch<T>) {
         let outgoing = ready.outgoing;
-        let body = if outgoing.items > 1 {
+        let body = if outgoing.messages() > 1 {
             outgoing.body.clone()
         } else {
             Bytes::new()
@@ -57,13 +57,14 @@ impl<T: Send + 'static> Accumulator<T> {
         let in_flight_batch = InFlightBatch {
             completions: ready.completions,
             hashes: ready.hashes,
-            items: outgoing.items,
+            is_batch: outgoing.is_batch(),
+            messages: outgoing.messages(),
             body,
             bytes: outgoing.body.len(),
             since: ready.since,
             timeout: ready.timeout,
             settings: ready.settings,
-            parts: ready.parts,
+            split_outcome: ready.split_outcome,
         };
         let this = self.clone();
         let done = Box::new(move |(outcome, permit): (SendOutcome, Permit)| {
@@ -80,7 +81,7 @@ impl<T: Send + 'static> Accumulator<T> {
         outcome: SendOutcome,
     ) {
         if let Err(error) = &outcome
-            && in_flight_batch.items > 1
+            && in_flight_batch.messages > 1
             && is_illegal(error)
         {
             let inner = in_flight_batch
@@ -88,18 +89,18 @@ impl<T: Send + 'static> Accumulator<T> {
                 .is_some_and(|settings| settings.inner)
                 .then(|| self.producer.ids());
             if let Ok(halves) = split::halves(key, &in_flight_batch.body, inner) {
-                tracing::debug!(target: LOG, topic = &**key.topic(), items = in_flight_batch.items, %error, "a refused batch is sent in halves");
+                tracing::debug!(target: LOG, topic = &**key.topic(), messages = in_flight_batch.messages, %error, "a refused batch is sent in halves");
                 return self.split(key, (in_flight_batch, permit), halves);
             }
-            self.producer.count_failed(u64::from(in_flight_batch.items));
+            self.producer.count_failed(u64::from(in_flight_batch.messages));
         }
         permit.keep_for(&in_flight_batch.completions);
         self.lower_batch_limit(&in_flight_batch, &outcome);
-        let (items, completions) = (in_flight_batch.items, in_flight_batch.completions);
+        let (messages, completions) = (in_flight_batch.messages as usize, in_flight_batch.completions);
         if let Err(error) = &outcome
-            && completions.len() < items.max(1) as usize
+            && completions.len() < messages
         {
-            let count = items.max(1) as usize - completions.len();
+            let count = messages - completions.len();
             tracing::warn!(target: LOG, topic = &**key.topic(), count, %error, "messages without a callback were not confirmed");
         }
         let mut state = self.state();
@@ -121,7 +122,7 @@ impl<T: Send + 'static> Accumulator<T> {
             (self.sink)(BatchOutcome {
                 permit,
                 completions,
-                batch: items > 0,
+                batch: in_flight_batch.is_batch,
                 outcome: outcome.map(Arc::new),
             });
         }

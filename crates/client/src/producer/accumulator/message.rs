@@ -1,4 +1,4 @@
-//! What comes in, a message, and what comes out, the outcome of a batch.
+//! What the accumulator takes, a message, and what it gives, the outcome of a batch.
 
 use crate::ClientError;
 use crate::producer::SendResult;
@@ -9,13 +9,15 @@ use pyrmq_remoting::WireError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory that small bodies share, and what is small.
+/// Size of the memory that small bodies share.
 const SHARED_BYTES: usize = 16 * 1024;
+/// Bodies above this size get memory of their own.
 const LARGE_BODY: usize = 2 * 1024;
+
 /// When a batch is full, and how long it may be kept open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for other messages. Zero: messages that name no queue leave each by itself.
+    /// Longest wait for other messages. Zero: each message that names no queue is sent by itself.
     pub linger: Duration,
     /// Bytes of a batch.
     pub bytes: usize,
@@ -23,7 +25,7 @@ pub struct Limits {
     pub messages: u32,
 }
 
-/// How a call of many messages has them gathered: only with messages of the same settings.
+/// How the messages of a call of many are batched: only with messages of the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSettings {
     /// Bytes of a batch.
@@ -99,9 +101,8 @@ pub struct BatchOutcome<T> {
 pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
 
 pub(super) fn unencodable(source: WireError) -> ClientError {
-    ClientError::Answered {
+    ClientError::Unencodable {
         what: "a batch",
-        address: String::new(),
         source,
     }
 }

@@ -18,11 +18,11 @@ mod batch_limit;
 mod launch;
 mod message;
 mod partition;
-mod parts;
 mod put;
 mod reroute;
 mod shared;
 mod split;
+mod split_outcome;
 mod timer;
 
 use crate::ClientError;
@@ -79,18 +79,18 @@ impl<T: Send + 'static> Accumulator<T> {
         message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<(), ClientError> {
-        self.take(message, permit, false).map(drop)
+        self.accept(message, permit, false).map(drop)
     }
 
-    /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
-    /// after the other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to
-    /// that.
+    /// Takes a message of a caller that has more to push right now, such as the tasks of an event loop that run one
+    /// after the other: a batch that [`Self::push`] would send at once, half empty, waits for [`Self::uncork`]. Returns
+    /// whether the caller must call that.
     pub fn push_corked(
         self: &Arc<Self>,
         message: AccumulatedMessage<'_, T>,
         permit: BorrowedPermit<'_>,
     ) -> Result<bool, ClientError> {
-        self.take(message, permit, true)
+        self.accept(message, permit, true)
     }
 
     /// Sends what [`Self::push_corked`] held back.

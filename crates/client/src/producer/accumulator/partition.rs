@@ -1,7 +1,7 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
 use crate::producer::accumulator::message::BatchSettings;
-use crate::producer::accumulator::parts::Parts;
+use crate::producer::accumulator::split_outcome::SplitOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;
 use crate::producer::outgoing::{OutgoingMessage, Target};
@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long an expired batch waits for the one before it: that one usually ends first.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Which partition a message goes by.
@@ -72,7 +73,7 @@ pub(super) struct OpenBatch<T> {
     pub(super) since: Instant,
     /// When the batch's first message came, by the wall clock: the messages' ids carry it.
     pub(super) since_ms: i64,
-    /// Somebody waits for the batch: it leaves as soon as nothing of its partition is on the way.
+    /// A caller waits for the batch: it leaves as soon as nothing of its partition is on the way.
     pub(super) eager: bool,
 }
 
@@ -89,11 +90,11 @@ pub(super) struct ReadyBatch<T> {
     /// Set for a batch of `send_batch`: only messages with equal settings join it.
     pub(super) settings: Option<BatchSettings>,
     /// Set for a part of a batch that was refused.
-    pub(super) parts: Option<Arc<Parts>>,
+    pub(super) split_outcome: Option<Arc<SplitOutcome>>,
 }
 
 impl<T> ReadyBatch<T> {
-    /// When it ends although another is still on its way before it. What is before it usually ends first.
+    /// When the batch ends although another is still on its way before it.
     pub(super) fn expires_at(&self) -> Instant {
         self.since + self.timeout + GRACE
     }
@@ -127,14 +128,14 @@ impl<T> PartitionQueue<T> {
     pub(super) fn seal(&mut self) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(ReadyBatch {
-                outgoing: open.batch.take_accumulated(),
+                outgoing: open.batch.finish(),
                 permit: open.permit,
                 completions: open.completions,
                 hashes: open.hashes,
                 since: open.since,
                 timeout: open.timeout,
                 settings: open.settings,
-                parts: None,
+                split_outcome: None,
             });
         }
     }

@@ -1,4 +1,4 @@
-//! The way of a message into a batch of its partition queue.
+//! Adds messages to batches.
 
 use super::await_route;
 use super::message::{AccumulatedMessage, BatchSettings, copied, unencodable};
@@ -21,9 +21,9 @@ use std::time::Instant;
 const AGE_CHECK_EVERY: u32 = 32;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Takes a message for [`Self::push`] and [`Self::push_corked`]. True: the caller must uncork. This is one
+    /// Accepts a message for [`Self::push`] and [`Self::push_corked`]. True: the caller must uncork. This is one
     /// function, though long, because the lock is held throughout, and partition and topic are looked up once.
-    pub(super) fn take(
+    pub(super) fn accept(
         self: &Arc<Self>,
         mut message: AccumulatedMessage<'_, T>,
         mut permit: BorrowedPermit<'_>,
@@ -80,17 +80,17 @@ impl<T: Send + 'static> Accumulator<T> {
         let index = partition.open.as_ref().map_or(0, |open| open.batch.len());
         let age_check = index.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
         let due = partition.is_due(key.is_ordered(), age_check, self.limits.linger);
-        let held = corked && due && partition.sealed.is_empty();
-        let first = held && state.corked.is_empty();
-        if held && !partition.corked {
+        let is_corked = corked && due && partition.sealed.is_empty();
+        let first = is_corked && state.corked.is_empty();
+        if is_corked && !partition.corked {
             partition.corked = true;
             state.corked.push(key.clone());
         }
-        let drain = (due && !held && !partition.draining).then(|| key.clone());
-        // Nothing else would make it leave when it is neither eager nor full, or end when its partition is held up for
-        // longer than it may wait.
-        let held_up = !due && has_deadline;
-        let wake = held_up || (!ticking && partition.open.is_some() && !(eager && due));
+        let drain = (due && !is_corked && !partition.draining).then(|| key.clone());
+        // Only the timer launches a batch that is neither eager nor full, and only it ends a message whose deadline
+        // passes while its partition queue waits for an answer.
+        let needs_timer = !due && has_deadline;
+        let wake = needs_timer || (!ticking && partition.open.is_some() && !(eager && due));
         state.ticking |= wake;
         drop(guard);
         if wake {
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Accumulator<T> {
         check_topic(topic)?;
         let key = PartitionKey::Any(self.producer.topic(topic));
         if topics.len() > IDLE_KEPT + 2 * partitions {
-            // Only a place to look names up: what is used comes back.
+            // A cache: names in use are added again.
             topics.clear();
         }
         Ok(topics.entry(topic.into()).or_insert(key))
@@ -165,8 +165,11 @@ impl<T: Send + 'static> Accumulator<T> {
         (message, permit): (&mut AccumulatedMessage<'_, T>, &mut Permit<B>),
         now: &mut LazyNow,
     ) -> Result<(), ClientError> {
-        let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
-        if single || message.encoded.is_some() || message.alone || message.timeout.is_some() {
+        let is_alone = message.alone
+            || message.encoded.is_some()
+            || message.timeout.is_some()
+            || (matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero());
+        if is_alone {
             self.put_alone(bodies, partition, key, (message, permit), now.get());
             return Ok(());
         }
@@ -257,7 +260,7 @@ impl<T: Send + 'static> Accumulator<T> {
             flag: message.flag,
             sys_flag,
             target: key.target(),
-            items: 0,
+            batch: None,
             reply: false,
         };
         partition.seal();
@@ -274,7 +277,7 @@ impl<T: Send + 'static> Accumulator<T> {
             since: now,
             timeout,
             settings: None,
-            parts: None,
+            split_outcome: None,
         });
     }
 }

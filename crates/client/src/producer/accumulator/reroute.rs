@@ -1,4 +1,4 @@
-//! Messages of a hash whose queue has left the route while they waited: they go to the queue that the hash means now.
+//! Moves messages of a hash whose queue has left the route while they waited: to the queue that the hash means now.
 //!
 //! Apache's selector is asked for each message as it leaves, over the queues of that moment, so what has not left yet
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
@@ -14,7 +14,8 @@ use pyrmq_remoting::message::batch;
 use std::sync::Arc;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Looks whether a topic's queues have changed since it was last looked; costs a pointer's comparison when not.
+    /// Moves a topic's messages if its queues have changed since the last call. Without a change this costs a
+    /// comparison of pointers.
     pub(super) fn reroute(
         &self,
         state: &mut AccumulatorState<T>,
@@ -77,8 +78,8 @@ impl<T: Send + 'static> Accumulator<T> {
         mut ready: ReadyBatch<T>,
         into: &mut Rerouted<T>,
     ) {
-        if ready.outgoing.items == 0 {
-            return Self::requeue_single(state, topic, route, ready, into);
+        if !ready.outgoing.is_batch() {
+            return Self::requeue_alone(state, topic, route, ready, into);
         }
         let settings = ready.settings;
         let body = ready.outgoing.body.clone();
@@ -124,8 +125,8 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts a message that is no batch, as it is, into the partition of its hash.
-    fn requeue_single(
+    /// Puts a message that is sent alone, as it is, into the partition of its hash.
+    fn requeue_alone(
         state: &mut AccumulatorState<T>,
         topic: &Arc<str>,
         route: &TopicRoute,

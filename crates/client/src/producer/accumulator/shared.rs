@@ -5,7 +5,7 @@ use crate::producer::Producer;
 use crate::producer::accumulator::batch_limit::BatchLimit;
 use crate::producer::accumulator::message::{BatchSettings, Limits, Sink};
 use crate::producer::accumulator::partition::{PartitionKey, PartitionQueue};
-use crate::producer::accumulator::parts::Parts;
+use crate::producer::accumulator::split_outcome::SplitOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::IdText;
 use crate::producer::outgoing::EncodedBody;
@@ -60,15 +60,16 @@ impl<T> AccumulatorState<T> {
 pub(super) struct InFlightBatch<T> {
     pub(super) completions: Vec<(u32, T)>,
     pub(super) hashes: Vec<i32>,
-    /// Messages in the batch; 0: a single message, no batch.
-    pub(super) items: u32,
+    /// False: a message that is sent alone.
+    pub(super) is_batch: bool,
+    pub(super) messages: u32,
     /// The body of a batch of several messages, otherwise empty.
     pub(super) body: Bytes,
     pub(super) bytes: usize,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
     pub(super) settings: Option<BatchSettings>,
-    pub(super) parts: Option<Arc<Parts>>,
+    pub(super) split_outcome: Option<Arc<SplitOutcome>>,
 }
 
 /// Gathers messages for one producer.

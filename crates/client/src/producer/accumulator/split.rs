@@ -9,8 +9,8 @@
 use crate::ClientError;
 use crate::producer::SendResult;
 use crate::producer::accumulator::partition::{PartitionKey, ReadyBatch};
-use crate::producer::accumulator::parts::Parts;
 use crate::producer::accumulator::shared::{Accumulator, InFlightBatch};
+use crate::producer::accumulator::split_outcome::SplitOutcome;
 use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;
 use crate::producer::outgoing::OutgoingMessage;
@@ -31,15 +31,15 @@ impl<T: Send + 'static> Accumulator<T> {
     ) {
         permit.on_response();
         let index = u32::try_from(middle).unwrap_or(u32::MAX);
-        let parts = in_flight_batch.parts.unwrap_or_else(|| {
-            Arc::new(Parts {
+        let split_outcome = in_flight_batch.split_outcome.unwrap_or_else(|| {
+            Arc::new(SplitOutcome {
                 whole: in_flight_batch.bytes,
                 left: AtomicUsize::new(1),
                 longest_stored: AtomicUsize::new(0),
                 has_failed: AtomicBool::new(false),
             })
         });
-        parts.left.fetch_add(1, Ordering::AcqRel);
+        split_outcome.left.fetch_add(1, Ordering::AcqRel);
         let (early, late): (Vec<_>, Vec<_>) = in_flight_batch
             .completions
             .into_iter()
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 since: in_flight_batch.since,
                 timeout: in_flight_batch.timeout,
                 settings: in_flight_batch.settings,
-                parts: Some(parts.clone()),
+                split_outcome: Some(split_outcome.clone()),
             })
             .collect();
         let mut state = self.state();
@@ -86,14 +86,14 @@ impl<T: Send + 'static> Accumulator<T> {
         in_flight_batch: &InFlightBatch<T>,
         outcome: &Result<SendResult, ClientError>,
     ) {
-        let Some(parts) = &in_flight_batch.parts else {
+        let Some(split_outcome) = &in_flight_batch.split_outcome else {
             return;
         };
-        let Some(longest) = parts.end(in_flight_batch.bytes, outcome.is_ok()) else {
+        let Some(longest) = split_outcome.end(in_flight_batch.bytes, outcome.is_ok()) else {
             return;
         };
         if self.batch_limit.lower(longest, Instant::now()) {
-            let refused = parts.whole;
+            let refused = split_outcome.whole;
             tracing::warn!(
                 refused,
                 longest,
@@ -133,5 +133,5 @@ fn accumulated(
     for item in items {
         part.push_again(item)?;
     }
-    Ok(part.take_accumulated())
+    Ok(part.finish())
 }

@@ -89,7 +89,7 @@ impl BackPressure {
         self.try_acquire_at(messages, bytes, &Candidates::NONE)
     }
 
-    /// As [`Self::try_acquire`], for messages that go to one of these brokers: one of them must have capacity, too.
+    /// Acquires capacity if there is enough, also at one of these brokers, to which the messages go.
     pub fn try_acquire_at(
         self: &Arc<Self>,
         messages: usize,
@@ -126,7 +126,7 @@ impl BackPressure {
         self.acquire_at(messages, bytes, &Candidates::NONE, slice)
     }
 
-    /// As [`Self::acquire`], for messages that go to one of these brokers.
+    /// Acquires capacity, also at one of these brokers, to which the messages go, or waits up to `slice` for it.
     pub fn acquire_at(
         self: &Arc<Self>,
         messages: usize,
@@ -170,12 +170,12 @@ impl BackPressure {
         }
     }
 
-    /// Calls once what is wanted holds, which may be at once.
+    /// Calls `listener` once `condition` holds, which may be at once.
     pub fn notify_when(&self, condition: Condition, listener: Listener) {
         self.wait_for(condition, listener);
     }
 
-    /// As [`Self::notify_when`], until the watch is dropped.
+    /// Calls `listener` once `condition` holds, which may be at once, unless the watch is dropped before.
     pub fn watch(&self, condition: Condition, listener: Listener) -> Watch<'_> {
         Watch {
             back_pressure: self,

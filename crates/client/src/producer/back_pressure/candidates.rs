@@ -35,7 +35,7 @@ impl Candidates {
         }
     }
 
-    /// Their names.
+    /// The names of these brokers.
     pub fn names(&self) -> &[Arc<str>] {
         let all = self.brokers.as_deref().unwrap_or_default();
         match self.only {

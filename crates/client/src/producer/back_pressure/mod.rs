@@ -1,9 +1,10 @@
 //! Back pressure: how many messages and bytes may be on their way.
 //!
 //! A sender acquires capacity as a [`Permit`] before it queues anything; dropped, the permit gives it back. Senders for
-//! whom there is none wait in a queue. Once a quarter of the capacity is free, not at each release, it goes to those at
-//! the head of the queue as long as they fit: a sender that is woken has its capacity already, so no other can take it
-//! away and no wake-up is lost. Without waiters a release costs one uncontended lock. A waiter removes its own entry.
+//! which there is none wait in a queue. Once a quarter of the capacity is free, not at each release, it goes to those
+//! at the head of the queue as long as they fit: a sender that is woken has its capacity already, so no other can take
+//! it away and no wake-up is lost. Without waiters a release costs one uncontended lock. A waiter removes its own
+//! entry.
 //!
 //! Messages are also counted for each broker: those that can go to one broker only (a key, a chosen queue, a topic of
 //! one broker) from their way in, all others once their frame leaves. Each broker has a window (`window.rs`), which it
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 pub use waiting::{Condition, Listener};
-use window::{BrokerId, Usage, Window};
+use window::{BrokerId, BrokerWindow, Usage};
 
 /// Counts what is on its way.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub struct BackPressure {
     full: AtomicUsize,
     // There are several brokers.
     is_shared: AtomicBool,
-    // Guards the counts, and who waits for them to fall.
+    // Guards the counts, and the senders that wait for them to fall.
     state: Mutex<BackPressureState>,
 }
 
@@ -239,7 +240,7 @@ impl BackPressure {
     }
 
     /// Changes a broker's window, if it has one; `change` also gets a broker's share and the whole capacity.
-    fn change_window(&self, broker: &str, change: impl FnOnce(&mut Window, (Usage, Usage))) {
+    fn change_window(&self, broker: &str, change: impl FnOnce(&mut BrokerWindow, (Usage, Usage))) {
         let mut state = self.state();
         let Some(id) = state.brokers.id(broker) else {
             return;

@@ -86,7 +86,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         self.absorb(&mut other);
     }
 
-    /// As [`Self::merge`]; `other` is empty afterwards.
+    /// Moves all of `other`'s capacity into this permit and leaves `other` empty. See [`Self::merge`].
     pub(crate) fn absorb<C: Borrow<Arc<BackPressure>>>(&mut self, other: &mut Permit<C>) {
         debug_assert!(Arc::ptr_eq(
             self.back_pressure.borrow(),

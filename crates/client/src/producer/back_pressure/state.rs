@@ -1,8 +1,8 @@
-//! What is on its way, and for whom there is capacity. All of it is guarded by one lock.
+//! What is on its way, and which senders there is capacity for. All of it is guarded by one lock.
 
 use super::candidates::Candidates;
 use super::waiting::{CapacityWaiter, Condition, Listener, Waiters};
-use super::window::{BrokerId, Usage, Windows};
+use super::window::{BrokerId, BrokerWindows, Usage};
 use std::sync::Arc;
 
 pub(super) struct BackPressureState {
@@ -12,7 +12,7 @@ pub(super) struct BackPressureState {
     pub(super) window: usize,
     // Brokers whose window is narrow.
     pub(super) narrow: usize,
-    pub(super) brokers: Windows,
+    pub(super) brokers: BrokerWindows,
     pub(super) waiters: Waiters,
 }
 
@@ -31,7 +31,7 @@ impl BackPressureState {
             used: Usage::default(),
             window: limit.messages,
             narrow: 0,
-            brokers: Windows::new(limit),
+            brokers: BrokerWindows::new(limit),
             waiters: Waiters::default(),
         }
     }

@@ -89,7 +89,7 @@ impl Waiters {
         self.anywhere.len() + self.at_brokers.len()
     }
 
-    /// Whether somebody waits who cannot go to this broker.
+    /// Whether a sender waits whose messages cannot go to this broker.
     pub(super) fn wait_for_another(&self, broker: &str) -> bool {
         self.at_brokers.iter().any(|waiter| {
             let mut names = waiter.condition.brokers().names().iter();

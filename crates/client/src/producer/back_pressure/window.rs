@@ -63,7 +63,7 @@ impl Usage {
 
 /// The window of one broker.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct BrokerWindow {
     pub(super) used: Usage,
     most: usize,
     width: usize,
@@ -74,7 +74,7 @@ pub(super) struct Window {
     allowance: usize,
 }
 
-impl Window {
+impl BrokerWindow {
     /// At most this many messages, until the broker says that this is too much.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -163,9 +163,9 @@ pub(super) struct BrokerId(usize);
 
 /// The windows of the brokers that messages are on their way to.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub(super) struct BrokerWindows {
     ids: NameMap<Arc<str>, BrokerId>,
-    all: Vec<(Arc<str>, Window)>,
+    all: Vec<(Arc<str>, BrokerWindow)>,
     capacity: Usage,
     // What one broker may have while others are in use.
     share: Usage,
@@ -175,7 +175,7 @@ pub(super) struct Windows {
     full: usize,
 }
 
-impl Windows {
+impl BrokerWindows {
     /// One broker may have all of the capacity.
     pub(super) fn new(capacity: Usage) -> Self {
         Self {
@@ -202,7 +202,7 @@ impl Windows {
     }
 
     /// What this broker may have now: its share, and its allowance while nobody else needs the rest.
-    pub(super) fn limit_of(&self, name: &str, window: &Window, waiters: &Waiters) -> Usage {
+    pub(super) fn limit_of(&self, name: &str, window: &BrokerWindow, waiters: &Waiters) -> Usage {
         let (share, capacity) = (self.share, self.capacity);
         let is_alone = window.used.messages >= self.used;
         if window.allowance == 0 || !is_alone || waiters.wait_for_another(name) {
@@ -218,7 +218,12 @@ impl Windows {
     }
 
     /// Whether a broker's window is such; one without a window has all of it free.
-    fn any(&self, brokers: &[Arc<str>], waiters: &Waiters, is_such: impl Fn(&Window, Usage) -> bool) -> bool {
+    fn any(
+        &self,
+        brokers: &[Arc<str>],
+        waiters: &Waiters,
+        is_such: impl Fn(&BrokerWindow, Usage) -> bool,
+    ) -> bool {
         let is_such = |name: &Arc<str>| {
             self.by_name(name).is_none_or(|window| {
                 is_such(window, self.share) || is_such(window, self.limit_of(name, window, waiters))
@@ -234,7 +239,7 @@ impl Windows {
 
     /// Whether a quarter of one of these brokers' windows is free.
     pub(super) fn any_has_spare(&self, brokers: &[Arc<str>], waiters: &Waiters) -> bool {
-        self.any(brokers, waiters, Window::has_spare)
+        self.any(brokers, waiters, BrokerWindow::has_spare)
     }
 
     /// How many more messages these brokers take together.
@@ -250,7 +255,7 @@ impl Windows {
     }
 
     /// Changes a window. True when it opened: a quarter of it is free now and was not before, or all of it is.
-    pub(super) fn update(&mut self, id: BrokerId, change: impl FnOnce(&mut Window)) -> bool {
+    pub(super) fn update(&mut self, id: BrokerId, change: impl FnOnce(&mut BrokerWindow)) -> bool {
         let share = self.share;
         let Some((_, window)) = self.all.get_mut(id.0) else {
             return false;
@@ -282,11 +287,11 @@ impl Windows {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Window> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &BrokerWindow> {
         self.all.iter().map(|(_, window)| window)
     }
 
-    pub(super) fn by_name(&self, broker: &str) -> Option<&Window> {
+    pub(super) fn by_name(&self, broker: &str) -> Option<&BrokerWindow> {
         let id = *self.ids.get(broker)?;
         self.all.get(id.0).map(|(_, window)| window)
     }
@@ -298,7 +303,7 @@ impl Windows {
     /// Adds a broker that is not in the table. It takes the place of one that has nothing on its way where there are
     /// many: names may come and go for as long as the producer lives.
     pub(super) fn insert(&mut self, broker: &Arc<str>, most: usize) -> BrokerId {
-        let idle = |(_, (_, window)): &(usize, &(Arc<str>, Window))| window.used.is_empty();
+        let idle = |(_, (_, window)): &(usize, &(Arc<str>, BrokerWindow))| window.used.is_empty();
         let replaced = if self.all.len() < BROKERS_KEPT {
             None
         } else {
@@ -306,9 +311,9 @@ impl Windows {
             idle.min_by_key(|(_, (_, window))| window.is_narrow())
                 .map(|(at, _)| at)
         };
-        let entry = (broker.clone(), Window::new(most));
-        let id = if let Some((at, place)) = replaced.and_then(|at| Some((at, self.all.get_mut(at)?))) {
-            let (former, _) = std::mem::replace(place, entry);
+        let entry = (broker.clone(), BrokerWindow::new(most));
+        let id = if let Some((at, slot)) = replaced.and_then(|at| Some((at, self.all.get_mut(at)?))) {
+            let (former, _) = std::mem::replace(slot, entry);
             self.ids.remove(&former);
             BrokerId(at)
         } else {

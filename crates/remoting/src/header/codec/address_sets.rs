@@ -7,6 +7,7 @@
 //! field, and its name servers ignore it. Ours reads its own listeners from the option `addressSetListeners`, which has
 //! this form, too.
 
+use crate::text::{join_host_port, split_host_port};
 use std::fmt;
 use std::net::Ipv6Addr;
 use thiserror::Error;
@@ -34,11 +35,7 @@ pub struct SetAddress {
 impl fmt::Display for SetAddress {
     /// Writes `host:port`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        f.write_str(&join_host_port(&self.host, self.port))
     }
 }
 
@@ -91,11 +88,8 @@ fn is_set_name(name: &str) -> bool {
 }
 
 fn read_address(address: &str, free_port: bool) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port: u16 = port.parse().ok().filter(|_| is_number)?;
-    if let Some(inner) = host.strip_prefix('[') {
-        let host = inner.strip_suffix(']')?;
+    let (host, port) = split_host_port(address)?;
+    if address.starts_with('[') {
         host.parse::<Ipv6Addr>().ok()?;
         return Some((host, port)).filter(|_| free_port || port > 0);
     }

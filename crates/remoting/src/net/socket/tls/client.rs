@@ -5,6 +5,7 @@ use super::files::{Identity, Pem, authorities, revocation_lists};
 use super::provider;
 use super::reload::Reload;
 use crate::net::socket::stream::Stream;
+use crate::text::split_host_port;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -60,7 +61,7 @@ impl ClientTls {
     pub(crate) async fn connect(&self, stream: TcpStream, address: &str) -> io::Result<Stream> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(host(address).to_owned())
+            None => ServerName::try_from(host_of(address).to_owned())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
         };
         let connector = TlsConnector::from(self.config.current());
@@ -72,9 +73,8 @@ impl ClientTls {
 }
 
 /// Returns the host of `host:port`; an IPv6 address without its brackets.
-fn host(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_start_matches('[').trim_end_matches(']')
+fn host_of(address: &str) -> &str {
+    split_host_port(address).map_or(address, |(host, _)| host)
 }
 
 fn config(settings: &ClientTlsSettings) -> Result<ClientConfig, TlsError> {

@@ -1,4 +1,4 @@
-//! How a consumer stands: its queues, and what it has received and done.
+//! A consumer's positions and rates.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey, QueueState};
 use crate::consumer::puller::Puller;

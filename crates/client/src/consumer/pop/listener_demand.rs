@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Messages that wait at most, however quick listeners are.
-const MOST_READY: usize = 1024;
+const MAX_READY: usize = 1024;
 /// The time for which messages may wait, or half of their invisible time.
 const READY_TIME: Duration = Duration::from_secs(1);
 /// The part of a second's quick messages that may wait: half, so that they are taken in time.
@@ -31,7 +31,7 @@ pub(crate) struct HandedOut {
 
 /// A message that a listener has not finished.
 #[derive(Debug)]
-struct InHand {
+struct MessageInHand {
     receipt: Arc<Receipt>,
     bytes: usize,
     /// What it was handed out with, to one listener.
@@ -41,18 +41,18 @@ struct InHand {
 
 /// The pops that are sent without a call of `receive`.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ListenerDemand {
     invisible: Duration,
     hold: Duration,
     /// Listeners that can be called at the same time.
     listeners: usize,
     /// Messages that listeners have, by number.
-    in_hand: BTreeMap<u64, InHand>,
+    in_hand: BTreeMap<u64, MessageInHand>,
     /// How many of them each listener has.
     works: BTreeMap<u64, usize>,
     next: u64,
     /// Messages that a listener asked for last.
-    asked: usize,
+    requested: usize,
     /// Messages were given back since a listener has asked: none is free.
     is_stuck: bool,
     counted_from: Option<Instant>,
@@ -61,7 +61,7 @@ pub(crate) struct Standing {
     fast_before: usize,
 }
 
-impl Standing {
+impl ListenerDemand {
     pub(crate) fn new(invisible: Duration, hold: Duration, listeners: usize) -> Self {
         Self {
             invisible,
@@ -70,7 +70,7 @@ impl Standing {
             in_hand: BTreeMap::new(),
             works: BTreeMap::new(),
             next: 0,
-            asked: 1,
+            requested: 1,
             is_stuck: false,
             counted_from: None,
             fast: 0,
@@ -83,14 +83,14 @@ impl Standing {
     }
 
     /// How many messages may wait: those for free listeners, and those that quick calls will have taken in time.
-    fn most_ready(&mut self, now: Instant) -> usize {
+    fn max_ready(&mut self, now: Instant) -> usize {
         if self.is_stuck {
             return 0;
         }
         self.count_until(now);
         let fast = self.fast.max(self.fast_before) / READY_PART;
         let free = self.listeners.saturating_sub(self.works.len());
-        fast.max(free * self.asked).min(MOST_READY)
+        fast.max(free * self.requested).min(MAX_READY)
     }
 
     fn count_until(&mut self, now: Instant) {
@@ -104,9 +104,9 @@ impl Standing {
     }
 
     /// A listener is free, and asks for up to `max` messages.
-    pub(crate) fn ask(&mut self, max: usize) {
+    pub(crate) fn set_requested(&mut self, max: usize) {
         self.is_stuck = false;
-        self.asked = max.clamp(1, MAX_MESSAGES);
+        self.requested = max.clamp(1, MAX_MESSAGES);
     }
 
     /// The time for which messages may wait.
@@ -117,7 +117,7 @@ impl Standing {
     fn hand_out(&mut self, message: Popped, work: u64, now: Instant) -> HandedOut {
         self.next += 1;
         *self.works.entry(work).or_default() += 1;
-        let in_hand = InHand {
+        let in_hand = MessageInHand {
             receipt: message.receipt.clone(),
             bytes: message.bytes(),
             work,
@@ -158,14 +158,14 @@ impl Standing {
 
 impl PopState {
     /// The pops to send for listeners.
-    pub(crate) fn plan_standing(&mut self, now: Instant) -> Vec<Pop> {
+    pub(crate) fn plan_for_listeners(&mut self, now: Instant) -> Vec<Pop> {
         let mut pops = Vec::new();
         let ready: usize = self.ready.iter().map(|batch| batch.messages.len()).sum();
-        let Some(standing) = self.standing.as_mut().filter(|_| !self.is_closed) else {
+        let Some(demand) = self.demand.as_mut().filter(|_| !self.is_closed) else {
             return pops;
         };
-        let (invisible, hold) = (standing.invisible, standing.hold);
-        let most = standing.most_ready(now);
+        let (invisible, hold) = (demand.invisible, demand.hold);
+        let most = demand.max_ready(now);
         let wanted = most.saturating_sub(ready);
         let targets = self.targets.len().max(1);
         // A pop for each message that listeners take would cost as much as a pop of 32.
@@ -182,11 +182,11 @@ impl PopState {
     /// Up to `max` messages of one queue for a listener.
     pub(crate) fn hand_out(&mut self, max: usize, now: Instant) -> Vec<HandedOut> {
         let mut taken: Vec<HandedOut> = Vec::new();
-        let Some(standing) = self.standing.as_mut().filter(|_| !self.is_closed) else {
+        let Some(demand) = self.demand.as_mut().filter(|_| !self.is_closed) else {
             return taken;
         };
-        standing.ask(max);
-        let work = standing.next + 1;
+        demand.set_requested(max);
+        let work = demand.next + 1;
         while taken.len() < max
             && let Some(batch) = self.ready.front_mut()
         {
@@ -203,7 +203,7 @@ impl PopState {
                 batch.messages.push_front(message);
                 break;
             }
-            taken.push(standing.hand_out(message, work, now));
+            taken.push(demand.hand_out(message, work, now));
         }
         if self.ready.front().is_some_and(|batch| batch.messages.is_empty()) {
             self.ready.pop_front();
@@ -213,10 +213,10 @@ impl PopState {
 
     /// Takes the messages for which no listener was free in time.
     pub(crate) fn take_waiting(&mut self, now: Instant) -> Vec<Popped> {
-        let Some(standing) = &mut self.standing else {
+        let Some(demand) = &mut self.demand else {
             return Vec::new();
         };
-        let limit = standing.ready_time();
+        let limit = demand.ready_time();
         let mut late = Vec::new();
         self.ready.retain_mut(|batch| {
             let is_kept = now.saturating_duration_since(batch.arrived) < limit;
@@ -225,20 +225,20 @@ impl PopState {
             }
             is_kept
         });
-        standing.is_stuck |= !late.is_empty();
+        demand.is_stuck |= !late.is_empty();
         late
     }
 
     /// The receipts of messages that wait or are at work, and whose time is half over.
     pub(crate) fn to_renew(&self, now: Instant) -> Vec<Arc<Receipt>> {
-        let Some(standing) = &self.standing else {
+        let Some(demand) = &self.demand else {
             return Vec::new();
         };
         let waiting = self.ready.iter().flat_map(|batch| &batch.messages);
         let all = waiting
             .map(|message| &message.receipt)
-            .chain(standing.in_hand.values().map(|one| &one.receipt));
-        let half = standing.invisible / 2;
+            .chain(demand.in_hand.values().map(|one| &one.receipt));
+        let half = demand.invisible / 2;
         all.filter(|receipt| (now..now + half).contains(&receipt.until()))
             .cloned()
             .collect()

@@ -14,15 +14,15 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// Answers brokers. The consumer is known once it is made: its connections come first.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
+pub(crate) struct BrokerRequests {
     consumer: OnceLock<Weak<ConsumerShared>>,
 }
 
-impl Questions {
+impl BrokerRequests {
     /// Registers the codes that a consumer answers.
     pub(crate) fn register(table: &mut ProcessorTable) -> Arc<Self> {
-        let questions = Arc::new(Self::default());
-        let processor: Arc<dyn Processor> = questions.clone();
+        let broker_requests = Arc::new(Self::default());
+        let processor: Arc<dyn Processor> = broker_requests.clone();
         table.native(
             &[
                 request::NOTIFY_CONSUMER_IDS_CHANGED,
@@ -33,23 +33,23 @@ impl Questions {
             ],
             &processor,
         );
-        questions
+        broker_requests
     }
 
-    /// Names the consumer that the questions are for.
-    pub(crate) fn are_for(&self, consumer: &Arc<ConsumerShared>) {
+    /// Names the consumer that the requests are for.
+    pub(crate) fn set_consumer(&self, consumer: &Arc<ConsumerShared>) {
         self.consumer.get_or_init(|| Arc::downgrade(consumer));
     }
 }
 
-impl Processor for Questions {
+impl Processor for BrokerRequests {
     fn process(&self, command: Command, _peer: &Peer, reply: Reply) {
         let Some(consumer) = self.consumer.get().and_then(Weak::upgrade) else {
             return reply.silence();
         };
         match command.code {
             request::GET_CONSUMER_STATUS_FROM_CLIENT => reply.send(consumer.status()),
-            request::GET_CONSUMER_RUNNING_INFO => consumer.tell_state(command, reply),
+            request::GET_CONSUMER_RUNNING_INFO => consumer.send_running_info(command, reply),
             request::CONSUME_MESSAGE_DIRECTLY => consumer.consume_directly(&command, reply),
             request::RESET_CONSUMER_CLIENT_OFFSET => {
                 consumer.reset(&command.body.unwrap_or_default());
@@ -101,9 +101,12 @@ impl ConsumerShared {
     fn status(&self) -> Command {
         let state = self.state();
         let queues = state.queues.values();
-        let place = |key: &QueueKey| MessageQueue::new(key.topic.as_ref(), key.broker.as_ref(), key.queue_id);
+        let message_queue =
+            |key: &QueueKey| MessageQueue::new(key.topic.as_ref(), key.broker.as_ref(), key.queue_id);
         let body = GetConsumerStatusBody {
-            message_queue_table: queues.map(|queue| (place(&queue.key), queue.done)).collect(),
+            message_queue_table: queues
+                .map(|queue| (message_queue(&queue.key), queue.done))
+                .collect(),
             ..GetConsumerStatusBody::default()
         };
         Command::response(response::SUCCESS).with_body(Bytes::from(body.encode()))

@@ -29,14 +29,14 @@ const CLIENT_VERSION: &str = "V5_5_0";
 
 impl ConsumerShared {
     /// Answers 307.
-    pub(crate) fn tell_state(self: &Arc<Self>, command: Command, reply: Reply) {
+    pub(crate) fn send_running_info(self: &Arc<Self>, command: Command, reply: Reply) {
         let shared = self.clone();
         self.tracker.spawn(async move {
             let header = GetConsumerRunningInfoRequestHeader::decode(&command.fields);
             let wants_stacks = header.is_ok_and(|header| header.jstack_enable);
             let mut info = shared.running_info();
             if wants_stacks
-                && let Some(CallbackAnswer::Text(stacks)) = shared.callbacks.ask(Callback::Stacks).await
+                && let Some(CallbackAnswer::Text(stacks)) = shared.callbacks.call(Callback::Stacks).await
             {
                 info.jstack = Some(stacks);
             }
@@ -53,10 +53,10 @@ impl ConsumerShared {
                 .collect()
         };
         let popped = self.pops.as_ref().map(PopListener::progress).unwrap_or_default();
-        let mq_pop_table = popped.into_iter().map(|(key, in_hand, asked_ms)| {
+        let mq_pop_table = popped.into_iter().map(|(key, in_hand, last_pop_ms)| {
             let info = PopProcessQueueInfo {
                 droped: false,
-                last_pop_timestamp: asked_ms,
+                last_pop_timestamp: last_pop_ms,
                 wait_ack_count: i32::try_from(in_hand).unwrap_or(i32::MAX),
             };
             (message_queue_of(&key), info)
@@ -121,7 +121,7 @@ impl ConsumerShared {
         self.tracker.spawn(async move {
             let began = Instant::now();
             let callback = Callback::Consume { chunk };
-            let Some(CallbackAnswer::Consumed { result, remark }) = shared.callbacks.ask(callback).await
+            let Some(CallbackAnswer::Consumed { result, remark }) = shared.callbacks.call(callback).await
             else {
                 let remark =
                     "this consumer has no listener for the message, or it did not return within 10 s";

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What came of the parts of one batch.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct SplitOutcome {
     pub(super) whole: usize,
     pub(super) left: AtomicUsize,
     pub(super) longest_stored: AtomicUsize,
     pub(super) has_failed: AtomicBool,
 }
 
-impl Parts {
+impl SplitOutcome {
     /// Notes how a part ended. The longest part that was stored, when this was the last one and none failed.
     pub(super) fn end(&self, bytes: usize, is_stored: bool) -> Option<usize> {
         if is_stored {
