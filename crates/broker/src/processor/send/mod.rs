@@ -79,7 +79,7 @@ impl RequestBatch for SendBatch {
         let staged = self.send.stage(&request, peer, &mut reply, &mut self.puts);
         let Some(reply) = reply else { return };
         match staged {
-            Ok(Some(needs)) => self.send.wait(needs, request, reply),
+            Ok(Some(needs)) => self.send.wait_until_created(needs, request, reply),
             Ok(None) => {}
             Err(refusal) => refuse(&self.send.state, refusal, reply),
         }
@@ -138,12 +138,12 @@ impl Send {
     ) -> Option<Needs> {
         let first_uses = self.first_uses.as_ref()?;
         let mut needs = Needs::default();
-        let mut waits = first_uses.is_behind(peer, header.topic);
+        let mut must_wait = first_uses.is_behind(peer, header.topic);
         let is_welcome = is_known
             || match self.state.awaited_topic(header, request, peer) {
                 Some(topic) => {
                     needs.topics.push(topic);
-                    waits = true;
+                    must_wait = true;
                     true
                 }
                 // It is refused.
@@ -151,10 +151,10 @@ impl Send {
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
             let new = self.group_of_retry(header, request);
-            waits |= new.is_some();
+            must_wait |= new.is_some();
             needs.groups.extend(new);
         }
-        waits.then(|| Needs {
+        must_wait.then(|| Needs {
             place: Some(header.topic.to_owned()),
             ..needs
         })
@@ -177,8 +177,8 @@ impl Send {
         (!is_known || new.dead_letters).then_some(new)
     }
 
-    /// Lets a send wait.
-    fn wait(&self, needs: Needs, request: Command, reply: Reply) {
+    /// Queues a send until the topic and the group that it needs exist.
+    fn wait_until_created(&self, needs: Needs, request: Command, reply: Reply) {
         let Some(first_uses) = &self.first_uses else {
             return;
         };
@@ -240,7 +240,7 @@ impl Send {
         let answer = SendAnswer {
             queue_id,
             is_asked: asked.is_some(),
-            waits: self.waits(asked, &parsed),
+            when_durable: self.answers_when_durable(asked, &parsed),
             half,
             recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
             topic: Arc::clone(topic),
@@ -329,7 +329,8 @@ impl Send {
         pending_reply
     }
 
-    fn waits(&self, asked: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
+    /// Whether the response must wait until the message is on disk.
+    fn answers_when_durable(&self, asked: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
         asked.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
             level == Durability::Local
         })
@@ -352,7 +353,7 @@ impl Send {
         let answer = SendAnswer {
             queue_id,
             is_asked: asked.is_some(),
-            waits: self.waits(asked, &parsed),
+            when_durable: self.answers_when_durable(asked, &parsed),
             half: false,
             recall: None,
             topic: Arc::clone(&topic),

@@ -23,7 +23,7 @@ pub(super) struct SendAnswer {
     /// Whether the sender requested a durability: then the response says which one was reached.
     pub(super) is_asked: bool,
     /// Whether the message must be on disk before the response.
-    pub(super) waits: bool,
+    pub(super) when_durable: bool,
     /// Whether this is the first phase of a transaction.
     pub(super) half: bool,
     /// The topic that the sender named, or the dead-letter topic of its group.
@@ -79,7 +79,7 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 }
                 let end = stored.end_position;
                 self.stored = stored;
-                if answer.waits {
+                if answer.when_durable {
                     return Some((end, self));
                 }
                 let reached = state.store.durability(end);
