@@ -24,9 +24,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// seconds. After it the client asks again, and the broker forgets clients that are gone.
 const LONGEST_WAIT_MS: i64 = 60_000;
 
-/// When a request must be answered whose client wants to wait so long, in ms.
-pub fn deadline_ms(now_ms: i64, asked_ms: i64) -> i64 {
-    now_ms.saturating_add(asked_ms.min(LONGEST_WAIT_MS))
+/// The deadline, in ms, of a request whose client waits up to `requested_ms`.
+pub fn deadline_ms(now_ms: i64, requested_ms: i64) -> i64 {
+    now_ms.saturating_add(requested_ms.min(LONGEST_WAIT_MS))
 }
 
 /// Returns the end of a queue: one past its newest message.

@@ -185,9 +185,9 @@ impl BrokerContext {
     }
 
     /// The queue that a send names, or the next one if it names none.
-    pub(crate) fn choose_queue(&self, topic: &TopicConfig, asked: i32) -> Result<i32, Refusal> {
-        if asked >= 0 {
-            return Ok(asked);
+    pub(crate) fn choose_queue(&self, topic: &TopicConfig, requested: i32) -> Result<i32, Refusal> {
+        if requested >= 0 {
+            return Ok(requested);
         }
         if topic.write_queue_nums <= 0 {
             return Err(Refusal::new(

@@ -299,7 +299,7 @@ pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
     let body: LockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     // A lock on a queue that does not exist would never be released, and their number would be unbounded.
-    let asked = body
+    let own_queues = body
         .mq_set
         .into_iter()
         .filter(|queue| is_here(state, queue))
@@ -309,7 +309,7 @@ pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
     let is_connected = |client: &str| state.clients.has_consumer(group, client);
     let won = state
         .locks
-        .lock(group, &body.client_id, asked, clock::now_ms(), is_connected);
+        .lock(group, &body.client_id, own_queues, clock::now_ms(), is_connected);
     Ok(answer(&LockBatchResponseBody {
         locked: won.into_iter().collect(),
     }))

@@ -227,8 +227,8 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     let queues = one.map_or(0..topic.read_queue_nums, |queue| queue..queue.saturating_add(1));
     let mut found = Vec::new();
     for queue_id in queues {
-        let asked = header.offset.filter(|offset| *offset >= 0 && one.is_some());
-        let target = match asked {
+        let requested = header.offset.filter(|offset| *offset >= 0 && one.is_some());
+        let target = match requested {
             Some(offset) => in_range(state, name, queue_id, offset)?,
             None if header.timestamp < 0 => state.store.max_offset(name, queue_id),
             None => state

@@ -31,7 +31,7 @@ pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
         _ if is_unique => KeyKind::Unique,
         _ => KeyKind::Key,
     };
-    let asked = if is_unique {
+    let max_count = if is_unique {
         state.live.default_query_max_num()
     } else {
         header.max_num
@@ -40,7 +40,7 @@ pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
         topic: header.topic,
         key: header.key,
         kind,
-        max_count: usize::try_from(asked).unwrap_or(0),
+        max_count: usize::try_from(max_count).unwrap_or(0),
         begin_ms: header.begin_timestamp,
         end_ms: header.end_timestamp,
     });

@@ -1,7 +1,7 @@
 //! Messages that a consumer sends back: 36 (Apache `AbstractSendMessageProcessor.consumerSendMsgBack`).
 //!
 //! ```text
-//! tries left       -> %RETRY%group by way of the schedule topic, level 3 + tries (or as asked)
+//! tries left       -> %RETRY%group by way of the schedule topic, level 3 + tries (or as the client requests)
 //! none left        -> %DLQ%group
 //! ```
 //! The new record keeps the original message's born fields, body, flags and properties. RETRY_TOPIC and
@@ -203,7 +203,7 @@ fn retry_target(
             level: 0,
         });
     }
-    let asked = if header.delay_level == 0 {
+    let requested_level = if header.delay_level == 0 {
         tries.saturating_add(3)
     } else {
         header.delay_level
@@ -211,7 +211,7 @@ fn retry_target(
     Ok(RetryTarget {
         queue_id: state.choose_queue(&retry, -1)?,
         topic: retry,
-        level: asked.max(1),
+        level: requested_level.max(1),
     })
 }
 

@@ -10,7 +10,7 @@ use pyrmq_remoting::message::{DURABILITY, Durability, sys_flag};
 use pyrmq_remoting::names::is_retry;
 
 /// The durability that a pyrmq producer requests.
-pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
+pub(super) fn requested_level(request: &Command) -> Result<Option<Durability>, Refusal> {
     let Some(name) = request.fields.get(DURABILITY) else {
         return Ok(None);
     };

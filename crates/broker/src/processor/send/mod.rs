@@ -22,7 +22,7 @@ use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
 use crate::processor::first_use::{FirstUses, Needs, Row};
 use crate::tables::topics::Topic;
-use checks::{asked_level, is_half, refuse_in_batch};
+use checks::{is_half, refuse_in_batch, requested_level};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
@@ -109,21 +109,21 @@ impl Send {
     ) -> Result<Option<Needs>, Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
-        let asked = asked_level(request)?;
+        let level = requested_level(request)?;
         let known = self.state.find_topic(&header, request)?;
         if let Some(needs) = self.needs(&header, request, peer, known.is_some()) {
             return Ok(Some(needs));
         }
         let topic = self.state.admit_to(known, &header, request, peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
-        if let Some(level) = asked {
+        if let Some(level) = level {
             let checked = self.state.store.check_waiter(level);
             checked.map_err(|error| Refusal::of_put(&error))?;
         }
         if is_batch(&header, request) {
-            self.stage_batch(body, &header, (topic, queue_id), asked, peer, (reply, puts))
+            self.stage_batch(body, &header, (topic, queue_id), level, peer, (reply, puts))
         } else {
-            self.stage_one(request, &header, (topic, queue_id), asked, peer, (reply, puts))
+            self.stage_one(request, &header, (topic, queue_id), level, peer, (reply, puts))
         }
         .map(|()| None)
     }
@@ -194,7 +194,7 @@ impl Send {
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
         queue: (Arc<Topic>, i32),
-        asked: Option<Durability>,
+        level: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
@@ -239,8 +239,8 @@ impl Send {
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
         let answer = SendAnswer {
             queue_id,
-            is_asked: asked.is_some(),
-            when_durable: self.answers_when_durable(asked, &parsed),
+            reports_durability: level.is_some(),
+            when_durable: self.answers_when_durable(level, &parsed),
             half,
             recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
             topic: Arc::clone(topic),
@@ -330,8 +330,8 @@ impl Send {
     }
 
     /// Whether the response must wait until the message is on disk.
-    fn answers_when_durable(&self, asked: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
-        asked.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
+    fn answers_when_durable(&self, level: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
+        level.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
             level == Durability::Local
         })
     }
@@ -341,7 +341,7 @@ impl Send {
         body: &[u8],
         header: &SendMessageRequestHeader<'_>,
         (topic, queue_id): (Arc<Topic>, i32),
-        asked: Option<Durability>,
+        level: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
@@ -352,8 +352,8 @@ impl Send {
         let items = items_of(body)?;
         let answer = SendAnswer {
             queue_id,
-            is_asked: asked.is_some(),
-            when_durable: self.answers_when_durable(asked, &parsed),
+            reports_durability: level.is_some(),
+            when_durable: self.answers_when_durable(level, &parsed),
             half: false,
             recall: None,
             topic: Arc::clone(&topic),

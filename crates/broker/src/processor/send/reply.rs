@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 pub(super) struct SendAnswer {
     pub(super) queue_id: i32,
     /// Whether the sender requested a durability: then the response says which one was reached.
-    pub(super) is_asked: bool,
+    pub(super) reports_durability: bool,
     /// Whether the message must be on disk before the response.
     pub(super) when_durable: bool,
     /// Whether this is the first phase of a transaction.
@@ -154,7 +154,7 @@ impl SendAnswer {
             let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
-        if self.is_asked {
+        if self.reports_durability {
             head.text(DURABILITY, reached.name());
         }
     }

@@ -103,9 +103,9 @@ fn refuse_late(
     half: &Record<'_>,
     header: &EndTransactionRequestHeader<'_>,
 ) -> Result<(), Refusal> {
-    let asked = header.from_transaction_check.unwrap_or(false);
+    let from_check = header.from_transaction_check.unwrap_or(false);
     let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
-    if asked || own.is_none() {
+    if from_check || own.is_none() {
         return Ok(());
     }
     let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
