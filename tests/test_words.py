@@ -279,7 +279,6 @@ RETIRED = {
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
     "asked_level": "requested_level",
-    "asked_ms": "requested_ms or delivery_ms",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

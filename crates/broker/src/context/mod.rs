@@ -95,7 +95,7 @@ pub struct BrokerContext {
     traced: BrokerFields,
     untraced: BrokerFields,
     /// The client and the name servers that it asks; set once the ports are open.
-    asks: OnceLock<(WeakClient, Vec<String>)>,
+    name_servers: OnceLock<(WeakClient, Vec<String>)>,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
     // Guards the file, so that an older version never overwrites a newer one.
@@ -221,7 +221,7 @@ impl BrokerContext {
             check: OnceLock::new(),
             audit: OnceLock::new(),
             address: OnceLock::new(),
-            asks: OnceLock::new(),
+            name_servers: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
             traced,
             untraced,
@@ -277,15 +277,15 @@ impl BrokerContext {
 
     /// Called once, before any request is served.
     pub(crate) fn set_name_servers(&self, client: &Client, addresses: &[String]) {
-        let asks = (client.downgrade(), addresses.to_vec());
-        if self.asks.set(asks).is_err() {
+        let name_servers = (client.downgrade(), addresses.to_vec());
+        if self.name_servers.set(name_servers).is_err() {
             tracing::error!("the name servers of the broker were set twice");
         }
     }
 
     /// A client and the name server to ask next, in turn; `None` if no name server is configured.
     pub(crate) fn name_server(&self) -> Option<(Client, String)> {
-        let (client, addresses) = self.asks.get()?;
+        let (client, addresses) = self.name_servers.get()?;
         let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
         let address = addresses.get(turn.checked_rem(addresses.len())?)?;
         Some((client.join(Arc::new(ProcessorTable::new()))?, address.clone()))

@@ -37,12 +37,13 @@ impl Processor for QueryAssignment {
             let queues = own_queues(&state, &body.topic);
             return reply.send(assigned(&state, &body, queues));
         };
-        let ask = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
-            topic: &body.topic,
-            accept_standard_json_only: Some(true),
-        });
-        let asking = client.clone();
-        asking.request_with(&name_server, ask, ROUTE_TIMEOUT, move |route| {
+        let route_request =
+            Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
+                topic: &body.topic,
+                accept_standard_json_only: Some(true),
+            });
+        let requester = client.clone();
+        requester.request_with(&name_server, route_request, ROUTE_TIMEOUT, move |route| {
             // The last clone of a client ends its requests.
             drop(client);
             let queues = queues_of(route, &state, &body.topic);
@@ -102,13 +103,13 @@ fn queues_of(
 /// The answer: without `messageQueueAssignments` where nothing can be said, as the client keeps what it has then.
 fn assigned(
     state: &BrokerContext,
-    ask: &QueryAssignmentRequestBody,
+    body: &QueryAssignmentRequestBody,
     queues: Option<Vec<MessageQueue>>,
 ) -> Command {
-    let mode = state.pops.modes.get(&ask.topic, &ask.consumer_group);
+    let mode = state.pops.modes.get(&body.topic, &body.consumer_group);
     let chosen = queues
         .filter(|queues| !queues.is_empty())
-        .and_then(|queues| share(state, ask, &mode, queues));
+        .and_then(|queues| share(state, body, &mode, queues));
     let Some(chosen) = chosen else {
         return Command::response(response::SUCCESS).with_body("{}");
     };
@@ -124,19 +125,20 @@ fn assigned(
 
 fn share(
     state: &BrokerContext,
-    ask: &QueryAssignmentRequestBody,
+    body: &QueryAssignmentRequestBody,
     mode: &SetMessageRequestModeRequestBody,
     queues: Vec<MessageQueue>,
 ) -> Option<Vec<MessageQueue>> {
-    if ask.message_model == MessageModel::Broadcasting || !state.options.server_load_balancer_enable {
+    if body.message_model == MessageModel::Broadcasting || !state.options.server_load_balancer_enable {
         return Some(queues);
     }
-    let clients = state
-        .clients
-        .consumers(&ask.consumer_group, crate::tables::clients::Consumers::client_ids)?;
+    let clients = state.clients.consumers(
+        &body.consumer_group,
+        crate::tables::clients::Consumers::client_ids,
+    )?;
     let mut ids: Vec<&str> = clients.iter().map(String::as_str).collect();
-    let own = allocate::place(&mut ids, &ask.client_id);
-    let by_circle = is_by_circle(ask)?;
+    let own = allocate::place(&mut ids, &body.client_id);
+    let by_circle = is_by_circle(body)?;
     let of_client = |client: usize| -> Vec<usize> {
         if by_circle {
             allocate::average_by_circle(queues.len(), ids.len(), client).collect()
@@ -171,13 +173,13 @@ fn share(
 }
 
 /// Whether the strategy is the average by circle; `None`: it is not known here.
-fn is_by_circle(ask: &QueryAssignmentRequestBody) -> Option<bool> {
-    match ask.strategy_name.as_deref() {
+fn is_by_circle(body: &QueryAssignmentRequestBody) -> Option<bool> {
+    match body.strategy_name.as_deref() {
         Some(AVERAGE) => Some(false),
         Some(AVERAGE_BY_CIRCLE) => Some(true),
         other => {
             tracing::warn!(
-                group = ask.consumer_group,
+                group = body.consumer_group,
                 strategy = other,
                 "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
             );

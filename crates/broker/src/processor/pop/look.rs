@@ -20,28 +20,34 @@ use std::sync::Arc;
 
 /// 200052.
 pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
-    let ask = PeekMessageRequestHeader::decode(&request.fields)?;
-    let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
-    if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
+    let header = PeekMessageRequestHeader::decode(&request.fields)?;
+    let (topic, _) = admit(
+        state,
+        "peeking",
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+    )?;
+    if !(1..=MOST_MESSAGES).contains(&header.max_msg_nums) {
         let text = format!(
             "maxMsgNums is {}, allowed are 1 to {MOST_MESSAGES}",
-            ask.max_msg_nums
+            header.max_msg_nums
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    let retries = retry_topics(state, ask.topic, ask.consumer_group);
+    let retries = retry_topics(state, header.topic, header.consumer_group);
     let retries = retries.iter().filter_map(|(name, _)| state.topics.get(name));
     let all = |queues: i32| 0..queues;
-    let own = if ask.queue_id < 0 {
+    let own = if header.queue_id < 0 {
         all(topic.read_queue_nums)
     } else {
-        ask.queue_id..ask.queue_id + 1
+        header.queue_id..header.queue_id + 1
     };
     let places = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = read(state, &ask, places)?;
+    let (parts, rest) = read(state, &header, places)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -61,15 +67,15 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
 fn read(
     state: &BrokerContext,
-    ask: &PeekMessageRequestHeader<'_>,
+    header: &PeekMessageRequestHeader<'_>,
     places: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
 ) -> Result<(Vec<Bytes>, i64), Refusal> {
     let (mut parts, mut rest): (Vec<Bytes>, i64) = (Vec::new(), 0);
-    let mut room = usize::try_from(ask.max_msg_nums).unwrap_or(0);
+    let mut room = usize::try_from(header.max_msg_nums).unwrap_or(0);
     for (topic, queues) in places {
         for queue_id in queues {
             let name = &topic.topic_name;
-            let offset = pop_offset(state, name, ask.consumer_group, queue_id, 0);
+            let offset = pop_offset(state, name, header.consumer_group, queue_id, 0);
             let min = state.store.min_offset(name, queue_id);
             rest += (state.store.max_offset(name, queue_id) - offset).max(0);
             if room == 0 {
@@ -95,12 +101,18 @@ fn read(
 
 /// 200055.
 pub(crate) fn polling_info(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
-    let ask = PollingInfoRequestHeader::decode(&request.fields)?;
-    admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+    let header = PollingInfoRequestHeader::decode(&request.fields)?;
+    admit(
+        state,
+        "peeking",
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+    )?;
     let count = state
         .pops
         .held
-        .count_of(ask.topic, ask.consumer_group, ask.queue_id);
+        .count_of(header.topic, header.consumer_group, header.queue_id);
     Ok(
         Command::response(response::SUCCESS).with_header(&PollingInfoResponseHeader {
             polling_num: i32::try_from(count).unwrap_or(i32::MAX),

@@ -92,32 +92,38 @@ impl Pop {
 
     /// 200054: whether a pop would find messages.
     pub(super) fn notice(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
-        let ask = NotificationRequestHeader::decode(&request.fields)?;
+        let header = NotificationRequestHeader::decode(&request.fields)?;
         let state = &self.state;
-        let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+        let (topic, _) = admit(
+            state,
+            "peeking",
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+        )?;
         // Refuses a filter that cannot be read, before a message is found too.
-        let filter = filter(state, ask.topic, ask.exp, ask.exp_type)?;
-        let order = Order::new(ask.order == Some(true), ask.attempt_id);
+        let filter = filter(state, header.topic, header.exp, header.exp_type)?;
+        let order = Order::new(header.order == Some(true), header.attempt_id);
         let answer = |has_msg, polling_full| {
             Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
                 has_msg,
                 polling_full,
             })
         };
-        if self.has_messages(&topic, ask.consumer_group, ask.queue_id, order) {
+        if self.has_messages(&topic, header.consumer_group, header.queue_id, order) {
             return Ok(Outcome::answer(answer(true, false)));
         }
         let now_ms = clock::now_ms();
-        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, ask.poll_time));
-        if ask.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
+        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
+        if header.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
             return Ok(Outcome::answer(answer(false, false)));
         }
         Ok(Outcome::Hold(Box::new(Wait {
-            topic: ask.topic.to_owned(),
-            group: ask.consumer_group.to_owned(),
-            queue_id: ask.queue_id,
-            is_ordered: ask.order == Some(true),
-            attempt_id: ask.attempt_id.map(str::to_owned),
+            topic: header.topic.to_owned(),
+            group: header.consumer_group.to_owned(),
+            queue_id: header.queue_id,
+            is_ordered: header.order == Some(true),
+            attempt_id: header.attempt_id.map(str::to_owned),
             filter,
             deadline_ms,
             wake_ms: deadline_ms,

@@ -61,9 +61,9 @@ enum Pass {
 
 impl Pass {
     /// The first offset wanted.
-    fn offset_of(self, ask: &PullMessageRequestHeader<'_>) -> i64 {
+    fn offset_of(self, header: &PullMessageRequestHeader<'_>) -> i64 {
         match self {
-            Self::First => ask.queue_offset,
+            Self::First => header.queue_offset,
             Self::Resumed { from_offset, .. } => from_offset,
         }
     }
@@ -112,7 +112,8 @@ impl Pull {
 
     /// Whether a pull's messages may have left the page cache.
     fn is_old(&self, request: &Command) -> bool {
-        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|ask| is_far_behind(&self.state, &ask))
+        PullMessageRequestHeader::decode(&request.fields)
+            .is_ok_and(|header| is_far_behind(&self.state, &header))
     }
 
     /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
@@ -130,7 +131,7 @@ impl Pull {
 
     /// Answers or holds a pull. Returns it if it needs the disk and `disk` leaves that to the pool.
     fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
-        let (ask, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
+        let (header, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
@@ -138,13 +139,13 @@ impl Pull {
                 return None;
             }
         };
-        let offset = pass.offset_of(&ask);
+        let offset = pass.offset_of(&header);
         let code = code_of(got.status, offset);
         let hold = match pass {
             Pass::First => {
-                self.commit(&ask, &admitted);
-                let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & sys_flag::SUSPEND != 0;
-                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&ask))))
+                self.commit(&header, &admitted);
+                let may_wait = code == response::PULL_NOT_FOUND && header.sys_flag & sys_flag::SUSPEND != 0;
+                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&header))))
             }
             Pass::Resumed { deadline_ms, .. } => {
                 let may_wait = got.status == GetStatus::NoMatchedMessage && clock::now_ms() < deadline_ms;
@@ -152,10 +153,10 @@ impl Pull {
             }
         };
         let Some((from_offset, deadline_ms)) = hold else {
-            reply.send(self.respond(code, &ask, &admitted, got));
+            reply.send(self.respond(code, &header, &admitted, got));
             return None;
         };
-        let (topic, queue_id) = (admitted.topic.clone(), ask.queue_id);
+        let (topic, queue_id) = (admitted.topic.clone(), header.queue_id);
         let held = Held {
             from_offset,
             filter: admitted.filter,
@@ -168,17 +169,18 @@ impl Pull {
     }
 
     /// Stores the offset that a pull commits along with its request.
-    fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
-        let commits = ask.sys_flag & sys_flag::COMMIT_OFFSET != 0 && ask.commit_offset >= 0;
-        if commits && !admitted.reset && open_to_commits(ask.consumer_group).is_ok() {
-            let (group, topic) = (ask.consumer_group, &admitted.topic);
-            self.state.commit(group, topic, ask.queue_id, ask.commit_offset);
+    fn commit(&self, header: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
+        let commits = header.sys_flag & sys_flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
+        if commits && !admitted.reset && open_to_commits(header.consumer_group).is_ok() {
+            let (group, topic) = (header.consumer_group, &admitted.topic);
+            self.state
+                .commit(group, topic, header.queue_id, header.commit_offset);
         }
     }
 
-    fn wait_ms(&self, ask: &PullMessageRequestHeader<'_>) -> i64 {
+    fn wait_ms(&self, header: &PullMessageRequestHeader<'_>) -> i64 {
         if self.state.live.long_polling_enable() {
-            ask.suspend_timeout_millis
+            header.suspend_timeout_millis
         } else {
             self.state.live.short_polling_time_mills()
         }
@@ -215,38 +217,39 @@ impl Pull {
         pass: Pass,
         disk: Disk,
     ) -> Result<Option<PullResult<'a>>, Refusal> {
-        let ask = PullMessageRequestHeader::decode(&request.fields)?;
-        let mut admitted = self.admit(&ask, request.code)?;
+        let header = PullMessageRequestHeader::decode(&request.fields)?;
+        let mut admitted = self.admit(&header, request.code)?;
         if self.state.live.reject_pull_consumer_enable() {
-            self.admit_puller(ask.consumer_group, peer)?;
+            self.admit_puller(header.consumer_group, peer)?;
         }
         let state = &self.state;
         if state.options.use_server_side_reset_offset
-            && let Some(offset) = state
-                .offsets
-                .take_reset(ask.consumer_group, ask.topic, ask.queue_id)
+            && let Some(offset) =
+                state
+                    .offsets
+                    .take_reset(header.consumer_group, header.topic, header.queue_id)
         {
             admitted.reset = true;
             let got = Got {
                 status: GetStatus::OffsetOverflowBadly,
                 next_offset: offset,
-                min_offset: state.store.min_offset(ask.topic, ask.queue_id),
-                max_offset: state.store.max_offset(ask.topic, ask.queue_id),
+                min_offset: state.store.min_offset(header.topic, header.queue_id),
+                max_offset: state.store.max_offset(header.topic, header.queue_id),
                 body: Bytes::new(),
                 count: 0,
                 behind_bytes: 0,
             };
-            return Ok(Some((ask, admitted, got)));
+            return Ok(Some((header, admitted, got)));
         }
         // The client's limits; the store applies its own as well.
-        let count = ask.max_msg_nums.max(1);
+        let count = header.max_msg_nums.max(1);
         // Apache's clients send the largest number if they set no limit.
-        let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
+        let bytes = header.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
         let usual_bytes = state.store.live().usual_transfer_bytes();
         let get = Get {
-            topic: ask.topic,
-            queue_id: ask.queue_id,
-            offset: pass.offset_of(&ask),
+            topic: header.topic,
+            queue_id: header.queue_id,
+            offset: pass.offset_of(&header),
             max_count: usize::try_from(count).unwrap_or(1),
             max_bytes: bytes.map_or(usual_bytes, |bytes| usize::try_from(bytes).unwrap_or(1)),
             tags: admitted.filter.for_store(),
@@ -261,13 +264,13 @@ impl Pull {
             }
         };
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
-        Ok(got.map(|got| (ask, admitted, got)))
+        Ok(got.map(|got| (header, admitted, got)))
     }
 
     fn respond(
         &self,
         code: i32,
-        ask: &PullMessageRequestHeader<'_>,
+        header: &PullMessageRequestHeader<'_>,
         admitted: &Admitted,
         got: Got,
     ) -> Command {
@@ -288,18 +291,18 @@ impl Pull {
         if code == response::SUCCESS {
             let (count, bytes) = (got.count as u64, got.body.len() as u64);
             stats.count_sent(count, bytes);
-            let traffic = admitted.topic.traffic.group_or_new(ask.consumer_group);
-            traffic.count_get(ask.queue_id, count, bytes, got.next_offset);
+            let traffic = admitted.topic.traffic.group_or_new(header.consumer_group);
+            traffic.count_get(header.queue_id, count, bytes, got.next_offset);
             response.body = Some(got.body);
         } else {
             stats.pull_missed.fetch_add(1, Ordering::Relaxed);
             if code == response::PULL_OFFSET_MOVED {
                 // Apache's words: operators search for them. Messages may have expired unread.
                 tracing::warn!(
-                    topic = ask.topic,
-                    group = ask.consumer_group,
-                    queue_id = ask.queue_id,
-                    request_offset = ask.queue_offset,
+                    topic = header.topic,
+                    group = header.consumer_group,
+                    queue_id = header.queue_id,
+                    request_offset = header.queue_offset,
                     new_offset = got.next_offset,
                     "PULL_OFFSET_MOVED:correction offset"
                 );
@@ -310,9 +313,9 @@ impl Pull {
     }
 }
 
-fn is_far_behind(state: &BrokerContext, ask: &PullMessageRequestHeader<'_>) -> bool {
-    let end = state.store.max_offset(ask.topic, ask.queue_id);
-    end.saturating_sub(ask.queue_offset) > OLD
+fn is_far_behind(state: &BrokerContext, header: &PullMessageRequestHeader<'_>) -> bool {
+    let end = state.store.max_offset(header.topic, header.queue_id);
+    end.saturating_sub(header.queue_offset) > OLD
 }
 
 /// The response code, as in Apache's `PullMessageProcessor.composeResponseHeader`.

@@ -143,7 +143,7 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
         Err(step) => return Ok(step),
     };
     if !immune {
-        ask(state, half, id, &again, &stored);
+        send_check(state, half, id, &again, &stored);
     }
     Ok(Step::Pass)
 }
@@ -209,7 +209,7 @@ fn give_up(state: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> R
 }
 
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.
-fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
+fn send_check(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get(names::PGROUP).unwrap_or_default();
     let real = properties::find(text, names::REAL_TOPIC).unwrap_or_default();
