@@ -279,6 +279,14 @@ RETIRED = {
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
     "asked_level": "requested_level",
+    "FirstUse": "AutoCreate",
+    "FirstUses": "AutoCreateQueue",
+    "first_uses": "auto_create",
+    "is_worked_off": "has_worker",
+    "make_noted": "create_recorded",
+    "may_make_group": "may_create_group",
+    "needs_of_heartbeat": "missing_of_heartbeat",
+    "needs_of_locks": "missing_of_locks",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
 use crate::processor::pull::Pull;
-use crate::processor::{self, FirstUses};
+use crate::processor::{self, AutoCreateQueue};
 use crate::registration::{self, LostConnection};
 use crate::retention;
 use pyrmq_remoting::body::TopicConfig;
@@ -370,9 +370,9 @@ fn hook_up(
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
     state.secured_by(security);
-    let first_uses = FirstUses::new(state, tasks);
+    let auto_create = AutoCreateQueue::new(state, tasks);
     let table = |fast, is_admin: bool| {
-        let mut table = processor::table((state, pull), tasks, &first_uses, fast, python, python_codes);
+        let mut table = processor::table((state, pull), tasks, &auto_create, fast, python, python_codes);
         table.secured_by(security);
         if !is_admin {
             table.without_administration(security);

@@ -25,7 +25,7 @@ use crate::tables::config_file::ConfigFile;
 use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
-use crate::tables::topic_makers::TopicMakers;
+use crate::tables::topic_creators::TopicCreators;
 use crate::tables::topics::{Topic, Topics};
 use pyrmq_remoting::body::{ConsumerOffsetSerializeWrapper, OffsetTable};
 use pyrmq_remoting::codes::request;
@@ -59,8 +59,8 @@ pub struct BrokerContext {
     pub store: Arc<Store>,
     /// The topics.
     pub topics: Topics,
-    /// The user that made each topic.
-    makers: TopicMakers,
+    /// The user that created each topic.
+    creators: TopicCreators,
     /// The consumer groups.
     pub groups: Groups,
     /// The groups' offsets.
@@ -141,7 +141,7 @@ impl BrokerFields {
 /// The content of the files below `config/`.
 struct Tables {
     topics: Topics,
-    makers: TopicMakers,
+    creators: TopicCreators,
     groups: Groups,
     offsets: Offsets,
     unknown_offset_fields: ConsumerOffsetSerializeWrapper,
@@ -163,7 +163,7 @@ impl Tables {
         offsets.load_cutoffs(read.pop_cutoffs.take().unwrap_or_default());
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
-            makers: TopicMakers::load(file("topicMakers.json"))?,
+            creators: TopicCreators::load(file("topicMakers.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
             unknown_offset_fields: read,
@@ -181,7 +181,7 @@ impl BrokerContext {
         (long_polling, held): (LongPolling, HeldPops),
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
-        // Only generated ids contain it, and any address distinguishes their makers well enough.
+        // Only generated ids contain it, and any address distinguishes their creators well enough.
         let ip = options
             .broker_ip1
             .parse()
@@ -207,7 +207,7 @@ impl BrokerContext {
         Ok(Self {
             transactions,
             topics: tables.topics,
-            makers: tables.makers,
+            creators: tables.creators,
             groups: tables.groups,
             offsets: tables.offsets,
             clients: Clients::default(),

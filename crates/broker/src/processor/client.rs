@@ -4,7 +4,7 @@
 use crate::admission;
 use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
-use crate::processor::first_use::Needs;
+use crate::processor::auto_create::Missing;
 use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
 use crate::tables::conflicts::Conflicts;
@@ -43,28 +43,32 @@ pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -
 }
 
 /// The groups that a heartbeat makes, with their retry topics.
-pub(super) fn needs_of_heartbeat(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing_of_heartbeat(
+    state: &BrokerContext,
+    request: &Command,
+    _peer: &Peer,
+) -> Option<Missing> {
     // One that cannot be read is refused by its row.
     let body = HeartbeatData::decode(request.body.as_deref()?).ok()?;
     check_heartbeat(&body).ok()?;
     let mut groups = Vec::new();
     for consumer in body.consumer_data_set {
         let name = &consumer.group_name;
-        let makes = if state.groups.contains(name) {
+        let creates = if state.groups.contains(name) {
             admission::group_name(name).is_ok() && state.topics.get(&admission::retry_topic(name)).is_none()
         } else {
-            state.may_make_group(name)
+            state.may_create_group(name)
         };
-        if makes && is_welcome(state, &consumer) {
+        if creates && is_welcome(state, &consumer) {
             groups.push(NewGroup {
                 retry_topic: Some(retry_flags(consumer.unit_mode)),
                 ..NewGroup::new(&consumer.group_name)
             });
         }
     }
-    (!groups.is_empty()).then(|| Needs {
+    (!groups.is_empty()).then(|| Missing {
         groups,
-        ..Needs::default()
+        ..Missing::default()
     })
 }
 
@@ -316,10 +320,10 @@ pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 }
 
 /// The group that locks make.
-pub(super) fn needs_of_locks(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing_of_locks(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let body = LockBatchRequestBody::decode(request.body.as_deref()?).ok()?;
     require_names(&body.consumer_group, &body.client_id).ok()?;
-    Needs::group(state, &body.consumer_group)
+    Missing::group(state, &body.consumer_group)
 }
 
 /// Whether the queue exists on this broker.

@@ -4,13 +4,13 @@
     reason = "the functions of the table share one signature"
 )]
 
+mod auto_create;
+mod auto_create_rules;
 mod backlog;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod consumer_status;
-mod first_use;
 pub(crate) mod group;
-mod makers;
 pub(crate) mod offset;
 pub(crate) mod pop;
 pub(crate) mod pull;
@@ -30,7 +30,7 @@ pub(crate) mod store_admin;
 pub(crate) mod topic;
 pub(crate) mod transaction;
 
-pub(crate) use first_use::FirstUses;
+pub(crate) use auto_create::AutoCreateQueue;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;

@@ -4,8 +4,8 @@
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
+use crate::processor::auto_create::Missing;
 use crate::processor::consumer_status::reset_by_members;
-use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer};
 use crate::tables::topics::Topic;
@@ -61,8 +61,8 @@ pub(crate) fn is_young(state: &BrokerContext, topic: &str, queue_id: i32) -> boo
 }
 
 /// The group that a commit (15) makes; `None` if it is known, or if the commit is refused before.
-pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
-    let group = Needs::group(state, request.fields.get("consumerGroup")?)?;
+pub(super) fn missing(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
+    let group = Missing::group(state, request.fields.get("consumerGroup")?)?;
     checked(state, request).is_ok().then_some(group)
 }
 

@@ -6,7 +6,7 @@
 use crate::context::{BrokerContext, born_host};
 use crate::error::Refusal;
 use crate::message::properties::{self, names};
-use crate::processor::first_use::Needs;
+use crate::processor::auto_create::Missing;
 use crate::processor::send;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
@@ -32,16 +32,16 @@ impl SendReply {
     }
 
     /// The topic that a reply makes.
-    pub(super) fn needs(state: &BrokerContext, request: &Command, peer: &Peer) -> Option<Needs> {
+    pub(super) fn missing(state: &BrokerContext, request: &Command, peer: &Peer) -> Option<Missing> {
         let topic = request.fields.get("topic").or_else(|| request.fields.get("b"))?;
         if state.topics.get(topic).is_some() {
             return None;
         }
         let header = SendMessageRequestHeader::decode(request.code, &request.fields).ok()?;
         state.find_topic(&header, request).ok()?;
-        Some(Needs {
+        Some(Missing {
             topics: vec![state.awaited_topic(&header, request, peer)?],
-            ..Needs::default()
+            ..Missing::default()
         })
     }
 

@@ -1,10 +1,10 @@
 //! The table of request codes: the one list that defines the processor tables, the refusals and docs/compat.md.
 
 use crate::context::BrokerContext;
+use crate::processor::auto_create::AutoCreateQueue;
+use crate::processor::auto_create_rules;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
-use crate::processor::first_use::FirstUses;
-use crate::processor::makers;
 use crate::processor::pop::{self, Pop};
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
@@ -359,7 +359,7 @@ fn row(code: i32) -> RowInfo {
 pub(crate) fn table(
     (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
-    first_uses: &FirstUses,
+    auto_create: &AutoCreateQueue,
     fast: bool,
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
@@ -367,7 +367,10 @@ pub(crate) fn table(
     let mut table = ProcessorTable::new();
     let mut native = |codes: &[i32], row: Arc<dyn Processor>| {
         for code in codes {
-            table.native(&[*code], &makers::row_of(*code, row.clone(), first_uses));
+            table.native(
+                &[*code],
+                &auto_create_rules::wrap(*code, row.clone(), auto_create),
+            );
         }
     };
     for (code, function, _) in PLAIN {
@@ -397,7 +400,7 @@ pub(crate) fn table(
         }
         native(&codes(PULLS), pull.clone());
     }
-    let sends = Send::new(state.clone(), first_uses.clone());
+    let sends = Send::new(state.clone(), auto_create.clone());
     table.batched(&codes(SENDS), Arc::new(sends));
     if let Some(requests) = python {
         table.python(python_codes, requests);

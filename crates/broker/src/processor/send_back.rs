@@ -13,8 +13,8 @@ use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::processor::Answer;
+use crate::processor::auto_create::Missing;
 use crate::processor::client::retry_flags;
-use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::send::VERSION_MAX_RECONSUME;
 use crate::tables::topics::Topic;
@@ -103,10 +103,10 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
 }
 
 /// What a request (36) makes: its group, the retry topic of that, or the one of its dead letters.
-pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields).ok()?;
     let known = state.groups.get(header.group);
-    if known.is_none() && !state.may_make_group(header.group) {
+    if known.is_none() && !state.may_create_group(header.group) {
         return None;
     }
     let exists = |topic: String| state.topics.get(&topic).is_some();
@@ -126,7 +126,7 @@ pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> O
         dead_letters: !has_dead_letters && tries.is_some_and(is_last),
         ..NewGroup::new(header.group)
     };
-    (!is_known || new.has_topics()).then(|| Needs::of(new))
+    (!is_known || new.has_topics()).then(|| Missing::of(new))
 }
 
 /// Whether a message has no tries left.

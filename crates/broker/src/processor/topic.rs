@@ -48,7 +48,7 @@ pub(crate) fn create(state: &BrokerContext, request: &Command, peer: &Peer) -> A
         ..TopicConfig::default()
     };
     check(state, &topic)?;
-    if state.made_by(request, peer, &[header.topic], || state.topics.put(topic))? {
+    if state.create_as_user(request, peer, &[header.topic], || state.topics.put(topic))? {
         tracing::info!(topic = header.topic, peer = %peer.remote(), "changed a topic");
         state.announcements.changed();
     }
@@ -67,7 +67,7 @@ pub(crate) fn create_list(state: &BrokerContext, request: &Command, peer: &Peer)
     }
     let names: Vec<String> = topics.iter().map(|topic| topic.topic_name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if state.made_by(request, peer, &names, || state.topics.put_all(topics))? {
+    if state.create_as_user(request, peer, &names, || state.topics.put_all(topics))? {
         state.announcements.changed();
     }
     Ok(Command::response(response::SUCCESS))

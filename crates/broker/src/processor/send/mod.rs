@@ -1,13 +1,13 @@
 //! Sends: 10, 310 and 320 (Apache `SendMessageProcessor`).
 //!
 //! ```text
-//! each send                          header in one pass -> admission -> topic (made if allowed)
+//! each send                          header in one pass -> admission -> topic (created if allowed)
 //!                                      -> properties copied once -> record laid out in the connection's append batch
 //! behind the last one of the batch   all records in one write -> answers
 //! ```
 //! With SYNC_FLUSH, or if a sender requests it, one fsync at the end of a batch serves all its sends and all other
 //! waiting ones; while the disk is fast, it runs on the connection's task. Their responses leave in one write. No
-//! thread waits. A send that would make a topic or a group waits for them elsewhere (`processor/first_use.rs`).
+//! thread waits. A send that would create a topic or a group waits for them elsewhere (`processor/auto_create.rs`).
 
 mod checks;
 mod reply;
@@ -20,7 +20,7 @@ use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
-use crate::processor::first_use::{FirstUses, Needs, Row};
+use crate::processor::auto_create::{AutoCreateQueue, Missing, Resume};
 use crate::tables::topics::Topic;
 use checks::{is_half, refuse_in_batch, requested_level};
 use pyrmq_remoting::Command;
@@ -44,8 +44,8 @@ const NO_DELAY: &str = "-1";
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
     state: Arc<BrokerContext>,
-    /// Where sends wait for what they make; `None`: they make it here.
-    first_uses: Option<FirstUses>,
+    /// Where sends wait for what they create; `None`: they create it here.
+    auto_create: Option<AutoCreateQueue>,
 }
 
 /// The sends of a connection that arrived together.
@@ -79,7 +79,7 @@ impl RequestBatch for SendBatch {
         let staged = self.send.stage(&request, peer, &mut reply, &mut self.puts);
         let Some(reply) = reply else { return };
         match staged {
-            Ok(Some(needs)) => self.send.wait_until_created(needs, request, reply),
+            Ok(Some(missing)) => self.send.wait_until_created(missing, request, reply),
             Ok(None) => {}
             Err(refusal) => refuse(&self.send.state, refusal, reply),
         }
@@ -91,10 +91,10 @@ impl RequestBatch for SendBatch {
 }
 
 impl Send {
-    pub(crate) fn new(state: Arc<BrokerContext>, first_uses: FirstUses) -> Self {
+    pub(crate) fn new(state: Arc<BrokerContext>, auto_create: AutoCreateQueue) -> Self {
         Self {
             state,
-            first_uses: Some(first_uses),
+            auto_create: Some(auto_create),
         }
     }
 
@@ -106,13 +106,13 @@ impl Send {
         peer: &Peer,
         reply: &mut Option<Reply>,
         puts: &mut AppendBatch,
-    ) -> Result<Option<Needs>, Refusal> {
+    ) -> Result<Option<Missing>, Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let level = requested_level(request)?;
         let known = self.state.find_topic(&header, request)?;
-        if let Some(needs) = self.needs(&header, request, peer, known.is_some()) {
-            return Ok(Some(needs));
+        if let Some(missing) = self.missing(&header, request, peer, known.is_some()) {
+            return Ok(Some(missing));
         }
         let topic = self.state.admit_to(known, &header, request, peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
@@ -128,21 +128,21 @@ impl Send {
         .map(|()| None)
     }
 
-    /// What a send makes, and behind which sends of its connection it must stay. `None`: it may be staged.
-    fn needs(
+    /// What a send creates, and behind which sends of its connection it must stay. `None`: it may be staged.
+    fn missing(
         &self,
         header: &SendMessageRequestHeader<'_>,
         request: &Command,
         peer: &Peer,
         is_known: bool,
-    ) -> Option<Needs> {
-        let first_uses = self.first_uses.as_ref()?;
-        let mut needs = Needs::default();
-        let mut must_wait = first_uses.is_behind(peer, header.topic);
+    ) -> Option<Missing> {
+        let auto_create = self.auto_create.as_ref()?;
+        let mut missing = Missing::default();
+        let mut must_wait = auto_create.is_behind(peer, header.topic);
         let is_welcome = is_known
             || match self.state.awaited_topic(header, request, peer) {
                 Some(topic) => {
-                    needs.topics.push(topic);
+                    missing.topics.push(topic);
                     must_wait = true;
                     true
                 }
@@ -152,19 +152,19 @@ impl Send {
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
             let new = self.group_of_retry(header, request);
             must_wait |= new.is_some();
-            needs.groups.extend(new);
+            missing.groups.extend(new);
         }
-        must_wait.then(|| Needs {
-            place: Some(header.topic.to_owned()),
-            ..needs
+        must_wait.then(|| Missing {
+            order_key: Some(header.topic.to_owned()),
+            ..missing
         })
     }
 
-    /// What a send to a retry topic makes of its group: the group, or the topic of its dead letters.
+    /// What a send to a retry topic creates of its group: the group, or the topic of its dead letters.
     fn group_of_retry(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
         let name = admission::group_of_retry(header.topic);
         let known = self.state.groups.get(name);
-        if known.is_none() && !self.state.may_make_group(name) {
+        if known.is_none() && !self.state.may_create_group(name) {
             return None;
         }
         let (is_known, group) = (known.is_some(), known.unwrap_or_default());
@@ -178,15 +178,15 @@ impl Send {
     }
 
     /// Queues a send until the topic and the group that it needs exist.
-    fn wait_until_created(&self, needs: Needs, request: Command, reply: Reply) {
-        let Some(first_uses) = &self.first_uses else {
+    fn wait_until_created(&self, missing: Missing, request: Command, reply: Reply) {
+        let Some(auto_create) = &self.auto_create else {
             return;
         };
         let here = Self {
             state: self.state.clone(),
-            first_uses: None,
+            auto_create: None,
         };
-        first_uses.wait(needs, request, reply, Row::Batched(Arc::new(here)));
+        auto_create.enqueue(missing, request, reply, Resume::Batched(Arc::new(here)));
     }
 
     fn stage_one(
@@ -289,7 +289,7 @@ impl Send {
         }
     }
 
-    /// The sender's properties and the broker's own, and the unique key that was made for a message without one.
+    /// The sender's properties and the broker's own, and the unique key that was created for a message without one.
     fn stored_properties(
         &self,
         header: &SendMessageRequestHeader<'_>,

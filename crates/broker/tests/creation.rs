@@ -1,4 +1,4 @@
-//! Topics and groups that requests make by using them, on a disk that hangs: only what needs the disk waits for it.
+//! Topics and groups that requests create by using them, on a disk that hangs: only what needs the disk waits for it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -61,7 +61,7 @@ fn lock(group: &str) -> Command {
 }
 
 /// Every request that makes a topic or a group by using it.
-fn first_uses() -> Vec<(&'static str, Command)> {
+fn requests_that_create() -> Vec<(&'static str, Command)> {
     let peek = of_group(request::PEEK_MESSAGE, "peeks")
         .with_field("topic", "known")
         .with_field("queueId", "0")
@@ -139,7 +139,7 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         site.ask_ok(heartbeat("me", group, "")).await;
     }
     let other = common::client();
-    for (what, first) in first_uses().into_iter().chain(changes()) {
+    for (what, first) in requests_that_create().into_iter().chain(changes()) {
         let began = Instant::now();
         let (_, writes, _) = disk.counts();
         hang(&disk);

@@ -1,25 +1,26 @@
-//! Topics and groups that a request makes by using them. Each needs a write and a sync of a whole file, which a
-//! connection's task must not wait for: sends of other connections share its thread. So requests that name something
-//! new wait in a list. A blocking thread makes what all that are waiting need, with one write for each file, then hands
-//! the requests to their rows, which may still make there what was not foreseen.
+//! Creates the topics and groups that requests use for the first time (Apache `autoCreateTopicEnable`,
+//! `autoCreateSubscriptionGroup`). Each needs a write and a sync of a whole file, which a connection's task must not
+//! wait for: sends of other connections share its thread. So requests that name something new wait in a list. A
+//! blocking thread creates what all waiting requests miss, with one write for each file, then hands the requests to
+//! their rows, which may still create there what was not foreseen.
 //!
 //! ```text
-//! take all that wait -> make what they need -> hand them to their rows
-//!                                           -> hand over those behind them that need nothing, until there is none
+//! take all waiting requests -> create what they miss -> hand them to their rows
+//!                                -> hand over the requests behind them that miss nothing, until there is none
 //! ```
-//! In the second line the connections that add requests are not read. So a connection with always something in flight
-//! leaves the list soon after its topic is made, and waits for no other's.
+//! In the second line the connections that add requests are not read. So a connection that always has a request in
+//! flight leaves the list soon after its topic is created, and waits for no other's.
 //!
-//! A user may lose its rights while its request waits. So they are checked again before anything is made, and before
+//! A user may lose its rights while its request waits. So they are checked again before anything is created, and before
 //! the request is served.
 //!
-//! Invariant: a request does not overtake an earlier one of its connection that waits at the same place. The place is
+//! Invariant: a request does not overtake an earlier one of its connection with the same order key. The order key is
 //! the topic of a send, the group of pulls and commits, and the client itself for heartbeats and their end.
 
 use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
 use crate::processor::backlog::{Backlog, BacklogFull, Entry, Load, detached};
-use crate::tables::topic_makers::NewTopic;
+use crate::tables::topic_creators::NewTopic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{BatchProcessor, Pause, Peer, Processor, Reply, RequestBatch, Tracker};
@@ -32,35 +33,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::task::spawn_blocking;
 
-/// Maximum number of requests that wait.
-const REQUESTS: usize = 10_000;
-/// Maximum of their bytes.
-const BYTES: usize = 64 << 20;
-/// Where memory is short, this part of it, and at least the largest frame.
+/// Maximum number of waiting requests.
+const MAX_REQUESTS: usize = 10_000;
+/// Maximum of the bytes of all waiting requests.
+const MAX_BYTES: usize = 64 << 20;
+/// Where memory is short, waiting requests have this part of it, but at least [`MIN_BYTES`], the largest frame.
 const BYTES_SHARE: u64 = 16;
-const LEAST_BYTES: usize = 16 << 20;
-/// A connection with one of these parts of both is not read until none of its requests waits.
+const MIN_BYTES: usize = 16 << 20;
+/// A connection that has this part of the requests or bytes is not read until none of its requests waits.
 const PARTS: usize = 10;
 
-/// What a request waits for. With nothing to make, it waits for its turn.
+/// What must be created before a request can be served. If nothing, it waits for earlier requests of its connection.
 #[derive(Debug, Default)]
-pub(super) struct Needs {
+pub(super) struct Missing {
     pub(super) groups: Vec<NewGroup>,
     pub(super) topics: Vec<NewTopic>,
-    /// No later request of the connection with this place overtakes the one that waits.
-    pub(super) place: Option<String>,
+    /// No later request of the connection with this key overtakes the waiting one.
+    pub(super) order_key: Option<String>,
 }
 
-impl Needs {
-    /// This group, if a request may make it by using it.
+impl Missing {
+    /// This group, if it does not exist and a request may create it by using it.
     pub(super) fn group(state: &BrokerContext, name: &str) -> Option<Self> {
-        if state.groups.contains(name) || !state.may_make_group(name) {
+        if state.groups.contains(name) || !state.may_create_group(name) {
             return None;
         }
         Some(Self::of(NewGroup::new(name)))
     }
 
-    /// One group, or topics of it.
+    /// The group, or the topics of it that do not exist.
     pub(super) fn of(group: NewGroup) -> Self {
         Self {
             groups: vec![group],
@@ -73,59 +74,62 @@ impl Needs {
     }
 }
 
-/// What serves a request that has waited.
-pub(super) enum Row {
+/// How a request is served once it has waited.
+pub(super) enum Resume {
+    /// By itself.
     Single(Arc<dyn Processor>),
-    /// A row about a connection, whose requests are dropped once that is closed.
+    /// By itself, but only while its connection is open: otherwise it is dropped.
     OfConnection(Arc<dyn Processor>),
-    /// Those that waited together are one batch.
+    /// Together with the others of this kind: requests that waited together are served as one batch.
     Batched(Arc<dyn BatchProcessor>),
 }
 
 struct Waiting {
-    needs: Needs,
+    missing: Missing,
     request: Command,
     reply: Reply,
-    row: Row,
+    resume: Resume,
     entry: Entry,
 }
 
 impl Waiting {
-    /// Its connection and its place there.
-    fn place(&self) -> Option<Place> {
-        let place = self.needs.place.as_deref()?;
-        Some(place_of(self.reply.peer(), place))
+    /// The request's order key; `None`: it may overtake others.
+    fn order_key(&self) -> Option<OrderKey> {
+        let order_key = self.missing.order_key.as_deref()?;
+        Some(order_key_of(self.reply.peer(), order_key))
     }
 }
 
-/// A connection, and the hash of a place there. Requests of two places with one hash keep their order, too.
-type Place = (u64, u64);
+/// A connection's id, and the hash of a key there. Requests of two keys with one hash keep their order, too.
+type OrderKey = (u64, u64);
 
-fn place_of(peer: &Peer, place: &str) -> Place {
+fn order_key_of(peer: &Peer, order_key: &str) -> OrderKey {
     let mut hasher = DefaultHasher::new();
-    place.hash(&mut hasher);
+    order_key.hash(&mut hasher);
     (peer.id(), hasher.finish())
 }
 
 #[derive(Default)]
-struct Queue {
+struct WaitList {
     waiting: Vec<Waiting>,
-    /// The places of those that wait or are being served, with their numbers.
-    places: HashMap<Place, usize>,
-    is_worked_off: bool,
-    /// While requests are handed to their rows: the connections that have added some meanwhile.
+    /// The order keys of requests that wait or are being served, each with the number of requests.
+    order_keys: HashMap<OrderKey, usize>,
+    /// Whether a thread serves the list.
+    has_worker: bool,
+    /// While requests are handed to their rows: the connections that have added requests meanwhile.
     paused: Option<HashMap<u64, Pause>>,
 }
 
-impl Queue {
-    /// Takes what needs nothing, and is behind nothing that does.
+impl WaitList {
+    /// Takes the requests that miss nothing and are not behind one that does.
     fn take_ready(&mut self) -> Vec<Waiting> {
         let mut held = HashSet::new();
         let (ready, left) = std::mem::take(&mut self.waiting).into_iter().partition(|one| {
-            let place = one.place();
-            let is_ready = one.needs.is_empty() && !place.is_some_and(|place| held.contains(&place));
+            let order_key = one.order_key();
+            let is_ready =
+                one.missing.is_empty() && !order_key.is_some_and(|order_key| held.contains(&order_key));
             if !is_ready {
-                held.extend(place);
+                held.extend(order_key);
             }
             is_ready
         });
@@ -134,61 +138,63 @@ impl Queue {
     }
 }
 
-/// The requests that wait. The rows of all tables share one.
+/// The requests that wait until topics and groups are created. The rows of all tables share one queue.
 #[derive(Clone)]
-pub(crate) struct FirstUses {
+pub(crate) struct AutoCreateQueue {
     state: Arc<BrokerContext>,
     tasks: Tracker,
     backlog: Arc<Backlog>,
-    /// The number of requests that wait or are being served. Changed under the lock of the queue, and read without it:
-    /// the requests that find it 0 are nearly all.
+    /// The number of requests that wait or are being served. It is changed under the lock of the list, and read without
+    /// it, because nearly all requests find 0.
     unserved: Arc<AtomicUsize>,
-    // Guards the requests that wait, and whether a thread takes them.
-    queue: Arc<Mutex<Queue>>,
+    // Guards the waiting requests, and whether a thread takes them.
+    list: Arc<Mutex<WaitList>>,
 }
 
-impl fmt::Debug for FirstUses {
+impl fmt::Debug for AutoCreateQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FirstUses")
+        f.write_str("AutoCreateQueue")
     }
 }
 
-impl FirstUses {
+impl AutoCreateQueue {
     pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         let share = (state.store.memory_limit()).and_then(|bytes| usize::try_from(bytes / BYTES_SHARE).ok());
         let most = Load {
-            requests: REQUESTS,
-            bytes: share.map_or(BYTES, |share| BYTES.min(share.max(LEAST_BYTES))),
+            requests: MAX_REQUESTS,
+            bytes: share.map_or(MAX_BYTES, |share| MAX_BYTES.min(share.max(MIN_BYTES))),
         };
         Self {
             state: state.clone(),
             tasks: tasks.clone(),
             backlog: Backlog::new(most, PARTS),
             unserved: Arc::default(),
-            queue: Arc::default(),
+            list: Arc::default(),
         }
     }
 
-    /// A row behind what its requests make.
-    pub(super) fn row(&self, row: Arc<dyn Processor>, rule: Rule) -> Arc<dyn Processor> {
-        let uses = self.clone();
-        Arc::new(FirstUse { uses, row, rule })
+    /// Returns a row whose requests wait here until what they miss is created.
+    pub(super) fn wrap(&self, row: Arc<dyn Processor>, rule: Rule) -> Arc<dyn Processor> {
+        let queue = self.clone();
+        Arc::new(AutoCreate { queue, row, rule })
     }
 
     /// Whether a request must wait behind an earlier one of its connection.
-    pub(super) fn is_behind(&self, peer: &Peer, place: &str) -> bool {
+    pub(super) fn is_behind(&self, peer: &Peer, order_key: &str) -> bool {
         if self.unserved.load(Ordering::Acquire) == 0 {
             return false;
         }
-        lock(&self.queue).places.contains_key(&place_of(peer, place))
+        lock(&self.list)
+            .order_keys
+            .contains_key(&order_key_of(peer, order_key))
     }
 
-    /// Lets a request wait until everything that it needs is made. Those that do not fit are answered SYSTEM_BUSY, but
-    /// for those that need nothing: they are behind others of their connection, and a client that leaves (35) must not
-    /// stay a member.
-    pub(super) fn wait(&self, needs: Needs, request: Command, reply: Reply, row: Row) {
+    /// Lets a request wait until everything that it misses is created. A request that does not fit is answered
+    /// SYSTEM_BUSY, unless it misses nothing: then it is behind others of its connection, and a client that leaves (35)
+    /// must not stay a member.
+    pub(super) fn enqueue(&self, missing: Missing, request: Command, reply: Reply, resume: Resume) {
         let load = Load::of(&request);
-        let entry = match self.backlog.enter(reply.peer(), load, !needs.is_empty()) {
+        let entry = match self.backlog.enter(reply.peer(), load, !missing.is_empty()) {
             Ok(entry) => entry,
             Err(BacklogFull(used)) => {
                 let most = self.backlog.most();
@@ -198,39 +204,39 @@ impl FirstUses {
                      whether the disk of the broker is slow",
                     used.requests, used.bytes, most.requests, most.bytes
                 );
-                return self.refuse(reply, &row, Refusal::new(response::SYSTEM_BUSY, text));
+                return self.refuse(reply, &resume, Refusal::new(response::SYSTEM_BUSY, text));
             }
         };
         let peer = reply.peer().clone();
         let waiting = Waiting {
-            needs,
+            missing,
             request: detached(request),
             reply,
-            row,
+            resume,
             entry,
         };
-        let mut queue = lock(&self.queue);
-        if let Some(place) = waiting.place() {
-            *queue.places.entry(place).or_default() += 1;
+        let mut list = lock(&self.list);
+        if let Some(order_key) = waiting.order_key() {
+            *list.order_keys.entry(order_key).or_default() += 1;
         }
-        if let Some(paused) = &mut queue.paused {
+        if let Some(paused) = &mut list.paused {
             paused.entry(peer.id()).or_insert_with(|| peer.pause());
         }
         self.unserved.fetch_add(1, Ordering::Release);
-        queue.waiting.push(waiting);
-        if std::mem::replace(&mut queue.is_worked_off, true) {
+        list.waiting.push(waiting);
+        if std::mem::replace(&mut list.has_worker, true) {
             return;
         }
-        drop(queue);
-        let uses = self.clone();
+        drop(list);
+        let queue = self.clone();
         self.tasks.spawn(async move {
-            if let Err(error) = spawn_blocking(move || uses.work_off()).await {
-                tracing::error!(%error, "serving the first uses of topics and groups panicked");
+            if let Err(error) = spawn_blocking(move || queue.serve_all()).await {
+                tracing::error!(%error, "serving requests that waited for new topics and groups panicked");
             }
         });
     }
 
-    fn work_off(&self) {
+    fn serve_all(&self) {
         while let Some(waiting) = self.next_round() {
             self.serve(waiting);
             while let Some(ready) = self.next_ready() {
@@ -240,64 +246,64 @@ impl FirstUses {
     }
 
     fn next_round(&self) -> Option<Vec<Waiting>> {
-        let mut queue = lock(&self.queue);
-        queue.is_worked_off = !queue.waiting.is_empty();
-        queue.is_worked_off.then(|| std::mem::take(&mut queue.waiting))
+        let mut list = lock(&self.list);
+        list.has_worker = !list.waiting.is_empty();
+        list.has_worker.then(|| std::mem::take(&mut list.waiting))
     }
 
     fn next_ready(&self) -> Option<Vec<Waiting>> {
-        let mut queue = lock(&self.queue);
-        let ready = queue.take_ready();
+        let mut list = lock(&self.list);
+        let ready = list.take_ready();
         if ready.is_empty() {
-            queue.paused = None;
+            list.paused = None;
             return None;
         }
         Some(ready)
     }
 
-    /// Notes that requests of these places were served.
-    fn served(&self, places: Vec<Option<Place>>) {
-        let mut queue = lock(&self.queue);
-        self.unserved.fetch_sub(places.len(), Ordering::Release);
-        for place in places.into_iter().flatten() {
-            let left = queue
-                .places
-                .get(&place)
+    /// Removes requests with these order keys, which were served.
+    fn served(&self, order_keys: Vec<Option<OrderKey>>) {
+        let mut list = lock(&self.list);
+        self.unserved.fetch_sub(order_keys.len(), Ordering::Release);
+        for order_key in order_keys.into_iter().flatten() {
+            let left = list
+                .order_keys
+                .get(&order_key)
                 .map_or(0, |count| count.saturating_sub(1));
             if left > 0 {
-                queue.places.insert(place, left);
+                list.order_keys.insert(order_key, left);
             } else {
-                queue.places.remove(&place);
+                list.order_keys.remove(&order_key);
             }
         }
     }
 
     /// A panic of one row must not take the other requests with it.
     fn serve(&self, waiting: Vec<Waiting>) {
-        let places = waiting.iter().map(Waiting::place).collect();
+        let order_keys = waiting.iter().map(Waiting::order_key).collect();
         let waiting = self.still_allowed(waiting);
         // The connections are read on once all are served.
         let mut entries = Vec::with_capacity(waiting.len());
-        let groups = caught(|| self.make_groups(&waiting)).unwrap_or_else(panicked);
-        let topics = caught(|| self.make_topics(&waiting)).unwrap_or_else(panicked);
+        let groups = caught(|| self.create_groups(&waiting)).unwrap_or_else(panicked);
+        let topics = caught(|| self.create_topics(&waiting)).unwrap_or_else(panicked);
         // The disk may have taken long.
         let waiting = self.still_allowed(waiting);
-        lock(&self.queue).paused.get_or_insert_default();
+        lock(&self.list).paused.get_or_insert_default();
         let mut batch: Option<Box<dyn RequestBatch>> = None;
         for one in waiting {
             entries.push(one.entry);
-            let refusal = (groups.as_ref().err().filter(|_| !one.needs.groups.is_empty()))
-                .or(topics.as_ref().err().filter(|_| !one.needs.topics.is_empty()));
+            let refusal = (groups.as_ref().err().filter(|_| !one.missing.groups.is_empty()))
+                .or(topics.as_ref().err().filter(|_| !one.missing.topics.is_empty()));
             if let Some(refusal) = refusal {
-                self.refuse(one.reply, &one.row, refusal.clone());
+                self.refuse(one.reply, &one.resume, refusal.clone());
                 continue;
             }
             let (request, reply) = (one.request, one.reply);
             let peer = reply.peer().clone();
-            caught(|| match one.row {
-                Row::OfConnection(_) if reply.is_closed() => reply.silence(),
-                Row::OfConnection(row) | Row::Single(row) => row.process(request, &peer, reply),
-                Row::Batched(row) => {
+            caught(|| match one.resume {
+                Resume::OfConnection(_) if reply.is_closed() => reply.silence(),
+                Resume::OfConnection(row) | Resume::Single(row) => row.process(request, &peer, reply),
+                Resume::Batched(row) => {
                     let batch = batch.get_or_insert_with(|| row.batch());
                     batch.process(request, &peer, reply);
                 }
@@ -306,7 +312,7 @@ impl FirstUses {
         if let Some(mut batch) = batch {
             caught(|| batch.end());
         }
-        self.served(places);
+        self.served(order_keys);
     }
 
     /// Refuses the requests whose users have lost their rights, and returns the others.
@@ -318,7 +324,7 @@ impl FirstUses {
         for one in waiting {
             match caught(|| self.state.check_again(&one.request, one.reply.peer())) {
                 Some(None) => allowed.push(one),
-                Some(Some(refusal)) => self.answer(one.reply, &one.row, refusal),
+                Some(Some(refusal)) => self.answer(one.reply, &one.resume, refusal),
                 // The log has why; its reply is an error once it is dropped.
                 None => {}
             }
@@ -326,22 +332,22 @@ impl FirstUses {
         allowed
     }
 
-    fn make_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
-        let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.needs.groups).collect();
-        self.state.make_groups(&groups)
+    fn create_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
+        let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.missing.groups).collect();
+        self.state.create_groups(&groups)
     }
 
-    fn make_topics(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
-        let topics = waiting.iter().flat_map(|one| one.needs.topics.iter().cloned());
-        self.state.make_topics(topics.collect())
+    fn create_topics(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
+        let topics = waiting.iter().flat_map(|one| one.missing.topics.iter().cloned());
+        self.state.create_topics(topics.collect())
     }
 
-    fn refuse(&self, reply: Reply, row: &Row, refusal: Refusal) {
-        self.answer(reply, row, refusal.into_response());
+    fn refuse(&self, reply: Reply, resume: &Resume, refusal: Refusal) {
+        self.answer(reply, resume, refusal.into_response());
     }
 
-    fn answer(&self, reply: Reply, row: &Row, refusal: Command) {
-        if matches!(row, Row::Batched(_)) {
+    fn answer(&self, reply: Reply, resume: &Resume, refusal: Command) {
+        if matches!(resume, Resume::Batched(_)) {
             self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         }
         reply.send(refusal);
@@ -358,47 +364,47 @@ fn caught<T>(serve: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn panicked() -> Result<(), Refusal> {
-    let text = "making topics or groups failed in the broker; its log has the details";
+    let text = "creating topics or groups failed in the broker; its log has the details";
     Err(Refusal::internal(text))
 }
 
-/// How requests of a row wait.
+/// Which requests of a row wait, and how they are served then.
 #[derive(Clone, Copy)]
 pub(super) struct Rule {
-    pub(super) kind: fn(Arc<dyn Processor>) -> Row,
-    /// The field with the place of a request; `None`: it may overtake others.
+    pub(super) resume: fn(Arc<dyn Processor>) -> Resume,
+    /// The field of a request with its order key; `None`: it may overtake others.
     pub(super) field: Option<&'static str>,
-    /// What a request makes; `None` for nearly all.
-    pub(super) needs: fn(&BrokerContext, &Command, &Peer) -> Option<Needs>,
+    /// What a request creates; `None` for nearly all.
+    pub(super) missing: fn(&BrokerContext, &Command, &Peer) -> Option<Missing>,
 }
 
-struct FirstUse {
-    uses: FirstUses,
+struct AutoCreate {
+    queue: AutoCreateQueue,
     row: Arc<dyn Processor>,
     rule: Rule,
 }
 
-impl Processor for FirstUse {
+impl Processor for AutoCreate {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let needs = (self.rule.needs)(&self.uses.state, &request, peer);
-        let place = self
+        let missing = (self.rule.missing)(&self.queue.state, &request, peer);
+        let order_key = self
             .rule
             .field
             .map(|field| request.fields.get(field).unwrap_or_default());
-        let is_behind = || place.is_some_and(|place| self.uses.is_behind(peer, place));
-        if needs.is_none() && !is_behind() {
+        let is_behind = || order_key.is_some_and(|order_key| self.queue.is_behind(peer, order_key));
+        if missing.is_none() && !is_behind() {
             return self.row.process(request, peer, reply);
         }
-        let mut needs = needs.unwrap_or_default();
-        needs.place = place.map(str::to_owned);
-        let row = (self.rule.kind)(self.row.clone());
-        self.uses.wait(needs, request, reply, row);
+        let mut missing = missing.unwrap_or_default();
+        missing.order_key = order_key.map(str::to_owned);
+        let resume = (self.rule.resume)(self.row.clone());
+        self.queue.enqueue(missing, request, reply, resume);
     }
 }
 
-impl fmt::Debug for FirstUse {
+impl fmt::Debug for AutoCreate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FirstUse")
+        f.write_str("AutoCreate")
     }
 }
 
@@ -428,7 +434,7 @@ mod tests {
 
     struct Site {
         broker: site::Site,
-        uses: FirstUses,
+        queue: AutoCreateQueue,
         peer: Peer,
         line: Arc<Line>,
         row: Arc<dyn Processor>,
@@ -445,7 +451,7 @@ mod tests {
             };
             let (peer, line) = Line::peer(1);
             Self {
-                uses: FirstUses::new(&broker.state, &broker.tasks),
+                queue: AutoCreateQueue::new(&broker.state, &broker.tasks),
                 broker,
                 peer,
                 line,
@@ -455,22 +461,22 @@ mod tests {
         }
 
         fn ask(&self, opaque: i32) {
-            self.ask_for(opaque, Needs::of(NewGroup::new("G")));
+            self.ask_for(opaque, Missing::of(NewGroup::new("G")));
         }
 
-        fn ask_for(&self, opaque: i32, needs: Needs) {
+        fn ask_for(&self, opaque: i32, missing: Missing) {
             let mut command = Command::request(request::HEART_BEAT);
             command.opaque = opaque;
             let reply = Reply::new(self.peer.clone(), &command);
-            self.uses
-                .wait(needs, command, reply, Row::Single(self.row.clone()));
+            self.queue
+                .enqueue(missing, command, reply, Resume::Single(self.row.clone()));
         }
     }
 
-    fn at(place: &str) -> Needs {
-        Needs {
-            place: Some(place.to_owned()),
-            ..Needs::default()
+    fn at(order_key: &str) -> Missing {
+        Missing {
+            order_key: Some(order_key.to_owned()),
+            ..Missing::default()
         }
     }
 
@@ -479,7 +485,7 @@ mod tests {
         let site = Site::new();
         site.ask(1);
         soon("the first round runs", || {
-            lock(&site.uses.queue).waiting.is_empty()
+            lock(&site.queue.list).waiting.is_empty()
         })
         .await;
         site.ask(2);
@@ -493,9 +499,9 @@ mod tests {
         ];
         assert_eq!(site.line.codes(), expected);
         soon("nothing is left", || {
-            let queue = lock(&site.uses.queue);
-            let is_idle = queue.places.is_empty() && !queue.is_worked_off;
-            is_idle && site.uses.backlog.is_empty() && site.line.pauses() == 0
+            let list = lock(&site.queue.list);
+            let is_idle = list.order_keys.is_empty() && !list.has_worker;
+            is_idle && site.queue.backlog.is_empty() && site.line.pauses() == 0
         })
         .await;
         site.ask(4);
@@ -505,7 +511,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_limited_number_of_requests_waits() {
         let site = Site::new();
-        let most = i32::try_from(REQUESTS).unwrap();
+        let most = i32::try_from(MAX_REQUESTS).unwrap();
         for opaque in 1..=most {
             site.ask(opaque);
         }
@@ -513,9 +519,9 @@ mod tests {
         site.ask(most + 1);
         assert_eq!(site.line.codes(), [(most + 1, response::SYSTEM_BUSY)]);
         // It is behind others, like one that ends the membership of a client.
-        site.ask_for(most + 2, at("place"));
+        site.ask_for(most + 2, at("key"));
         site.go_on.send(()).unwrap();
-        soon("all are answered", || site.line.codes().len() == REQUESTS + 2).await;
+        soon("all are answered", || site.line.codes().len() == MAX_REQUESTS + 2).await;
         assert!(site.line.codes().contains(&(most + 2, response::SUCCESS)));
         site.ask(0);
         soon("there is room again", || {
@@ -529,14 +535,14 @@ mod tests {
         let site = Site::new();
         site.ask(1);
         soon("the first one is served", || {
-            lock(&site.uses.queue).paused.is_some()
+            lock(&site.queue.list).paused.is_some()
         })
         .await;
         site.broker.disk.hang(true);
-        site.ask_for(2, at("place"));
-        let new = Needs {
-            place: Some("other".to_owned()),
-            ..Needs::of(NewGroup::new("H"))
+        site.ask_for(2, at("key"));
+        let new = Missing {
+            order_key: Some("other".to_owned()),
+            ..Missing::of(NewGroup::new("H"))
         };
         site.ask_for(3, new);
         site.ask_for(4, at("other"));
@@ -545,7 +551,7 @@ mod tests {
         let mut expected = vec![(1, response::SYSTEM_ERROR), (2, response::SUCCESS)];
         soon("the second one is served", || site.line.codes() == expected).await;
         soon("its connection is read on", || site.line.pauses() == 0).await;
-        assert!(!site.uses.is_behind(&site.peer, "place") && site.uses.is_behind(&site.peer, "other"));
+        assert!(!site.queue.is_behind(&site.peer, "key") && site.queue.is_behind(&site.peer, "other"));
         assert_eq!(site.line.codes(), expected);
         site.broker.disk.hang(false);
         expected.extend([(3, response::SUCCESS), (4, response::SUCCESS)]);
