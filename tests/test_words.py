@@ -287,6 +287,7 @@ RETIRED = {
     "may_make_group": "may_create_group",
     "needs_of_heartbeat": "missing_of_heartbeat",
     "needs_of_locks": "missing_of_locks",
+    "LONGEST_WAIT_MS": "MAX_WAIT_MS",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {
