@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A pull at least this many messages before its queue's end may need the disk.
-const OLD: i64 = 4096;
+/// A pull more than this many messages before its queue's end may need the disk: they may have left the page cache.
+const COLD_AFTER_MESSAGES: i64 = 4096;
 
 /// Serves pulls.
 #[derive(Debug)]
@@ -41,26 +41,27 @@ pub(crate) struct Pull {
     cold_reads: Arc<ColdReadPool>,
 }
 
-/// How a pull treats a read from the disk.
+/// Which thread reads for a pull what is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disk {
-    /// This thread waits for it. If the system cannot say what is cached, the duration decides about the next pulls.
-    OnTask,
-    /// The pool does it.
-    OnPool,
+enum ReadOn {
+    /// The calling thread, which waits for the disk. Where the system cannot say what is cached, the time that this
+    /// took decides about the next pulls.
+    Task,
+    /// A thread of the pool.
+    Pool,
 }
 
 /// Whether the pull was read before.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
-    /// Not yet.
+    /// The pull has not been read before.
     First,
-    /// It was held, and resumes at an offset with a deadline.
+    /// The pull was held, and resumes at an offset with a deadline.
     Resumed { from_offset: i64, deadline_ms: i64 },
 }
 
 impl Pass {
-    /// The first offset wanted.
+    /// The first offset that the pull wants.
     fn offset_of(self, header: &PullMessageRequestHeader<'_>) -> i64 {
         match self {
             Self::First => header.queue_offset,
@@ -70,18 +71,22 @@ impl Pass {
 }
 
 /// A pull that passed all checks, and the store's result for it.
-type PullResult<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+struct PullResult<'a> {
+    header: PullMessageRequestHeader<'a>,
+    admitted: Admitted,
+    got: Got,
+}
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        let disk = if self.state.store.knows_cached() {
-            Disk::OnPool
-        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_old(&request) {
+        let read_on = if self.state.store.knows_cached() {
+            ReadOn::Pool
+        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_far_behind(&request) {
             return self.read_on_pool(request, reply);
         } else {
-            Disk::OnTask
+            ReadOn::Task
         };
-        if let Some((request, reply)) = self.answer(request, reply, Pass::First, disk) {
+        if let Some((request, reply)) = self.answer(request, reply, Pass::First, read_on) {
             self.read_on_pool(request, reply);
         }
     }
@@ -101,19 +106,21 @@ impl Pull {
                 // A dropped broker answers no more.
                 if let Some(state) = state.upgrade() {
                     let cold_reads = cold_reads.clone();
-                    Self { state, cold_reads }.answer(request, reply, Pass::First, Disk::OnTask);
+                    Self { state, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
                 }
             }
         };
         if let Some((request, reply)) = self.cold_reads.submit((request, reply), answerer) {
-            self.answer(request, reply, Pass::First, Disk::OnTask);
+            self.answer(request, reply, Pass::First, ReadOn::Task);
         }
     }
 
-    /// Whether a pull's messages may have left the page cache.
-    fn is_old(&self, request: &Command) -> bool {
-        PullMessageRequestHeader::decode(&request.fields)
-            .is_ok_and(|header| is_far_behind(&self.state, &header))
+    /// Whether a pull is more than [`COLD_AFTER_MESSAGES`] behind its queue's end.
+    fn is_far_behind(&self, request: &Command) -> bool {
+        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|header| {
+            let end = self.state.store.max_offset(header.topic, header.queue_id);
+            end.saturating_sub(header.queue_offset) > COLD_AFTER_MESSAGES
+        })
     }
 
     /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
@@ -126,12 +133,18 @@ impl Pull {
             from_offset: held.from_offset,
             deadline_ms: held.deadline_ms,
         };
-        self.answer(held.request, held.reply, pass, Disk::OnTask);
+        self.answer(held.request, held.reply, pass, ReadOn::Task);
     }
 
-    /// Answers or holds a pull. Returns it if it needs the disk and `disk` leaves that to the pool.
-    fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
-        let (header, admitted, got) = match self.inspect(&request, reply.peer(), pass, disk) {
+    /// Answers or holds a pull. Returns it if it needs the disk and `read_on` leaves that to the pool.
+    fn answer(
+        &self,
+        request: Command,
+        reply: Reply,
+        pass: Pass,
+        read_on: ReadOn,
+    ) -> Option<(Command, Reply)> {
+        let found = match self.inspect(&request, reply.peer(), pass, read_on) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
@@ -139,6 +152,11 @@ impl Pull {
                 return None;
             }
         };
+        let PullResult {
+            header,
+            admitted,
+            got,
+        } = found;
         let offset = pass.offset_of(&header);
         let code = code_of(got.status, offset);
         let hold = match pass {
@@ -209,13 +227,14 @@ impl Pull {
         }
     }
 
-    /// Checks a pull and reads from the store for it. `None` if that needs the disk and `disk` leaves it to the pool.
+    /// Checks a pull and reads from the store for it. `None` if that needs the disk and `read_on` leaves it
+    /// to the pool.
     fn inspect<'a>(
         &self,
         request: &'a Command,
         peer: &Peer,
         pass: Pass,
-        disk: Disk,
+        read_on: ReadOn,
     ) -> Result<Option<PullResult<'a>>, Refusal> {
         let header = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&header, request.code)?;
@@ -239,7 +258,11 @@ impl Pull {
                 count: 0,
                 behind_bytes: 0,
             };
-            return Ok(Some((header, admitted, got)));
+            return Ok(Some(PullResult {
+                header,
+                admitted,
+                got,
+            }));
         }
         // The client's limits; the store applies its own as well.
         let count = header.max_msg_nums.max(1);
@@ -254,9 +277,9 @@ impl Pull {
             max_bytes: bytes.map_or(usual_bytes, |bytes| usize::try_from(bytes).unwrap_or(1)),
             tags: admitted.filter.for_store(),
         };
-        let got = match disk {
-            Disk::OnPool => state.store.get_cached(&get),
-            Disk::OnTask => {
+        let got = match read_on {
+            ReadOn::Pool => state.store.get_cached(&get),
+            ReadOn::Task => {
                 let begin = Instant::now();
                 let got = state.store.get(&get).map(Some);
                 self.cold_reads.note(begin.elapsed(), clock::now_ms());
@@ -264,7 +287,11 @@ impl Pull {
             }
         };
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
-        Ok(got.map(|got| (header, admitted, got)))
+        Ok(got.map(|got| PullResult {
+            header,
+            admitted,
+            got,
+        }))
     }
 
     fn respond(
@@ -311,11 +338,6 @@ impl Pull {
         }
         response
     }
-}
-
-fn is_far_behind(state: &BrokerContext, header: &PullMessageRequestHeader<'_>) -> bool {
-    let end = state.store.max_offset(header.topic, header.queue_id);
-    end.saturating_sub(header.queue_offset) > OLD
 }
 
 /// The response code, as in Apache's `PullMessageProcessor.composeResponseHeader`.
