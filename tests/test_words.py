@@ -288,6 +288,8 @@ RETIRED = {
     "needs_of_heartbeat": "missing_of_heartbeat",
     "needs_of_locks": "missing_of_locks",
     "LONGEST_WAIT_MS": "MAX_WAIT_MS",
+    "TopicFigures": "TopicMetrics",
+    "GroupFigures": "GroupMetrics",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -1,7 +1,7 @@
 //! Warns before `storeMaxBytes` deletes messages that a consumer group has not consumed.
 
 use crate::context::BrokerContext;
-use crate::figures;
+use crate::metrics;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) fn endangered(state: &BrokerContext) -> Endangered {
     if goes_to <= state.store.health().min_physical_offset {
         return Endangered::new();
     }
-    let waiting = figures::groups(state).into_iter().filter(|of| {
+    let waiting = metrics::groups(state).into_iter().filter(|of| {
         let queues = (0_i32..).zip(&of.lag);
         queues.filter(|(_, lag)| **lag > 0).any(|(queue_id, lag)| {
             let next = state.store.max_offset(&of.topic, queue_id) - lag;

@@ -42,7 +42,7 @@ pub(crate) fn info(state: &BrokerContext) -> Vec<(String, String)> {
     flow_control(state, &mut entries);
     entries.add("EndTransactionQueueSize", &0);
     entries.add("EndTransactionThreadPoolQueueCapacity", &100_000);
-    let [late, unread, waiting] = state.timers.figures(&state.store);
+    let [late, unread, waiting] = state.timers.metrics(&state.store);
     entries.add("timerReadBehind", &late);
     entries.add("timerOffsetBehind", &unread);
     entries.add("timerCongestNum", &waiting);

@@ -287,7 +287,7 @@ impl Timers {
     }
 
     /// Values for request 28: seconds behind in delivery, messages still to take in, messages that wait.
-    pub(crate) fn figures(&self, store: &Store) -> [i64; 3] {
+    pub(crate) fn metrics(&self, store: &Store) -> [i64; 3] {
         let Some(files) = self.files() else {
             return [0; 3];
         };

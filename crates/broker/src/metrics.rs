@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// The values of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicFigures {
+pub struct TopicMetrics {
     /// The topic's name.
     pub topic: String,
     /// Whether it is one of the broker's own topics.
@@ -30,7 +30,7 @@ pub struct TopicFigures {
 
 /// The values of a consumer group on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupFigures {
+pub struct GroupMetrics {
     /// The group's name.
     pub group: String,
     /// The topic.
@@ -44,12 +44,12 @@ pub struct GroupFigures {
 }
 
 /// Reads every topic.
-pub fn topics(state: &BrokerContext) -> Vec<TopicFigures> {
+pub fn topics(state: &BrokerContext) -> Vec<TopicMetrics> {
     let (topics, _) = state.topics.all();
-    let figures = topics.iter().map(|topic| {
+    let metrics = topics.iter().map(|topic| {
         let name = &topic.topic_name;
         let (messages_in, bytes_in) = topic.traffic.put_totals();
-        TopicFigures {
+        TopicMetrics {
             topic: name.clone(),
             is_system: state.topics.is_system(name),
             messages_in,
@@ -59,11 +59,11 @@ pub fn topics(state: &BrokerContext) -> Vec<TopicFigures> {
                 .collect(),
         }
     });
-    figures.collect()
+    metrics.collect()
 }
 
 /// Reads every group on every topic for which it has committed offsets or from which it has pulled since the start.
-pub fn groups(state: &BrokerContext) -> Vec<GroupFigures> {
+pub fn groups(state: &BrokerContext) -> Vec<GroupMetrics> {
     let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for key in state.offsets.rows().into_keys() {
         if let Some((topic, group)) = key.split_once('@') {
@@ -72,17 +72,17 @@ pub fn groups(state: &BrokerContext) -> Vec<GroupFigures> {
         }
     }
     let (topics, _) = state.topics.all();
-    let mut figures = Vec::new();
+    let mut metrics = Vec::new();
     for topic in &topics {
         let mut groups = committed.remove(&topic.topic_name).unwrap_or_default();
         groups.extend(topic.traffic.groups());
         groups.remove(TRANSACTION_GROUP);
-        figures.extend(groups.into_iter().map(|group| on_topic(state, group, topic)));
+        metrics.extend(groups.into_iter().map(|group| on_topic(state, group, topic)));
     }
-    figures
+    metrics
 }
 
-fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures {
+fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupMetrics {
     let name = &topic.topic_name;
     let committed = state.offsets.of_topic(&group, name);
     let traffic = topic.traffic.group(&group);
@@ -98,7 +98,7 @@ fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures
             in_flight += (pulled - consumed).max(0);
         }
     }
-    GroupFigures {
+    GroupMetrics {
         totals: traffic.map(|traffic| traffic.totals()).unwrap_or_default(),
         group,
         topic: name.clone(),
@@ -169,7 +169,7 @@ pub fn held(state: &BrokerContext) -> Vec<(&'static str, i64)> {
         let (min, max) = ends(state, SCHEDULE_TOPIC, level - 1);
         (max - delivered.get(&level).copied().unwrap_or(0).max(min)).max(0)
     });
-    let [timer_late_s, timer_unread, timer_waiting] = state.timers.figures(&state.store);
+    let [timer_late_s, timer_unread, timer_waiting] = state.timers.metrics(&state.store);
     vec![
         ("delayed", delayed.sum()),
         ("timer", timer_unread + timer_waiting),

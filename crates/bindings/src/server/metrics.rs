@@ -1,21 +1,21 @@
-//! The broker's figures as Python's metrics port takes them.
+//! The broker's metrics as Python's metrics port takes them.
 
 use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyrmq_broker::context::BrokerContext;
-use pyrmq_broker::figures;
+use pyrmq_broker::metrics;
 
 /// One dictionary with a list for each kind; the lists are read without the interpreter.
 pub(crate) fn read<'py>(py: Python<'py>, state: &BrokerContext) -> PyResult<Bound<'py, PyDict>> {
     let (topics, groups, consumers, counters, held, flushes, oldest_ms) = enter::compute(py, || {
         Ok::<_, Error>((
-            figures::topics(state),
-            figures::groups(state),
-            figures::consumers(state),
-            figures::counters(state),
-            figures::held(state),
+            metrics::topics(state),
+            metrics::groups(state),
+            metrics::consumers(state),
+            metrics::counters(state),
+            metrics::held(state),
             state.store.flush_times(),
             state.earliest_ms(),
         ))
@@ -57,6 +57,6 @@ pub(crate) fn read<'py>(py: Python<'py>, state: &BrokerContext) -> PyResult<Boun
 pub(crate) fn lag_ms(state: &BrokerContext, pairs: &[(String, String)]) -> Vec<i64> {
     let pairs = pairs.iter();
     pairs
-        .map(|(group, topic)| figures::lag_ms(state, group, topic))
+        .map(|(group, topic)| metrics::lag_ms(state, group, topic))
         .collect()
 }
