@@ -290,6 +290,7 @@ RETIRED = {
     "LONGEST_WAIT_MS": "MAX_WAIT_MS",
     "TopicFigures": "TopicMetrics",
     "GroupFigures": "GroupMetrics",
+    "LOOKS": "PEEKS",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

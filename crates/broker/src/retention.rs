@@ -15,9 +15,9 @@ pub(crate) async fn watch(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut warned = Endangered::new();
     let period = || Duration::from_millis(state.store.live().clean_interval_ms());
     while !shutdown.sleep_or_stop(period()).await {
-        let looking = state.clone();
+        let context = state.clone();
         // Finding positions in the log reads queue files, which may block.
-        let found = tokio::task::spawn_blocking(move || endangered(&looking)).await;
+        let found = tokio::task::spawn_blocking(move || endangered(&context)).await;
         let found = found.unwrap_or_default();
         for (group, topic) in found.difference(&warned) {
             tracing::warn!(

@@ -79,7 +79,7 @@ fn requests_that_create() -> Vec<(&'static str, Command)> {
             heartbeat("me", "units", r#","unitMode":true"#),
         ),
         ("a pull", pull("pulls", "known", 0, "*", None)),
-        ("a look", peek),
+        ("a peek", peek),
         ("a commit", commit("commits", 0)),
         ("a lock", lock("locks")),
         ("a message given back", back("backs", 3)),

@@ -203,7 +203,7 @@ const CHANGES: &[(i32, Function, &str)] = &[
 ];
 
 /// Requests that are answered at once, on the main port only.
-const LOOKS: &[(i32, Function, &str)] = &[
+const PEEKS: &[(i32, Function, &str)] = &[
     (request::PEEK_MESSAGE, pop::peek, "main port only"),
     (request::POLLING_INFO, pop::polling_info, "main port only"),
 ];
@@ -320,7 +320,7 @@ fn row(code: i32) -> RowInfo {
         .chain(CHANGES)
         .chain(SEARCHES)
         .chain(ANNOUNCED)
-        .chain(LOOKS)
+        .chain(PEEKS)
         .map(|(code, _, note)| (*code, *note));
     let others = SENDS
         .iter()
@@ -395,7 +395,7 @@ pub(crate) fn table(
     }
     if !fast {
         native(&codes(POPS), Arc::new(Pop::new(state.clone())));
-        for (code, function, _) in LOOKS {
+        for (code, function, _) in PEEKS {
             native(&[*code], Handler::row(state, *function));
         }
         native(&codes(PULLS), pull.clone());
@@ -421,8 +421,8 @@ pub(crate) fn table(
 }
 
 fn is_main_only(code: i32) -> bool {
-    let looks = LOOKS.iter().any(|(look, _, _)| *look == code);
-    looks || PULLS.iter().chain(POPS).any(|(main, _)| *main == code)
+    let peeks = PEEKS.iter().any(|(peek, _, _)| *peek == code);
+    peeks || PULLS.iter().chain(POPS).any(|(main, _)| *main == code)
 }
 
 fn codes(rows: &[(i32, &str)]) -> Vec<i32> {

@@ -5,7 +5,7 @@
 mod ack;
 mod assign;
 mod change;
-mod look;
+mod peek;
 mod recover;
 mod result;
 mod revive;
@@ -14,7 +14,7 @@ mod take;
 mod wait;
 
 pub(crate) use assign::{all_request_modes, set_request_mode};
-pub(crate) use look::{peek, polling_info, rollback};
+pub(crate) use peek::{peek, polling_info, rollback};
 pub(crate) use recover::advance_offsets;
 pub(crate) use revive::revive;
 pub(crate) use rows::rows;

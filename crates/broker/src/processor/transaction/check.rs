@@ -51,7 +51,7 @@ pub(crate) fn check(state: &BrokerContext) -> Result<(), StoreError> {
     'pass: while half_offset < store.max_offset(HALF_TOPIC, QUEUE) {
         let got = read(store, HALF_TOPIC, half_offset, READ_AT_ONCE)?;
         for half in record::records(&got.body).map_while(Result::ok) {
-            match look_at(state, &half, started_ms)? {
+            match check_half(state, &half, started_ms)? {
                 Step::Pass => half_offset = half.queue_offset + 1,
                 Step::Stop => break 'pass,
             }
@@ -88,7 +88,8 @@ fn note_progress(state: &BrokerContext, from: i64, half_offset: i64) {
     }
 }
 
-fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
+/// Checks one half; says whether the pass goes on behind it.
+fn check_half(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let open = {
         let tables = state.transactions.tables();

@@ -1,4 +1,4 @@
-//! Requests that take nothing: 200052 looks at messages, 200055 counts requests that wait, 200056 is for brokers with
+//! Requests that take nothing: 200052 peeks at messages, 200055 counts requests that wait, 200056 is for brokers with
 //! RocksDB (Apache `PeekMessageProcessor`, `PollingInfoProcessor`, `AdminBrokerProcessor.transferPopToFsStore`).
 
 use crate::context::BrokerContext;
