@@ -96,7 +96,8 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a commit for one of the broker's own groups: its offsets say which transactions or check points are done.
+/// Refuses a commit for one of the broker's own groups: its offsets say which transactions or pop check points are
+/// done.
 pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
     if matches!(group, TRANSACTION_GROUP | REVIVE_GROUP) {
         return Err(Refusal::new(

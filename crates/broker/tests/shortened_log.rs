@@ -192,7 +192,7 @@ async fn messages_popped_after_a_cut_come_back() {
         }
     }
     let state = site.broker.state();
-    eventually("check points are done in every revive queue", async || {
+    eventually("pop check points are done in every revive queue", async || {
         (0..REVIVE_QUEUES).all(|queue| state.offsets.get(REVIVER, REVIVE_TOPIC, queue).is_some())
     })
     .await;
@@ -202,7 +202,7 @@ async fn messages_popped_after_a_cut_come_back() {
     let site = Site::start(small(&dir));
     let state = site.broker.state();
     for queue in 0..REVIVE_QUEUES {
-        // Even 0 would pass over the first check point.
+        // Even 0 would pass over the first pop check point.
         assert_eq!(state.offsets.get(REVIVER, REVIVE_TOPIC, queue), None);
     }
     assert_eq!(number_of(&site, "T"), 1);

@@ -18,7 +18,7 @@ pub const TEMPLATE_TOPIC: &str = "TBW102";
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Where timer messages wait (Apache `TimerMessageStore.TIMER_TOPIC`).
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
-/// Prefix of the topic of POP check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
+/// Prefix of the topic of pop check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
 pub const REVIVE_TOPIC: &str = "rmq_sys_REVIVE_LOG_";
 /// Group whose offsets say how far check points are done (Apache `PopAckConstants.REVIVE_GROUP`).
 pub const REVIVE_GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";

@@ -3,9 +3,9 @@
 //! Kept in memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop.
 //! A reset offset is kept until the group's next pull of the queue takes it.
 //!
-//! After a kill, check points of popped messages move offsets ahead (`processor/pop/recover.rs`). So that they do not
-//! undo what an operator did, the position of the commit log at each reset, copy or deletion is kept for a minute, also
-//! in the file (`popCutoffs`, ours; Apache ignores it): check points before it do not count.
+//! After a kill, pop check points move offsets ahead (`processor/pop/recover.rs`). So that they do not undo what an
+//! operator did, the position of the commit log at each reset, copy or deletion is kept for a minute, also in the file
+//! (`popCutoffs`, ours; Apache ignores it): pop check points before it do not count.
 
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub type Queues = BTreeMap<i32, i64>;
 type Table = HashMap<String, HashMap<String, Queues>>;
 
-/// How long a change of offsets is remembered. Check points are read from a second before the file was written.
+/// How long a change of offsets is remembered. Pop check points are read from a second before the file was written.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// An offset that was ahead of its queue and was moved back.

@@ -6,9 +6,9 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::base64;
-use crate::pop::checkpoint::Taken;
 use crate::pop::message_at;
 use crate::pop::order::OrderedAck;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
 use crate::processor::read_body;
 use crate::tables::topics::Topic;

@@ -1,12 +1,12 @@
 //! A consumer hides a popped message for longer, or gives it back at once: 200053 (Apache
 //! `ChangeInvisibleTimeProcessor`).
 //!
-//! The message gets a check point of its own, which counts from now, and is done for the old one. An ordered group
-//! has no check points: there the time of the message changes.
+//! The message gets a pop check point of its own, which counts from now, and is done for the old one. An ordered group
+//! has no pop check points: there the time of the message changes.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::checkpoint::Taken;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::ack::{check_queue, known_group};
 use crate::processor::pop::{
     check_broker, check_invisible_time, check_revive_queue, popped_from, reply_when_durable, revive_log,
@@ -56,7 +56,7 @@ fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i
         return Ok((in_order(state, &header, &handle), None));
     }
     check_revive_queue(state, handle.revive_queue_id)?;
-    // Offset and time name a check point: two of one millisecond must differ.
+    // Offset and time name a pop check point: two of one millisecond must differ.
     let now_ms = clock::now_ms().max(handle.pop_time.saturating_add(1));
     let old = Taken::by(&handle, (header.topic, header.queue_id), header.consumer_group);
     let new = Taken {
@@ -66,7 +66,7 @@ fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i
         ..old
     };
     let log = revive_log(state);
-    // The new check point first: a crash between the two hands the message out twice, never not at all.
+    // The new pop check point first: a crash between the two hands the message out twice, never not at all.
     log.put_check_point(handle.revive_queue_id, &new, &[header.offset], header.suspend)?;
     let stored = log.put_ack(handle.revive_queue_id, &old, header.offset)?;
     let answer = Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {

@@ -23,7 +23,7 @@ pub(crate) use take::Pop;
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::checkpoint::{ReviveLog, revive_topic};
+use crate::pop::pop_check_point::{ReviveLog, revive_topic};
 use crate::processor::offset::is_young;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
@@ -112,7 +112,7 @@ fn check_revive_queue(state: &BrokerContext, queue_id: i32) -> Result<(), Refusa
     Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
 }
 
-/// Refuses a handle of another broker: its check point is there.
+/// Refuses a handle of another broker: its pop check point is there.
 fn check_broker(state: &BrokerContext, broker_name: &str) -> Result<(), Refusal> {
     let own = &state.options.broker_name;
     if broker_name == own {
@@ -122,7 +122,7 @@ fn check_broker(state: &BrokerContext, broker_name: &str) -> Result<(), Refusal>
     Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
 }
 
-/// How many queues of check points there are.
+/// How many queues of pop check points there are.
 fn revive_queues(state: &BrokerContext) -> i32 {
     let topic = revive_topic(&state.options.broker_cluster_name);
     state.topics.get(&topic).map_or(0, |topic| topic.read_queue_nums)

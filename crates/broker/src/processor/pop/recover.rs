@@ -1,16 +1,16 @@
 //! After a kill, moves the offsets of groups behind the messages that they were handed, or in order have acknowledged.
 //!
-//! Offsets are written every few seconds (`flushConsumerOffsetInterval`), check points at once. Without this, messages
-//! that were popped and acknowledged since the last write would be handed out again; what was not acknowledged comes
-//! back by its check point. A check point from before its group's offset was reset, or before its topic was deleted and
-//! made again, says nothing of the offset of now.
+//! Offsets are written every few seconds (`flushConsumerOffsetInterval`), pop check points at once. Without this,
+//! messages that were popped and acknowledged since the last write would be handed out again; what was not acknowledged
+//! comes back by its pop check point. A pop check point from before its group's offset was reset, or before its topic
+//! was deleted and made again, says nothing of the offset of now.
 //!
-//! Ordered groups have no check points. Their file is written more often than the offsets, and says what is done.
+//! Ordered groups have no pop check points. Their file is written more often than the offsets, and says what is done.
 
 use crate::context::BrokerContext;
 use crate::message::properties::names;
-use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
+use crate::pop::pop_check_point::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
@@ -23,7 +23,7 @@ const READ_BYTES: usize = 4 << 20;
 /// Offsets may be this much older than the file that has them, ms: a write takes its time.
 const WRITE_MS: i64 = 1000;
 
-/// Reads the check points that were stored since the offsets were written. Before the ports open.
+/// Reads the pop check points that were stored since the offsets were written. Before the ports open.
 pub(crate) fn advance_offsets(state: &BrokerContext) -> Result<(), StoreError> {
     if !state.options.store.timer.enable || !state.store.health().recovered_from_crash {
         return Ok(());
@@ -31,7 +31,7 @@ pub(crate) fn advance_offsets(state: &BrokerContext) -> Result<(), StoreError> {
     let since_ms = state.offsets_written_ms().saturating_sub(WRITE_MS);
     advance_in_order(state, since_ms);
     let topic = revive_topic(&state.options.broker_cluster_name);
-    // A check point goes through the timer, unless it is due at once.
+    // A pop check point goes through the timer, unless it is due at once.
     let mut advanced = advance_by(state, &topic, (TIMER_TOPIC, 0), since_ms)?;
     for queue_id in 0..super::revive_queues(state) {
         advanced += advance_by(state, &topic, (&topic, queue_id), since_ms)?;
@@ -39,7 +39,7 @@ pub(crate) fn advance_offsets(state: &BrokerContext) -> Result<(), StoreError> {
     if advanced > 0 {
         tracing::info!(
             advanced,
-            "offsets of popped queues were older than their check points"
+            "offsets of popped queues were older than their pop check points"
         );
     }
     Ok(())
@@ -91,14 +91,14 @@ fn advance_by(
             match moved {
                 Ok(moved) => advanced += usize::from(moved),
                 Err(error) => {
-                    tracing::error!(topic, queue_id, %error, "passed over a check point that cannot be read");
+                    tracing::error!(topic, queue_id, %error, "passed over a pop check point that cannot be read");
                 }
             }
         }
     }
 }
 
-/// Moves the offset of a check point's group behind its messages. False: it was there, or the record is none.
+/// Moves the offset of a pop check point's group behind its messages. False: it was there, or the record is none.
 fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
     let leads_to = record.properties.get(names::REAL_TOPIC).unwrap_or(record.topic);
     if leads_to != revive_topic || record.properties.get(names::TAGS) != Some(CHECK_POINT_TAG) {
@@ -117,7 +117,7 @@ fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Re
     };
     let next = point.start_offset.saturating_add(i64::from(last) + 1);
     let committed = state.offsets.get(group, name, point.queue_id).unwrap_or(0);
-    // A check point that the timer delivered stands behind what was stored meanwhile.
+    // A pop check point that the timer delivered stands behind what was stored meanwhile.
     let log_end = record.properties.get(LOG_END).and_then(|end| end.parse().ok());
     let log_end = log_end.unwrap_or(record.physical_offset);
     if next <= committed

@@ -1,7 +1,7 @@
 //! The messages that a pop has taken, on their way into the response.
 
 use crate::message::properties::{self, names};
-use crate::pop::checkpoint::Taken;
+use crate::pop::pop_check_point::Taken;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::receipt::PopSource;

@@ -1,20 +1,20 @@
 //! Brings messages back whose time is over (Apache `PopReviveService`).
 //!
 //! ```text
-//! revive topic   check point (leaves the timer 1 s before the messages are due), acknowledgements (when they are due)
-//! read           check points and acknowledgements meet in memory
+//! revive topic   pop check points (leave the timer 1 s before their messages are due), acknowledgements (when due)
+//! read           pop check points and acknowledgements meet in memory
 //! due            once the timer has delivered everything of that moment: what is not acknowledged goes to the retry topic
-//! commit         the offset of the last check point before which all are done, as Apache's brokers commit and read it
+//! commit         offset of the last pop check point before which all are done, as Apache's brokers commit and read it
 //! ```
-//! A message that cannot be stored now is tried again; its check point stays until then. After a kill check points from
-//! the committed offset on are read again: a message may come back twice, none is lost.
+//! A message that cannot be stored now is tried again; its pop check point stays until then. After a kill pop check
+//! points from the committed offset on are read again: a message may come back twice, none is lost.
 
 use crate::context::BrokerContext;
 use crate::error::{Refusal, may_pass};
 use crate::message::pending::copy_of;
 use crate::message::properties;
-use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
+use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
@@ -33,10 +33,10 @@ const DUE: Duration = Duration::from_millis(20);
 /// How long it waits after a failure.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// What an acknowledgement names of its check point.
+/// What an acknowledgement names of its pop check point.
 type Key = (String, String, i32, i64, i64);
 
-/// The check points of one queue that are not done.
+/// The pop check points of one queue that are not done.
 #[derive(Debug)]
 struct ReviveQueue {
     id: i32,
@@ -54,7 +54,7 @@ struct Pending {
     key: Key,
     /// Bits of the messages that are done or brought back.
     done: u32,
-    /// The end of the commit log when they were handed out; Apache's check points do not have it.
+    /// The end of the commit log when they were handed out; Apache's pop check points do not have it.
     log_end: Option<i64>,
 }
 
@@ -92,7 +92,7 @@ impl ReviveQueue {
         let committed = state.offsets.get(REVIVE_GROUP, topic, id);
         Self {
             id,
-            // Apache commits the offset of the last check point that is done.
+            // Apache commits the offset of the last pop check point that is done.
             next: committed.map_or(0, |committed| committed.saturating_add(1)),
             pending: BTreeMap::new(),
             by_key: HashMap::new(),
@@ -118,7 +118,7 @@ impl ReviveQueue {
         failed
     }
 
-    /// The check points whose acknowledgements have all left the timer.
+    /// The pop check points whose acknowledgements have all left the timer.
     fn due(&self, state: &BrokerContext) -> Vec<i64> {
         let mut all: Vec<(i64, i64)> = (self.pending.iter())
             .map(|(offset, pending)| (pending.due_ms(), *offset))
@@ -163,7 +163,7 @@ impl ReviveQueue {
                         queue = self.id,
                         from = self.next,
                         to = got.next_offset,
-                        "the commit log dropped check points that were not read: their messages do not come back"
+                        "the commit log dropped pop check points that were not read: their messages do not come back"
                     );
                     self.next = got.next_offset;
                     continue;
@@ -236,7 +236,7 @@ impl ReviveQueue {
         let (Some(topic), Some(group)) = (topic, group) else {
             return;
         };
-        // Without a check point the messages came back already, or the handle was none of ours.
+        // Without a pop check point the messages came back already, or the handle was none of ours.
         let Some(at) = self.by_key.get(&(topic, group, queue_id, start, pop_time)) else {
             return;
         };
@@ -274,7 +274,7 @@ impl Pending {
         self.point.pop_time.saturating_add(self.point.invisible_time)
     }
 
-    /// Places and offsets of the messages. Check points of brokers before 5.0 have consecutive offsets.
+    /// Places and offsets of the messages. Pop check points of brokers before 5.0 have consecutive offsets.
     fn messages(&self) -> Vec<(u32, i64)> {
         let start = self.point.start_offset;
         let offsets: Vec<i64> = match &self.point.offset_differences {

@@ -1,20 +1,20 @@
 //! Pops: 200050.
 //!
 //! ```text
-//! retry topic or queues first (one in five pops) -> each queue under its lock: read, check point, offset
+//! retry topic or queues first (one in five pops) -> each queue under its lock: read, pop check point, offset
 //!   -> found: the bytes as stored; a retry is encoded again, under the topic that was asked for and with its handle
 //!   -> nothing: held until messages arrive
 //! ```
-//! The check point is in the log before the offset moves, and offsets are written to their file after a flush of the
-//! log: whatever is lost in a crash, no message is passed over.
+//! The pop check point is in the log before the offset moves, and offsets are written to their file after a flush of
+//! the log: whatever is lost in a crash, no message is passed over.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
 use crate::pop::MOST_MESSAGES;
-use crate::pop::checkpoint::Taken;
 use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait, filter};
 use crate::processor::pop::{
