@@ -291,6 +291,17 @@ RETIRED = {
     "TopicFigures": "TopicMetrics",
     "GroupFigures": "GroupMetrics",
     "LOOKS": "PEEKS",
+    "MOST_MESSAGES": "MAX_MESSAGES",
+    "MOST_BITS": "MAX_BITS",
+    "MOST_ENTRIES": "MAX_ENTRIES",
+    "MOST_SEARCHES": "MAX_SEARCHES",
+    "LONGEST_ID": "MAX_ID_BYTES",
+    "LONGEST_GROUP": "MAX_GROUP_BYTES",
+    "ORDERS_LONGEST": "MAX_ORDERS_PAUSE",
+    "YOUNG_BYTES": "NEW_GROUP_FROM_START_BYTES",
+    "is_young": "is_read_from_start",
+    "young_bytes": "new_group_from_start_bytes",
+    "SEARCH_PATIENCE": "SEARCH_TIMEOUT",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -106,9 +106,9 @@ impl Broker {
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
         let (long_polling, ready) = LongPolling::new(limit);
-        let most = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
+        let max = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
         let (held, ready_pops) =
-            HeldPops::new(most(options.max_pop_polling_size), most(options.pop_polling_size));
+            HeldPops::new(max(options.max_pop_polling_size), max(options.pop_polling_size));
         // Before the store opens, which claims a share of the descriptors.
         raise_descriptor_limit();
         let state = Arc::new(BrokerContext::open(

@@ -140,7 +140,7 @@ const ORDERS_PERIOD: Duration = Duration::from_millis(200);
 /// Writing it takes at most this part of the time.
 const ORDERS_PART: u32 = 20;
 /// The longest pause between attempts while it cannot be written.
-const ORDERS_LONGEST: Duration = Duration::from_secs(5);
+const MAX_ORDERS_PAUSE: Duration = Duration::from_secs(5);
 
 /// Writes what ordered groups have, soon after each change. While that fails, each pause is twice the one before.
 pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
@@ -159,7 +159,7 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
                 tracing::warn!(%error, "cannot write what ordered groups have, will try again");
                 failed = error;
             }
-            pause = (pause * 2).min(ORDERS_LONGEST);
+            pause = (pause * 2).min(MAX_ORDERS_PAUSE);
         } else {
             if !std::mem::take(&mut failed).is_empty() {
                 tracing::info!("what ordered groups have is written again");

@@ -41,9 +41,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Apache compares with 40 % of the machine's memory. A fixed share of an ordinary machine makes the result the same
-/// everywhere.
-const YOUNG_BYTES: i64 = 4 << 30;
+/// New groups read a queue from its start while the log is at most this long. Apache compares with 40 % of the
+/// machine's memory; a fixed number makes the result the same everywhere.
+const NEW_GROUP_FROM_START_BYTES: i64 = 4 << 30;
 
 /// Distinguishes the broker's unique ids from those of a producer in the same process.
 const BROKER_LOADER: u32 = 0xB20C_E200;
@@ -89,8 +89,8 @@ pub struct BrokerContext {
     audit: OnceLock<Arc<AuditLog>>,
     /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
-    /// Distance from the log's end in bytes within which a queue counts as young.
-    pub(crate) young_bytes: i64,
+    /// New groups read a queue from its start while the log is at most this long, in bytes.
+    pub(crate) new_group_from_start_bytes: i64,
     /// What messages and send responses say with `traceOn`; `untraced` applies without it.
     traced: BrokerFields,
     untraced: BrokerFields,
@@ -222,7 +222,7 @@ impl BrokerContext {
             audit: OnceLock::new(),
             address: OnceLock::new(),
             name_servers: OnceLock::new(),
-            young_bytes: YOUNG_BYTES,
+            new_group_from_start_bytes: NEW_GROUP_FROM_START_BYTES,
             traced,
             untraced,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),

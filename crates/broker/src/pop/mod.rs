@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// Most messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
-pub(crate) const MOST_MESSAGES: i32 = 32;
+pub(crate) const MAX_MESSAGES: i32 = 32;
 const LOCKS: usize = 256;
 
 /// What a broker remembers of pops.

@@ -160,14 +160,14 @@ impl fmt::Debug for AutoCreateQueue {
 impl AutoCreateQueue {
     pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         let share = (state.store.memory_limit()).and_then(|bytes| usize::try_from(bytes / BYTES_SHARE).ok());
-        let most = Load {
+        let limit = Load {
             requests: MAX_REQUESTS,
             bytes: share.map_or(MAX_BYTES, |share| MAX_BYTES.min(share.max(MIN_BYTES))),
         };
         Self {
             state: state.clone(),
             tasks: tasks.clone(),
-            backlog: Backlog::new(most, PARTS),
+            backlog: Backlog::new(limit, PARTS),
             unserved: Arc::default(),
             list: Arc::default(),
         }
@@ -197,12 +197,12 @@ impl AutoCreateQueue {
         let entry = match self.backlog.enter(reply.peer(), load, !missing.is_empty()) {
             Ok(entry) => entry,
             Err(BacklogFull(used)) => {
-                let most = self.backlog.most();
+                let limit = self.backlog.limit();
                 let text = format!(
                     "[OVERLOAD] {} requests with {} bytes wait for topics and groups that they use for the first \
                      time, allowed are {} with {} bytes: create topics and groups before they are used, or look \
                      whether the disk of the broker is slow",
-                    used.requests, used.bytes, most.requests, most.bytes
+                    used.requests, used.bytes, limit.requests, limit.bytes
                 );
                 return self.refuse(reply, &resume, Refusal::new(response::SYSTEM_BUSY, text));
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a consumer may take (Apache `Broker2Client.callClient`).
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Older consumers do not know these requests (Apache `MQVersion.V3_1_8_SNAPSHOT`).
-const OLDEST: i32 = 62;
+const MIN_VERSION: i32 = 62;
 
 /// Answers 307 and 309.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Call {
                 format!("The Consumer <{group}> <{client}> not online"),
             )
         })?;
-        if member.version < OLDEST {
+        if member.version < MIN_VERSION {
             return Err(Refusal::internal(format!(
                 "The Consumer <{client}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
                 member.version

@@ -25,9 +25,9 @@ use pyrmq_remoting::{Command, clock};
 use std::sync::atomic::Ordering;
 
 /// Longest client id, in bytes.
-const LONGEST_ID: usize = 1024;
+const MAX_ID_BYTES: usize = 1024;
 /// Longest name of a producer group, in bytes (Apache `Validators.CHARACTER_MAX_LENGTH`).
-const LONGEST_GROUP: usize = 255;
+const MAX_GROUP_BYTES: usize = 255;
 
 /// Maximum number of topics to which a heartbeat subscribes one group: each is looked up while pulls wait.
 const SUBSCRIPTIONS: usize = 4096;
@@ -102,7 +102,7 @@ fn beat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let named = body.producer_data_set.iter();
     for producer in named.filter(|producer| !producer.group_name.is_empty()) {
         let group = &producer.group_name;
-        check_length("producer group", group, LONGEST_GROUP)?;
+        check_length("producer group", group, MAX_GROUP_BYTES)?;
         state.clients.beat_producer(group, &client).map_err(too_many)?;
     }
     Ok(Command::response(response::SUCCESS)
@@ -119,7 +119,7 @@ fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
     if body.client_id.is_empty() {
         return invalid("the body has no clientID".to_owned());
     }
-    check_length("clientID", &body.client_id, LONGEST_ID)?;
+    check_length("clientID", &body.client_id, MAX_ID_BYTES)?;
     for consumer in &body.consumer_data_set {
         let count = consumer.subscription_data_set.len();
         if count > SUBSCRIPTIONS {
@@ -134,11 +134,11 @@ fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
 }
 
 /// Refuses a long name: the table of clients keeps it as long as the connection lives.
-fn check_length(what: &str, name: &str, most: usize) -> Result<(), Refusal> {
-    if name.len() <= most {
+fn check_length(what: &str, name: &str, limit: usize) -> Result<(), Refusal> {
+    if name.len() <= limit {
         return Ok(());
     }
-    let text = format!("the {what} has {} bytes, it may have {most}", name.len());
+    let text = format!("the {what} has {} bytes, it may have {limit}", name.len());
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// How long each consumer may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Older consumers do not know these requests (Apache `MQVersion.V3_0_7_SNAPSHOT`).
-const OLDEST: i32 = 28;
+const MIN_VERSION: i32 = 28;
 
 /// Serves 223.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ pub(crate) fn reset_by_members(
             ),
         )
     })?;
-    if let Some(old) = members.iter().find(|member| member.version < OLDEST) {
+    if let Some(old) = members.iter().find(|member| member.version < MIN_VERSION) {
         return Err(Refusal::internal(format!(
             "the client does not support this feature. version={}",
             old.version

@@ -33,7 +33,7 @@ pub(crate) fn query(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
         return Ok(found(committed));
     }
     let may_be_zero = header.set_zero_if_not_found != Some(false);
-    if may_be_zero && is_young(state, header.topic, header.queue_id) {
+    if may_be_zero && is_read_from_start(state, header.topic, header.queue_id) {
         return Ok(found(0));
     }
     Err(Refusal::new(
@@ -49,15 +49,15 @@ fn found(offset: i64) -> Command {
     Command::response(response::SUCCESS).with_header(&QueryConsumerOffsetResponseHeader { offset })
 }
 
-/// Whether a queue is young. Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`), that is,
-/// within 40 % of RAM of the log's end. Here the queue must begin at 0 and its messages lie within a fixed distance of
-/// the log's end.
-pub(crate) fn is_young(state: &BrokerContext, topic: &str, queue_id: i32) -> bool {
+/// Whether a new group reads a queue from its start. Apache asks whether message 0 is still in memory
+/// (`checkInMemByConsumeOffset`), that is, within 40 % of RAM of the log's end. Here the queue must begin at 0 and its
+/// messages lie within a fixed distance of the log's end.
+pub(crate) fn is_read_from_start(state: &BrokerContext, topic: &str, queue_id: i32) -> bool {
     if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
         return false;
     }
     let health = state.store.health();
-    health.max_physical_offset - health.min_physical_offset <= state.young_bytes
+    health.max_physical_offset - health.min_physical_offset <= state.new_group_from_start_bytes
 }
 
 /// The group that a commit (15) makes; `None` if it is known, or if the commit is refused before.

@@ -141,8 +141,8 @@ fn check(state: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Resu
         .parse::<i64>()
         .unwrap_or(-1)
         .saturating_sub(clock::now_ms());
-    let most_ms = options.store.timer.max_delay_sec * 1000;
-    if !(1..most_ms).contains(&left_ms) {
+    let max_ms = options.store.timer.max_delay_sec * 1000;
+    if !(1..max_ms).contains(&left_ms) {
         return Err(illegal("recall failed, timestamp invalid"));
     }
     Ok(handle)

@@ -14,16 +14,15 @@ use tokio::task::spawn_blocking;
 
 /// Maximum number of searches of one kind that run on one port at a time.
 const SEARCHES: usize = 2;
-/// How many searches of a port wait or run, and what they use.
-const MOST_SEARCHES: Load = Load {
+/// Maximum number of searches of a port that wait or run, and of their bytes.
+const MAX_SEARCHES: Load = Load {
     requests: 1000,
     bytes: 16 << 20,
 };
-/// A connection with one of these parts of both is not read until none of its searches waits or runs.
+/// A connection that has this part of the searches or bytes is not read until none of its searches waits or runs.
 const SEARCH_PARTS: usize = 50;
-/// A search that waited longer is not run: most clients have given up by then. So what nobody waits for does not delay
-/// what is asked anew.
-const SEARCH_PATIENCE: Duration = Duration::from_secs(15);
+/// A search that waited longer is not run: most clients have given up by then, and it would delay later searches.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The searches of a port.
 #[derive(Debug, Clone)]
@@ -47,8 +46,8 @@ impl Searches {
         Self {
             state: state.clone(),
             tasks: tasks.clone(),
-            backlog: Backlog::new(MOST_SEARCHES, SEARCH_PARTS),
-            patience: SEARCH_PATIENCE,
+            backlog: Backlog::new(MAX_SEARCHES, SEARCH_PARTS),
+            patience: SEARCH_TIMEOUT,
         }
     }
 
@@ -74,7 +73,7 @@ impl Processor for Search {
             Err(BacklogFull(used)) => {
                 let text = format!(
                     "[OVERLOAD] {} searches with {} bytes wait, allowed are {} with {} bytes: ask for less at once",
-                    used.requests, used.bytes, MOST_SEARCHES.requests, MOST_SEARCHES.bytes
+                    used.requests, used.bytes, MAX_SEARCHES.requests, MAX_SEARCHES.bytes
                 );
                 return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
             }

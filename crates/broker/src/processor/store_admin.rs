@@ -15,7 +15,7 @@ use pyrmq_store::{MaintenanceTask, QueueEntry};
 use std::sync::Arc;
 
 /// Maximum number of consume queue entries in a response.
-const MOST_ENTRIES: i32 = 4096;
+const MAX_ENTRIES: i32 = 4096;
 
 /// Returns entries of a consume queue (321).
 pub(crate) fn queue_entries(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
@@ -23,7 +23,7 @@ pub(crate) fn queue_entries(state: &BrokerContext, request: &Command, _peer: &Pe
     let topic = header.topic.ok_or(WireError::MissingField("topic"))?;
     let queue_id = header.queue_id.unwrap_or(0);
     let index = header.index.unwrap_or(0);
-    let count = header.count.unwrap_or(0).clamp(0, MOST_ENTRIES);
+    let count = header.count.unwrap_or(0).clamp(0, MAX_ENTRIES);
     let entries = state
         .store
         .queue_entries(topic, queue_id, index, i64::from(count))

@@ -167,15 +167,15 @@ impl Offsets {
         }
     }
 
-    /// Lowers each offset that is above the largest one that `most` allows for its group, topic and queue, and forgets
+    /// Lowers each offset that is above the largest one that `limit` allows for its group, topic and queue, and forgets
     /// it where that is negative; `None` allows any. Returns what moved, sorted.
-    pub(crate) fn lower(&self, most: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
+    pub(crate) fn lower(&self, limit: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
         let mut moves = Vec::new();
         let mut table = lock(&self.table);
         for (group, topics) in &mut *table {
             for (topic, queues) in topics {
                 queues.retain(|queue, offset| {
-                    let Some(to) = most(group, topic, *queue).filter(|most| most < offset) else {
+                    let Some(to) = limit(group, topic, *queue).filter(|limit| limit < offset) else {
                         return true;
                     };
                     let whose = format!("{topic}@{group} queue {queue}");

@@ -61,8 +61,8 @@ impl Timers {
 
     /// Refuses some sends for a step with many messages, and all once it has twice as many (Apache `isReject`).
     fn check_capacity(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
-        let most = self.options.congest_num_each_slot;
-        if most == i64::from(i32::MAX) {
+        let limit = self.options.congest_num_each_slot;
+        if limit == i64::from(i32::MAX) {
             return Ok(());
         }
         // A send must not wait for a disk: while the files are in use, none is refused.
@@ -70,14 +70,14 @@ impl Timers {
         let count = files.map_or(0, |files| files.count_at(step_ms));
         // Apache's formula, by which the refused share grows up to twice the limit. The clock serves as the random
         // number.
-        let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - most) / most;
-        if count <= most || (count < most * 2 && passes) {
+        let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - limit) / limit;
+        if count <= limit || (count < limit * 2 && passes) {
             return Ok(());
         }
         Err(Refusal::internal(format!(
-            "timer message is under flow control, max num limit is {} or the current value is greater than {most} and less than {}, trigger random flow control",
-            most * 2,
-            most * 2
+            "timer message is under flow control, max num limit is {} or the current value is greater than {limit} and less than {}, trigger random flow control",
+            limit * 2,
+            limit * 2
         )))
     }
 }

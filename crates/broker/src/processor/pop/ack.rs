@@ -23,7 +23,7 @@ use pyrmq_remoting::net::{Peer, Processor, Reply};
 use std::sync::Arc;
 
 /// Messages that one entry of 200151 may name: the bits of a pop of a queue lie close together.
-const MOST_BITS: usize = 1 << 16;
+const MAX_BITS: usize = 1 << 16;
 
 /// Answers 200051.
 #[derive(Debug)]
@@ -226,11 +226,11 @@ fn entry(state: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Opt
 fn bits(ack: &BatchAck) -> Result<Vec<i64>, Refusal> {
     let text = ack.bit_set.as_deref().unwrap_or_default();
     let bytes = base64::decode(text)
-        .filter(|bytes| bytes.len() * 8 <= MOST_BITS)
+        .filter(|bytes| bytes.len() * 8 <= MAX_BITS)
         .ok_or_else(|| {
             Refusal::new(
                 response::MESSAGE_ILLEGAL,
-                format!("the bits of an acknowledgement are no base64 of at most {MOST_BITS} bits"),
+                format!("the bits of an acknowledgement are no base64 of at most {MAX_BITS} bits"),
             )
         })?;
     let numbered = bytes.iter().zip((0_i64..).step_by(8));

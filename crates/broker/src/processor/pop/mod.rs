@@ -24,7 +24,7 @@ use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::pop_check_point::{ReviveLog, revive_topic};
-use crate::processor::offset::is_young;
+use crate::processor::offset::is_read_from_start;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
@@ -91,11 +91,11 @@ fn popped_from(state: &BrokerContext, topic: &str, queue_id: i32) -> Result<Arc<
 
 /// Refuses a time that no timer holds.
 fn check_invisible_time(state: &BrokerContext, invisible_ms: i64) -> Result<(), Refusal> {
-    let most_ms = state.options.store.timer.max_delay_sec.saturating_mul(1000);
-    if (0..=most_ms).contains(&invisible_ms) {
+    let max_ms = state.options.store.timer.max_delay_sec.saturating_mul(1000);
+    if (0..=max_ms).contains(&invisible_ms) {
         return Ok(());
     }
-    let text = format!("invisibleTime is {invisible_ms} ms, allowed are 0 to {most_ms} (timerMaxDelaySec)");
+    let text = format!("invisibleTime is {invisible_ms} ms, allowed are 0 to {max_ms} (timerMaxDelaySec)");
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
@@ -160,7 +160,7 @@ fn pop_offset(state: &BrokerContext, topic: &str, group: &str, queue_id: i32, in
     if let Some(committed) = state.offsets.get(group, topic, queue_id) {
         return committed;
     }
-    if init_mode == INIT_AT_NEWEST && !names::is_retry(topic) && !is_young(state, topic, queue_id) {
+    if init_mode == INIT_AT_NEWEST && !names::is_retry(topic) && !is_read_from_start(state, topic, queue_id) {
         // Apache hands out the newest message.
         return (state.store.max_offset(topic, queue_id) - 1).max(0);
     }

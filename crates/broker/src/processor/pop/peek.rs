@@ -3,7 +3,7 @@
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::MOST_MESSAGES;
+use crate::pop::MAX_MESSAGES;
 use crate::processor::Answer;
 use crate::processor::pop::{admit, pop_offset, retry_topics};
 use crate::tables::topics::Topic;
@@ -28,9 +28,9 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
         header.consumer_group,
         header.queue_id,
     )?;
-    if !(1..=MOST_MESSAGES).contains(&header.max_msg_nums) {
+    if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
         let text = format!(
-            "maxMsgNums is {}, allowed are 1 to {MOST_MESSAGES}",
+            "maxMsgNums is {}, allowed are 1 to {MAX_MESSAGES}",
             header.max_msg_nums
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));

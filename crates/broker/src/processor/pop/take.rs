@@ -11,7 +11,7 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
-use crate::pop::MOST_MESSAGES;
+use crate::pop::MAX_MESSAGES;
 use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
 use crate::pop::pop_check_point::Taken;
@@ -119,7 +119,7 @@ impl Pop {
     /// The checks in Apache's order.
     fn admit(&self, header: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
         let state = &self.state;
-        if !(1..=MOST_MESSAGES).contains(&header.max_msg_nums) {
+        if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
             let text = format!(
                 "the broker[{}] pop message's num is greater than 32 or less than 1: maxMsgNums is {}",
                 state.options.broker_ip1, header.max_msg_nums
