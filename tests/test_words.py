@@ -302,6 +302,9 @@ RETIRED = {
     "is_young": "is_read_from_start",
     "young_bytes": "new_group_from_start_bytes",
     "SEARCH_PATIENCE": "SEARCH_TIMEOUT",
+    "ConsumerBeat": "ConsumerHeartbeat",
+    "beat_consumer": "register_consumer",
+    "beat_producer": "register_producer",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -6,7 +6,7 @@ use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
 use crate::processor::auto_create::Missing;
 use crate::processor::{Answer, answer, read_body};
-use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
+use crate::tables::clients::{Client, ConsumeMode, ConsumerHeartbeat, TooMany};
 use crate::tables::conflicts::Conflicts;
 use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
@@ -34,7 +34,7 @@ const SUBSCRIPTIONS: usize = 4096;
 
 /// Serves a heartbeat (34).
 pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
-    let answer = beat(state, request, peer);
+    let answer = apply_heartbeat(state, request, peer);
     // It may have waited for its groups, and its connection may have ended before it is in the tables.
     if peer.is_closed() {
         forget(state, peer);
@@ -81,7 +81,7 @@ pub(crate) fn forget(state: &BrokerContext, peer: &Peer) {
     }
 }
 
-fn beat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+fn apply_heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     check_heartbeat(&body)?;
     let client = Client {
@@ -97,13 +97,16 @@ fn beat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
     for consumer in &body.consumer_data_set {
-        wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
+        wants_subscriptions |= register_consumer(state, consumer, &client, fingerprint, is_short)?;
     }
     let named = body.producer_data_set.iter();
     for producer in named.filter(|producer| !producer.group_name.is_empty()) {
         let group = &producer.group_name;
         check_length("producer group", group, MAX_GROUP_BYTES)?;
-        state.clients.beat_producer(group, &client).map_err(too_many)?;
+        state
+            .clients
+            .register_producer(group, &client)
+            .map_err(too_many)?;
     }
     Ok(Command::response(response::SUCCESS)
         .with_field("IS_SUPPORT_HEART_BEAT_V2", "true")
@@ -173,7 +176,7 @@ fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
 }
 
 /// Processes one consumer group of a heartbeat. True: the broker needs its subscriptions in full.
-fn consumer_beat(
+fn register_consumer(
     state: &BrokerContext,
     consumer: &ConsumerData,
     client: &Client,
@@ -191,8 +194,8 @@ fn consumer_beat(
     let flags = retry_flags(consumer.unit_mode);
     state.retry_topic(group, config.retry_queue_nums, flags)?;
     let subscriptions = consumer.subscription_data_set.iter().filter_map(subscription_of);
-    let change = state.clients.beat_consumer(
-        ConsumerBeat {
+    let change = state.clients.register_consumer(
+        ConsumerHeartbeat {
             group: group.clone(),
             consume_mode: ConsumeMode {
                 consume_type: consumer.consume_type,

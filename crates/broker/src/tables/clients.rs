@@ -86,7 +86,7 @@ pub struct Consumers {
 
 /// The part of a heartbeat about one consumer group.
 #[derive(Debug)]
-pub struct ConsumerBeat {
+pub struct ConsumerHeartbeat {
     /// The group.
     pub group: String,
     /// How it consumes.
@@ -142,21 +142,21 @@ pub struct Clients {
 
 impl Clients {
     /// Applies a consumer's heartbeat.
-    pub fn beat_consumer(&self, beat: ConsumerBeat, client: &Client) -> Change {
+    pub fn register_consumer(&self, heartbeat: ConsumerHeartbeat, client: &Client) -> Change {
         let mut tables = self.write();
-        let group = tables.consumers.entry(beat.group).or_default();
-        let known_fingerprint = std::mem::replace(&mut group.fingerprint, beat.fingerprint);
-        group.consume_mode = beat.consume_mode;
+        let group = tables.consumers.entry(heartbeat.group).or_default();
+        let known_fingerprint = std::mem::replace(&mut group.fingerprint, heartbeat.fingerprint);
+        group.consume_mode = heartbeat.consume_mode;
         let before = group.members.insert(client.peer.id(), client.clone());
         let mut changed = before.is_none();
         let mut change = Change::default();
-        match beat.subscriptions {
+        match heartbeat.subscriptions {
             Some(subscriptions) => {
                 let last_ms = before.map(|before| before.seen_ms);
                 change.conflicts = group.conflicts(&subscriptions, client, last_ms);
                 changed |= group.subscribe(subscriptions, &client.id);
             }
-            None => change.wants_subscriptions = known_fingerprint != beat.fingerprint,
+            None => change.wants_subscriptions = known_fingerprint != heartbeat.fingerprint,
         }
         change.changed = changed;
         if changed {
@@ -166,7 +166,7 @@ impl Clients {
     }
 
     /// Applies a producer's heartbeat.
-    pub fn beat_producer(&self, group: &str, client: &Client) -> Result<(), TooMany> {
+    pub fn register_producer(&self, group: &str, client: &Client) -> Result<(), TooMany> {
         let mut tables = self.write();
         let peer = client.peer.id();
         if let Some(known) = tables
