@@ -5,7 +5,7 @@
 //! half     RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__
 //! commit   the message under its real topic, prepared offset = the half's log position; then the op message
 //! rollback the op message alone
-//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: places of ended halves in their queue, each with a comma
+//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: queue offsets of ended halves, each with a comma
 //! check    a half without an end is written again behind the others, and its producer group is asked (39)
 //! ```
 //! Group `CID_RMQ_SYS_TRANS` stores how far both queues are done, as Apache's brokers do, so a store may move between
@@ -116,15 +116,17 @@ impl Transactions {
         let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_HALF_TOPIC, QUEUE));
         each(store, OP_HALF_TOPIC, op_from, |record| {
             let text = std::str::from_utf8(record.body).unwrap_or_default();
-            let places = text
+            let half_offsets = text
                 .split(',')
                 .filter_map(|half_offset| half_offset.trim().parse::<i64>().ok());
-            let places: Vec<i64> = places.collect();
-            let highest = places.iter().copied().max().unwrap_or(-1);
+            let half_offsets: Vec<i64> = half_offsets.collect();
+            let highest = half_offsets.iter().copied().max().unwrap_or(-1);
             tables.ops.push_back((record.queue_offset, highest));
-            tables
-                .ended
-                .extend(places.into_iter().filter(|half_offset| *half_offset >= half_from));
+            tables.ended.extend(
+                half_offsets
+                    .into_iter()
+                    .filter(|half_offset| *half_offset >= half_from),
+            );
         })?;
         each(store, HALF_TOPIC, half_from, |record| {
             let id = record.properties.get(names::UNIQ_KEY);
@@ -263,12 +265,12 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Resul
     };
     let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     // A delayed message is in a queue of the schedule or timer topic until it is delivered.
-    let places = [
+    let queues = [
         Some((topic, own.unwrap_or(0))),
         of_half.is_timer.then_some((TIMER_TOPIC, 0)),
         (of_half.delay_level > 0).then_some((SCHEDULE_TOPIC, of_half.delay_level - 1)),
     ];
-    for (topic, own) in places.into_iter().flatten() {
+    for (topic, own) in queues.into_iter().flatten() {
         let query = KeyQuery {
             topic,
             key: id,

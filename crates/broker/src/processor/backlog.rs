@@ -63,7 +63,7 @@ struct OfConnection {
     pause: Option<Pause>,
 }
 
-/// The requests that wait.
+/// What the waiting requests use, and may use.
 #[derive(Debug)]
 pub(super) struct Backlog {
     limit: Load,
@@ -73,7 +73,7 @@ pub(super) struct Backlog {
     used: Mutex<Used>,
 }
 
-/// A place of one request, until this is dropped.
+/// Counts one request in the backlog, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Entry {
     backlog: Arc<Backlog>,

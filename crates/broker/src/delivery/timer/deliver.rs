@@ -169,7 +169,7 @@ fn each(
     while from < units.len() {
         let rest = units.get(from..).unwrap_or_default();
         let mut bytes = 0;
-        let places: Vec<(i64, i32)> = rest
+        let records: Vec<(i64, i32)> = rest
             .iter()
             .take(READ_COUNT)
             .take_while(|unit| {
@@ -179,21 +179,21 @@ fn each(
             })
             .map(|unit| (unit.position, unit.size))
             .collect();
-        if let Some(body) = store.records_at(&places)? {
+        if let Some(body) = store.records_at(&records)? {
             let mut left = body.as_ref();
-            for (at, (position, size)) in places.iter().enumerate() {
+            for (at, (position, size)) in records.iter().enumerate() {
                 let size = usize::try_from(*size).unwrap_or(0);
                 let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
                 left = rest;
                 inspect(*position, bytes, |record| take(from + at, record))?;
             }
         } else {
-            for (at, (position, _)) in places.iter().enumerate() {
+            for (at, (position, _)) in records.iter().enumerate() {
                 let bytes = store.record_at(*position)?.unwrap_or_default();
                 inspect(*position, &bytes, |record| take(from + at, record))?;
             }
         }
-        from += places.len();
+        from += records.len();
     }
     Ok(())
 }

@@ -85,7 +85,7 @@ impl Timers {
         work.log_end = work.log_end.max(record.physical_offset + size);
         let deletes = properties::find(text, names::TIMER_DEL_UNIQKEY).is_some();
         let mut files = lock(files);
-        let (time_ms, magic) = place(
+        let (time_ms, magic) = wait_until(
             &self.options,
             due_ms.saturating_add(self.ahead_ms()),
             work.write_ms,
@@ -107,7 +107,7 @@ impl Timers {
 }
 
 /// The time until which a message waits: its due time, or an earlier one if that is too far ahead for one round.
-fn place(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
+fn wait_until(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
     let window_ms = options.roll_window_ms();
     let over_ms = due_ms - write_ms - window_ms;
     if over_ms < 0 {
@@ -138,12 +138,15 @@ mod tests {
         let rolls = TimerUnit::DEFAULT | TimerUnit::ROLL;
         let now = 1_700_000_000_000;
         assert_eq!(
-            place(&options, now + 29_000, now),
+            wait_until(&options, now + 29_000, now),
             (now + 29_000, TimerUnit::DEFAULT)
         );
-        assert_eq!(place(&options, now - 1000, now), (now - 1000, TimerUnit::DEFAULT));
-        assert_eq!(place(&options, now + 30_000, now), (now + 15_000, rolls));
-        assert_eq!(place(&options, now + 39_000, now), (now + 15_000, rolls));
-        assert_eq!(place(&options, now + 40_000, now), (now + 30_000, rolls));
+        assert_eq!(
+            wait_until(&options, now - 1000, now),
+            (now - 1000, TimerUnit::DEFAULT)
+        );
+        assert_eq!(wait_until(&options, now + 30_000, now), (now + 15_000, rolls));
+        assert_eq!(wait_until(&options, now + 39_000, now), (now + 15_000, rolls));
+        assert_eq!(wait_until(&options, now + 40_000, now), (now + 30_000, rolls));
     }
 }

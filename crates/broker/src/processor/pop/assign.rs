@@ -146,7 +146,7 @@ fn share(
             allocate::average(queues.len(), ids.len(), client).collect()
         }
     };
-    let places = if mode.mode == POP {
+    let indexes = if mode.mode == POP {
         let sharers = usize::try_from(mode.pop_share_queue_num).unwrap_or(0);
         if sharers == 0 || sharers >= ids.len().saturating_sub(1) {
             return Some(every_queue(&queues));
@@ -162,7 +162,7 @@ fn share(
     } else {
         own.map(of_client).unwrap_or_default()
     };
-    let mut chosen: Vec<MessageQueue> = places
+    let mut chosen: Vec<MessageQueue> = indexes
         .into_iter()
         .filter_map(|at| queues.get(at))
         .cloned()

@@ -43,11 +43,11 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
     } else {
         header.queue_id..header.queue_id + 1
     };
-    let places = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
+    let queues_of_topics = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = read(state, &header, places)?;
+    let (parts, rest) = read(state, &header, queues_of_topics)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -68,11 +68,11 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 fn read(
     state: &BrokerContext,
     header: &PeekMessageRequestHeader<'_>,
-    places: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
+    queues_of_topics: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
 ) -> Result<(Vec<Bytes>, i64), Refusal> {
     let (mut parts, mut rest): (Vec<Bytes>, i64) = (Vec::new(), 0);
     let mut room = usize::try_from(header.max_msg_nums).unwrap_or(0);
-    for (topic, queues) in places {
+    for (topic, queues) in queues_of_topics {
         for queue_id in queues {
             let name = &topic.topic_name;
             let offset = pop_offset(state, name, header.consumer_group, queue_id, 0);

@@ -274,7 +274,7 @@ impl Pending {
         self.point.pop_time.saturating_add(self.point.invisible_time)
     }
 
-    /// Places and offsets of the messages. Pop check points of brokers before 5.0 have consecutive offsets.
+    /// Indexes and offsets of the messages. Pop check points of brokers before 5.0 have consecutive offsets.
     fn messages(&self) -> Vec<(u32, i64)> {
         let start = self.point.start_offset;
         let offsets: Vec<i64> = match &self.point.offset_differences {
@@ -290,9 +290,9 @@ impl Pending {
     }
 
     fn acknowledge(&mut self, offset: i64) {
-        let place = self.messages().into_iter().find(|(_, known)| *known == offset);
-        match place {
-            Some((at, _)) => self.done |= 1 << at,
+        let found = self.messages().into_iter().find(|(_, known)| *known == offset);
+        match found {
+            Some((index, _)) => self.done |= 1 << index,
             None => {
                 tracing::warn!(offset, key = ?self.key, "an acknowledgement names a message that its pop did not hand out");
             }

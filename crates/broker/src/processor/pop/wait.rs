@@ -15,13 +15,13 @@ use pyrmq_remoting::{Command, clock};
 
 /// Whether a pop keeps the order of a queue.
 #[derive(Clone, Copy)]
-pub(super) enum Order<'a> {
+pub(super) enum QueueOrder<'a> {
     Any,
     /// The pop does not see closed queues, unless this attempt closed them.
     Of(Option<&'a str>),
 }
 
-impl<'a> Order<'a> {
+impl<'a> QueueOrder<'a> {
     pub(super) fn new(is_ordered: bool, attempt_id: Option<&'a str>) -> Self {
         if is_ordered {
             Self::Of(attempt_id)
@@ -83,7 +83,7 @@ impl Pop {
                 &known,
                 &group,
                 queue_id,
-                Order::new(wait.is_ordered, wait.attempt_id.as_deref()),
+                QueueOrder::new(wait.is_ordered, wait.attempt_id.as_deref()),
             )
         {
             held.notify(&topic, &group, queue_id);
@@ -103,7 +103,7 @@ impl Pop {
         )?;
         // Refuses a filter that cannot be read, before a message is found too.
         let filter = filter(state, header.topic, header.exp, header.exp_type)?;
-        let order = Order::new(header.order == Some(true), header.attempt_id);
+        let order = QueueOrder::new(header.order == Some(true), header.attempt_id);
         let answer = |has_msg, polling_full| {
             Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
                 has_msg,
@@ -132,12 +132,12 @@ impl Pop {
     }
 
     /// Whether there is something behind the group's offsets.
-    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: Order<'_>) -> bool {
+    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> bool {
         let state = &self.state;
         let has = |name: &str, queue_id: i32| {
             let is_closed = match order {
-                Order::Any => false,
-                Order::Of(attempt) => state.pops.orders.blocks((name, group, queue_id), attempt),
+                QueueOrder::Any => false,
+                QueueOrder::Of(attempt) => state.pops.orders.blocks((name, group, queue_id), attempt),
             };
             let end = state.store.max_offset(name, queue_id);
             !is_closed && end > pop_offset(state, name, group, queue_id, 0)
@@ -152,7 +152,7 @@ impl Pop {
             return true;
         }
         let retries = retry_topics(state, name, group);
-        matches!(order, Order::Any)
+        matches!(order, QueueOrder::Any)
             && retries.iter().any(|(name, _)| {
                 let topic = state.topics.get(name);
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))

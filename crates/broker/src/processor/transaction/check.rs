@@ -169,7 +169,7 @@ fn write_again(
     open: OpenTransaction,
     text: &str,
 ) -> Result<Result<Stored, Step>, StoreError> {
-    // Under the lock: an end that arrives now must find the half at its new place.
+    // Under the lock: an end that arrives now must find the half at its new offset.
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
         Some(known) if known.half_offset != open.half_offset => Ok(Err(Step::Pass)),
