@@ -305,6 +305,7 @@ RETIRED = {
     "ConsumerBeat": "ConsumerHeartbeat",
     "beat_consumer": "register_consumer",
     "beat_producer": "register_producer",
+    "RETRY_NAME_LIMIT": "RETRY_TOPIC_LIMIT",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

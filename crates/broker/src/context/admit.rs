@@ -251,11 +251,11 @@ impl BrokerContext {
                 continue;
             };
             if let Some(flags) = *retry_topic {
-                let retries = admission::retry_topic(name);
+                let retries = names::retry_topic(name);
                 topics.push(both_ways(&retries, group.retry_queue_nums, flags));
             }
             if *dead_letters {
-                topics.push(both_ways(&admission::dead_letter_topic(name), 1, 0));
+                topics.push(both_ways(&names::dead_letter_topic(name), 1, 0));
             }
         }
         topics.retain(|topic| {
@@ -296,12 +296,12 @@ impl BrokerContext {
 
     /// Finds a group's retry topic, or creates it.
     pub(crate) fn retry_topic(&self, group: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::retry_topic(group), queues, unit)
+        self.group_topic(&names::retry_topic(group), queues, unit)
     }
 
     /// Finds a group's dead-letter topic, or creates it.
     pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::dead_letter_topic(group), 1, 0)
+        self.group_topic(&names::dead_letter_topic(group), 1, 0)
     }
 
     /// Finds the retry topic of pops, or creates it. With `enableRetryTopicV2` its name contains a `+`, which clients

@@ -20,6 +20,7 @@ use pyrmq_remoting::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
     GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader,
 };
+use pyrmq_remoting::names;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::sync::atomic::Ordering;
@@ -55,7 +56,7 @@ pub(super) fn missing_of_heartbeat(
     for consumer in body.consumer_data_set {
         let name = &consumer.group_name;
         let creates = if state.groups.contains(name) {
-            admission::group_name(name).is_ok() && state.topics.get(&admission::retry_topic(name)).is_none()
+            admission::group_name(name).is_ok() && state.topics.get(&names::retry_topic(name)).is_none()
         } else {
             state.may_create_group(name)
         };
@@ -126,7 +127,7 @@ fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
     for consumer in &body.consumer_data_set {
         let count = consumer.subscription_data_set.len();
         if count > SUBSCRIPTIONS {
-            let group: String = consumer.group_name.chars().take(255).collect();
+            let group = names::shortened(&consumer.group_name);
             return invalid(format!(
                 "the heartbeat subscribes the group {group} to {count} topics, allowed are {SUBSCRIPTIONS}: use \
                  several groups"

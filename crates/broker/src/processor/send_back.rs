@@ -24,7 +24,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, sys_flag};
-use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
+use pyrmq_remoting::names::{dead_letter_topic, group_of_retry, is_retry, retry_topic};
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::NewMessage;
 use std::sync::Arc;
@@ -47,9 +47,7 @@ impl RetryTarget {
 /// Refuses a message whose topic differs from the one for which the user's rights were checked: the offset could name
 /// any message, and the retry topic would reveal it.
 fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> Result<(), Refusal> {
-    let is_own_retry = topic
-        .strip_prefix(RETRY_PREFIX)
-        .is_some_and(|group| group == header.group);
+    let is_own_retry = group_of_retry(topic) == Some(header.group);
     if is_own_retry || (header.origin_topic == Some(topic) && !is_retry(topic)) {
         return Ok(());
     }
@@ -110,8 +108,8 @@ pub(super) fn missing(state: &BrokerContext, request: &Command, _peer: &Peer) ->
         return None;
     }
     let exists = |topic: String| state.topics.get(&topic).is_some();
-    let has_retries = exists(admission::retry_topic(header.group));
-    let has_dead_letters = exists(admission::dead_letter_topic(header.group));
+    let has_retries = exists(retry_topic(header.group));
+    let has_dead_letters = exists(dead_letter_topic(header.group));
     if known.is_some() && has_retries && has_dead_letters {
         return None;
     }

@@ -356,9 +356,7 @@ impl Pending {
 
 /// Whether topic and group are still there. A retry topic lives as long as the topic that it is for.
 fn is_wanted(state: &BrokerContext, topic: &str, group: &str) -> bool {
-    let normal = topic
-        .strip_prefix(names::RETRY_PREFIX)
-        .and_then(|rest| rest.strip_prefix(group));
+    let normal = names::group_of_retry(topic).and_then(|rest| rest.strip_prefix(group));
     let normal = normal
         .and_then(|rest| rest.strip_prefix(['+', '_']))
         .unwrap_or(topic);

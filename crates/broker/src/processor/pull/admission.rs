@@ -8,7 +8,10 @@ use crate::tables::topics::Topic;
 use pyrmq_remoting::body::{ConsumeType, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
-use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
+use pyrmq_remoting::names::{
+    FILTER_SERVER_GROUP, ONS_API_OWNER_GROUP, ONS_API_PERMISSION_GROUP, ONS_API_PULL_GROUP,
+    ONS_HTTP_PROXY_GROUP, SELF_TEST_GROUP, SYSTEM_GROUP_PREFIX, TOOLS_GROUP,
+};
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 
@@ -22,15 +25,15 @@ const FORBIDDEN_SUBSCRIPTION: &str = "5";
 /// Groups of RocketMQ's own tools that may always pull (Apache `MixAll.isSysConsumerGroupPullMessage`).
 const TOOL_GROUPS: [&str; 11] = [
     "DEFAULT_CONSUMER",
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "SCHEDULE_CONSUMER",
-    "FILTERSRV_CONSUMER",
+    FILTER_SERVER_GROUP,
     "__MONITOR_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_ONSAPI_PULL",
+    SELF_TEST_GROUP,
+    ONS_HTTP_PROXY_GROUP,
+    ONS_API_PERMISSION_GROUP,
+    ONS_API_OWNER_GROUP,
+    ONS_API_PULL_GROUP,
     "CID_SYS_RMQ_TRANS",
 ];
 

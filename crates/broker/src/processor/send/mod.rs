@@ -14,7 +14,6 @@ mod reply;
 
 pub(crate) use checks::refuse_unsupported;
 
-use crate::admission;
 use crate::context::{BrokerContext, NewGroup, born_host};
 use crate::delivery::transactions;
 use crate::error::Refusal;
@@ -28,7 +27,7 @@ use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
-use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
+use pyrmq_remoting::names::{HALF_TOPIC, dead_letter_topic, group_of_retry, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
 use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
 use reply::{OpenReply, PendingReply, SPARE, SendAnswer, refuse};
@@ -150,7 +149,7 @@ impl Send {
                 None => false,
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
-            let new = self.group_of_retry(header, request);
+            let new = self.missing_of_group(header, request);
             must_wait |= new.is_some();
             missing.groups.extend(new);
         }
@@ -161,14 +160,14 @@ impl Send {
     }
 
     /// What a send to a retry topic creates of its group: the group, or the topic of its dead letters.
-    fn group_of_retry(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
-        let name = admission::group_of_retry(header.topic);
+    fn missing_of_group(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
+        let name = group_of_retry(header.topic)?;
         let known = self.state.groups.get(name);
         if known.is_none() && !self.state.may_create_group(name) {
             return None;
         }
         let (is_known, group) = (known.is_some(), known.unwrap_or_default());
-        let dead_letters = admission::dead_letter_topic(name);
+        let dead_letters = dead_letter_topic(name);
         let new = NewGroup {
             dead_letters: self.is_last(request, header, (name, &group))
                 && self.state.topics.get(&dead_letters).is_none(),
@@ -380,17 +379,14 @@ impl Send {
         header: &SendMessageRequestHeader<'_>,
         topic: &str,
     ) -> Result<Option<Arc<Topic>>, Refusal> {
-        if !is_retry(topic) {
+        let Some(group) = group_of_retry(topic) else {
             return Ok(None);
-        }
-        let group = admission::group_of_retry(topic);
+        };
         let config = self.state.group(group)?;
         if !self.is_last(request, header, (group, &config)) {
             return Ok(None);
         }
-        self.state
-            .dead_letter_topic(admission::group_of_retry(header.topic))
-            .map(Some)
+        self.state.dead_letter_topic(group).map(Some)
     }
 
     /// Whether a retry goes to the dead letters of its group.
