@@ -445,7 +445,7 @@ async fn a_name_server_that_is_away_is_tried_until_it_comes() {
 }
 
 #[test]
-fn every_known_code_has_one_row() {
+fn every_known_code_has_one_row_and_every_refused_one_its_reason() {
     let rows = rows();
     assert!(rows.windows(2).all(|pair| pair[0].code < pair[1].code));
     let native = |code| {
@@ -460,6 +460,9 @@ fn every_known_code_has_one_row() {
     }
     let refused = rows.iter().filter(|row| row.kind == Kind::Refused);
     assert!(refused.clone().count() > 50 && refused.clone().all(|row| !row.note.is_empty()));
+    let without_a_reason = refused.filter(|row| row.note == "this broker does not serve this request");
+    let codes: Vec<i32> = without_a_reason.map(|row| row.code).collect();
+    assert_eq!(codes, [], "add them to a list of rows.rs, or with a reason to refusals.rs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
