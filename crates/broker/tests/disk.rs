@@ -446,7 +446,7 @@ impl Visit for Lines {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     let lines = Lines {
-        text: "cannot write what ordered groups have",
+        text: "cannot write the state of ordered groups",
         ..Lines::default()
     };
     tracing::subscriber::set_global_default(lines.clone()).unwrap();

@@ -135,14 +135,14 @@ pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
     }
 }
 
-/// How long what ordered groups have may be unwritten: a kill makes them handle again what they did in that time.
+/// How long the state of ordered groups may be unwritten: after a kill they handle again what they did in that time.
 const ORDERS_PERIOD: Duration = Duration::from_millis(200);
 /// Writing it takes at most this part of the time.
 const ORDERS_PART: u32 = 20;
 /// The longest pause between attempts while it cannot be written.
 const MAX_ORDERS_PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes what ordered groups have, soon after each change. While that fails, each pause is twice the one before.
+/// Writes the state of ordered groups soon after each change. While that fails, each pause is twice the one before.
 pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut pause = ORDERS_PERIOD;
     // Why the last attempt failed, so that it is logged once.
@@ -156,13 +156,13 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
         let (writing, began) = (state.clone(), Instant::now());
         if let Err(error) = on_blocking_thread(move || writing.persist_orders()).await {
             if error != failed {
-                tracing::warn!(%error, "cannot write what ordered groups have, will try again");
+                tracing::warn!(%error, "cannot write the state of ordered groups, will try again");
                 failed = error;
             }
             pause = (pause * 2).min(MAX_ORDERS_PAUSE);
         } else {
             if !std::mem::take(&mut failed).is_empty() {
-                tracing::info!("what ordered groups have is written again");
+                tracing::info!("the state of ordered groups is written again");
             }
             pause = ORDERS_PERIOD;
         }

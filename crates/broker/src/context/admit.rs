@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NewGroup {
     pub(crate) name: String,
-    /// Its members get messages again: the flags of its retry topic.
+    /// The flags of the retry topic, which the group needs once its members get messages again; `None`: it exists.
     pub(crate) retry_topic: Option<i32>,
-    /// A message of it has no tries left: its dead-letter topic.
+    /// Whether the group needs its dead-letter topic, because a message has no tries left.
     pub(crate) dead_letters: bool,
 }
 
@@ -68,7 +68,7 @@ impl BrokerContext {
         Ok(self.topics.get(header.topic))
     }
 
-    /// As [`Self::admit`], of a send whose topic was looked up.
+    /// Refuses an invalid send whose topic was looked up, and creates the topic if it is unknown; see [`Self::admit`].
     pub(crate) fn admit_to(
         &self,
         known: Option<Arc<Topic>>,
@@ -226,7 +226,7 @@ impl BrokerContext {
     }
 
     /// Creates those of these groups that may be created, with one write for all, and then their topics. Those that are
-    /// over the limit are left out: whoever uses them is refused.
+    /// over the limit are left out: requests that use them are refused.
     pub(crate) fn create_groups(&self, groups: &BTreeSet<&NewGroup>) -> Result<(), Refusal> {
         let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);

@@ -241,7 +241,7 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
 }
 
 /// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that
-/// was written again may have been committed by way of an earlier copy, whose position it does not say; so may one that
+/// was written again may have been committed from an earlier copy, whose position it does not say; so may one that
 /// Apache's broker has written. Times do not bound the search, since clocks go back.
 pub(crate) fn search_from(half: &Record<'_>) -> i64 {
     let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];

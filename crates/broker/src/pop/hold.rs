@@ -6,8 +6,9 @@
 //!                              the client's time is up                           -+    answered, or inserted again
 //!                              connection closed -> dropped
 //! ```
-//! Invariants: after its time a request is answered; never more than the limits wait; an arrival costs one atomic load
-//! while nobody waits, and wakes one pop of each group and kind of queue: who takes less than there is wakes the next.
+//! Invariants: a request is answered after its deadline; never more than the limits wait; an arrival costs one atomic
+//! load while no request waits, and wakes one pop of each group and kind of queue. A pop that leaves messages wakes the
+//! next one.
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;

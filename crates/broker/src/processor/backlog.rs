@@ -59,7 +59,7 @@ struct Used {
 #[derive(Debug, Default)]
 struct OfConnection {
     used: Load,
-    /// It has its share.
+    /// Keeps the connection from being read while it uses its share.
     pause: Option<Pause>,
 }
 

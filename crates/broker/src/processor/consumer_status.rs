@@ -166,7 +166,7 @@ pub(crate) fn reset_by_members(
             group,
             topic = name,
             client = member.id,
-            "told a consumer to reset its offsets"
+            "asked a consumer to reset its offsets"
         );
     }
     Ok(answer(&body))

@@ -99,7 +99,7 @@ pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
-            // Consumers tell it from a commit that was taken by how Apache's words begin.
+            // Consumers distinguish it from an accepted commit by the beginning of Apache's words.
             remark: Some("Offset has been previously reset: this commit is ignored".to_owned()),
             ..response
         });

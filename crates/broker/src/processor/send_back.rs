@@ -1,7 +1,7 @@
 //! Messages that a consumer sends back: 36 (Apache `AbstractSendMessageProcessor.consumerSendMsgBack`).
 //!
 //! ```text
-//! tries left       -> %RETRY%group by way of the schedule topic, level 3 + tries (or as the client requests)
+//! tries left       -> %RETRY%group through the schedule topic, level 3 + tries (or as the client requests)
 //! none left        -> %DLQ%group
 //! ```
 //! The new record keeps the original message's born fields, body, flags and properties. RETRY_TOPIC and

@@ -16,20 +16,20 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Maximum number of producer groups, whose names clients choose freely.
 pub const PRODUCER_GROUPS: usize = 65_536;
 
-/// Maximum number of producer groups of one connection, and of client ids: one client must not take the places of all.
+/// Maximum number of producer groups of one connection, and of client ids: one client must not use up the limit of all.
 pub const NAMES_OF_CONNECTION: usize = 256;
 
-/// A name that is not taken, because there are too many.
+/// A limit on names that a heartbeat would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMany {
-    /// The broker's producer groups.
-    #[error("there are {PRODUCER_GROUPS} producer groups, one more is not taken")]
+    /// All producer groups of the broker.
+    #[error("the broker has {PRODUCER_GROUPS} producer groups, which is the limit")]
     Groups,
     /// The producer groups of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, one more is not taken")]
+    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, which is the limit")]
     GroupsOfConnection,
     /// The client ids of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} client ids, one more is not taken")]
+    #[error("the connection has {NAMES_OF_CONNECTION} client ids, which is the limit")]
     Ids,
 }
 

@@ -181,7 +181,7 @@ fn is_by_circle(body: &QueryAssignmentRequestBody) -> Option<bool> {
             tracing::warn!(
                 group = body.consumer_group,
                 strategy = other,
-                "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
+                "unknown allocation strategy; supported: AVG, AVG_BY_CIRCLE"
             );
             None
         }
