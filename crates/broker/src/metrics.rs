@@ -153,6 +153,7 @@ pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
         ("sent_back", load(&stats.sent_back)),
         ("dead_letters", load(&stats.dead)),
         ("subscription_conflicts", load(&stats.subscription_conflicts)),
+        ("panics", load(&stats.panics)),
         ("log_writes", store.writes),
         ("keys_indexed", store.keys_indexed),
         ("files_deleted", store.files_deleted),

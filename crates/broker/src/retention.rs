@@ -1,9 +1,10 @@
 //! Warns before `storeMaxBytes` deletes messages that a consumer group has not consumed.
 
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, on_blocking_thread};
 use crate::metrics;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,14 @@ pub(crate) async fn watch(state: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(period()).await {
         let context = state.clone();
         // Finding positions in the log reads queue files, which may block.
-        let found = tokio::task::spawn_blocking(move || endangered(&context)).await;
-        let found = found.unwrap_or_default();
+        let search = move || Ok::<_, Infallible>(endangered(&context));
+        let found = match on_blocking_thread(&state.stats, search).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "cannot find groups that are behind what will be deleted, will try again");
+                continue;
+            }
+        };
         for (group, topic) in found.difference(&warned) {
             tracing::warn!(
                 group,

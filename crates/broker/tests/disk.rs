@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::pops::pop;
+use common::pops::{pop, with};
 use common::{
     LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send, send_batch,
 };
@@ -466,6 +466,52 @@ async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     disk.heal();
     let written = dir.path().join("store/config/consumerOrderInfo.json");
     eventually("it is written", async || written.exists()).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_whose_write_panics_is_written_later() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    options.flush_consumer_offset_interval = 100;
+    let fs = Arc::new(disk.clone());
+    let site = Site::of(Broker::start_on(fs, options, &Handle::current(), None, &[]).unwrap());
+    site.send_ok("T", b"x", "").await;
+    disk.panic(Operation::Open, "consumerOffset");
+    let commit = [
+        ("consumerGroup", "G"),
+        ("topic", "T"),
+        ("queueId", "0"),
+        ("commitOffset", "1"),
+    ];
+    site.ask_ok(with(request::UPDATE_CONSUMER_OFFSET, &commit)).await;
+    let panics = || site.broker.state().stats.panics.load(Ordering::Relaxed);
+    eventually("the write panics", async || panics() > 0).await;
+    disk.heal();
+    let file = dir.path().join("store/config/consumerOffset.json");
+    eventually("the offset is written", async || {
+        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("T@G"))
+    })
+    .await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_transactions_go_on_after_one_that_panics() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let mut options = options(&dir);
+    options.transaction_check_interval = 10;
+    let fs = Arc::new(disk.clone());
+    let site = Site::of(Broker::start_on(fs, options, &Handle::current(), None, &[]).unwrap());
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "P"), ("UNIQ_KEY", "0A01")]);
+    site.send_ok("T", b"half", &half).await;
+    disk.panic(Operation::Read, "commitlog");
+    let panics = || site.broker.state().stats.panics.load(Ordering::Relaxed);
+    eventually("two checks panic", async || panics() > 1).await;
+    disk.heal();
     site.stop().await;
 }
 

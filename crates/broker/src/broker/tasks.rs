@@ -1,6 +1,6 @@
 //! The background tasks of a broker. Each runs until the broker shuts down.
 
-use crate::context::BrokerContext;
+use crate::context::{BlockingError, BrokerContext, on_blocking_thread};
 use crate::error::BrokerError;
 use crate::long_polling::{EndOf, Held};
 use crate::pop::hold::HeldPop;
@@ -10,7 +10,6 @@ use crate::processor::pull::Pull;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -104,8 +103,8 @@ pub(super) async fn check_transactions(state: Arc<BrokerContext>, shutdown: Shut
     let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
         let checking = state.clone();
-        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
-        if let Ok(Err(error)) = checked {
+        let check = move || processor::transaction::check(&checking);
+        if let Err(error) = on_blocking_thread(&state.stats, check).await {
             tracing::warn!(%error, "cannot check transactions, will try again");
         }
     }
@@ -123,14 +122,17 @@ pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
     };
     while !shutdown.sleep_or_stop(period()).await {
         let writing = state.clone();
-        let written = tokio::task::spawn_blocking(move || {
+        let write = move || {
             writing
                 .persist_offsets()
                 .and(writing.persist_orders())
                 .and(writing.delays.persist(&writing.store))
-        });
-        if let Ok(Err(error)) = written.await {
+        };
+        if let Err(error) = on_blocking_thread(&state.stats, write).await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
+            if matches!(error, BlockingError::Panicked) {
+                state.mark_progress_unwritten();
+            }
         }
     }
 }
@@ -154,9 +156,11 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
             continue;
         }
         let (writing, began) = (state.clone(), Instant::now());
-        if let Err(error) = on_blocking_thread(move || writing.persist_orders()).await {
+        if let Err(error) = on_blocking_thread(&state.stats, move || writing.persist_orders()).await {
+            state.pops.orders.set_changed();
+            let error = error.to_string();
             if error != failed {
-                tracing::warn!(%error, "cannot write the state of ordered groups, will try again");
+                tracing::warn!(error, "cannot write the state of ordered groups, will try again");
                 failed = error;
             }
             pause = (pause * 2).min(MAX_ORDERS_PAUSE);
@@ -168,15 +172,6 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
         }
         pause = pause.max(began.elapsed() * ORDERS_PART);
     }
-}
-
-/// Runs work that waits for the disk. Returns why it failed; a panic is a failure, too.
-async fn on_blocking_thread<E: Display>(
-    work: impl FnOnce() -> Result<(), E> + Send + 'static,
-) -> Result<(), String> {
-    let work = move || work().map_err(|error| error.to_string());
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err("its thread panicked".to_owned()))
 }
 
 pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError> {
@@ -196,21 +191,5 @@ pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError
 pub(super) fn close_store(state: &BrokerContext) {
     if let Err(error) = state.store.close() {
         tracing::warn!(%error, "cannot close the store of a broker that did not start");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::on_blocking_thread;
-
-    #[tokio::test]
-    async fn work_that_panics_has_failed() {
-        let done = |work: fn() -> Result<(), &'static str>| on_blocking_thread(work);
-        assert_eq!(done(|| Ok(())).await, Ok(()));
-        assert_eq!(done(|| Err("disk full")).await, Err("disk full".to_owned()));
-        assert_eq!(
-            done(|| panic!("as if it had a bug")).await,
-            Err("its thread panicked".to_owned())
-        );
     }
 }

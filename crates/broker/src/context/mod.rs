@@ -1,10 +1,12 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
 mod admit;
+mod blocking;
 mod move_back;
 mod rights;
 
 pub(crate) use admit::NewGroup;
+pub(crate) use blocking::{BlockingError, on_blocking_thread};
 
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
@@ -364,6 +366,13 @@ impl BrokerContext {
             self.offsets.set_changed();
         }
         written
+    }
+
+    /// Marks all progress as unwritten: a write that panicked may have left it marked as written.
+    pub(crate) fn mark_progress_unwritten(&self) {
+        self.offsets.set_changed();
+        self.pops.orders.set_changed();
+        self.delays.set_changed();
     }
 
     /// When the consumer offsets were last written, in ms; 0 if never.

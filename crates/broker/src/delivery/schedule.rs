@@ -123,6 +123,11 @@ impl Delays {
         self.progress().body.clone()
     }
 
+    /// Marks the progress as changed again, after a failed write.
+    pub(crate) fn set_changed(&self) {
+        self.progress().changed = true;
+    }
+
     /// Writes the file if there was progress, after the delivered messages are durable: a power loss must not take a
     /// message that the file counts as delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
@@ -139,7 +144,7 @@ impl Delays {
         };
         let written = store.flush().and_then(|()| file.save(&body));
         if written.is_err() {
-            self.progress().changed = true;
+            self.set_changed();
         }
         written
     }

@@ -258,6 +258,11 @@ impl Orders {
         self.changed.load(Ordering::Acquire)
     }
 
+    /// Marks the state as changed again, after a failed write.
+    pub(crate) fn set_changed(&self) {
+        self.changed.store(true, Ordering::Release);
+    }
+
     /// Writes the file if something changed. `exists`: whether there is such a topic and group.
     pub(crate) fn persist(&self, exists: impl Fn(&str, &str) -> bool) -> Result<(), StoreError> {
         let file = lock(&self.file);

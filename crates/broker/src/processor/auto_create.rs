@@ -284,8 +284,12 @@ impl AutoCreateQueue {
         let waiting = self.still_allowed(waiting);
         // The connections are read on once all are served.
         let mut entries = Vec::with_capacity(waiting.len());
-        let groups = caught(|| self.create_groups(&waiting)).unwrap_or_else(panicked);
-        let topics = caught(|| self.create_topics(&waiting)).unwrap_or_else(panicked);
+        let groups = self
+            .caught(|| self.create_groups(&waiting))
+            .unwrap_or_else(panicked);
+        let topics = self
+            .caught(|| self.create_topics(&waiting))
+            .unwrap_or_else(panicked);
         // The disk may have taken long.
         let waiting = self.still_allowed(waiting);
         lock(&self.list).paused.get_or_insert_default();
@@ -300,7 +304,7 @@ impl AutoCreateQueue {
             }
             let (request, reply) = (one.request, one.reply);
             let peer = reply.peer().clone();
-            caught(|| match one.resume {
+            self.caught(|| match one.resume {
                 Resume::OfConnection(_) if reply.is_closed() => reply.silence(),
                 Resume::OfConnection(row) | Resume::Single(row) => row.process(request, &peer, reply),
                 Resume::Batched(row) => {
@@ -310,7 +314,7 @@ impl AutoCreateQueue {
             });
         }
         if let Some(mut batch) = batch {
-            caught(|| batch.end());
+            self.caught(|| batch.end());
         }
         self.served(order_keys);
     }
@@ -322,7 +326,7 @@ impl AutoCreateQueue {
         }
         let mut allowed = Vec::with_capacity(waiting.len());
         for one in waiting {
-            match caught(|| self.state.check_again(&one.request, one.reply.peer())) {
+            match self.caught(|| self.state.check_again(&one.request, one.reply.peer())) {
                 Some(None) => allowed.push(one),
                 Some(Some(refusal)) => self.answer(one.reply, &one.resume, refusal),
                 // The log has why; its reply is an error once it is dropped.
@@ -342,6 +346,16 @@ impl AutoCreateQueue {
         self.state.create_topics(topics.collect())
     }
 
+    /// Calls a function. `None` if it panics, which is logged and counted.
+    fn caught<T>(&self, serve: impl FnOnce() -> T) -> Option<T> {
+        let served = catch_unwind(AssertUnwindSafe(serve));
+        if served.is_err() {
+            self.state.stats.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("a request panicked that had waited for a new topic or group");
+        }
+        served.ok()
+    }
+
     fn refuse(&self, reply: Reply, resume: &Resume, refusal: Refusal) {
         self.answer(reply, resume, refusal.into_response());
     }
@@ -352,15 +366,6 @@ impl AutoCreateQueue {
         }
         reply.send(refusal);
     }
-}
-
-/// `None`: it panicked, which the log says.
-fn caught<T>(serve: impl FnOnce() -> T) -> Option<T> {
-    let served = catch_unwind(AssertUnwindSafe(serve));
-    if served.is_err() {
-        tracing::error!("a request panicked that had waited for a new topic or group");
-    }
-    served.ok()
 }
 
 fn panicked() -> Result<(), Refusal> {

@@ -44,6 +44,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
@@ -147,7 +148,10 @@ impl Processor for Change {
                     reply.send(answer);
                 }
                 Ok(Err(refusal)) => reply.send(refusal.into_response()),
-                Err(error) => tracing::error!(%error, "a change panicked"),
+                Err(error) => {
+                    state.stats.panics.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(%error, "a change panicked");
+                }
             }
         });
     }

@@ -8,6 +8,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -30,7 +31,7 @@ pub(crate) struct Searches {
     state: Arc<BrokerContext>,
     tasks: Tracker,
     backlog: Arc<Backlog>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
@@ -47,7 +48,7 @@ impl Searches {
             state: state.clone(),
             tasks: tasks.clone(),
             backlog: Backlog::new(MAX_SEARCHES, SEARCH_PARTS),
-            patience: SEARCH_TIMEOUT,
+            timeout: SEARCH_TIMEOUT,
         }
     }
 
@@ -66,7 +67,7 @@ impl Processor for Search {
             state,
             tasks,
             backlog,
-            patience,
+            timeout,
         } = self.searches.clone();
         let entry = match backlog.enter(peer, Load::of(&request), true) {
             Ok(entry) => entry,
@@ -90,11 +91,11 @@ impl Processor for Search {
                 return reply.silence();
             }
             let waited = since.elapsed();
-            if waited > patience {
+            if waited > timeout {
                 let text = format!(
                     "[TIMEOUT_CLEAN_QUEUE] {} ms behind other searches, at most {} ms: ask for less at once",
                     waited.as_millis(),
-                    patience.as_millis()
+                    timeout.as_millis()
                 );
                 return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
             }
@@ -102,12 +103,14 @@ impl Processor for Search {
             if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
                 return reply.send(refusal);
             }
+            let searcher = state.clone();
             let search = move || {
-                let answer = function(&state, &request, &peer);
+                let answer = function(&searcher, &request, &peer);
                 reply.send(answer.unwrap_or_else(Refusal::into_response));
                 drop(entry);
             };
             if let Err(error) = spawn_blocking(search).await {
+                state.stats.panics.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "a search panicked");
             }
         });
@@ -121,7 +124,7 @@ mod tests {
     use crate::processor::site::{Line, Site, soon};
     use pyrmq_remoting::codes::request;
     use pyrmq_remoting::sync::lock;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Condvar, Mutex};
 
     /// Holds up searches until it is open.
@@ -169,7 +172,7 @@ mod tests {
         static GATE: Gate = Gate::new();
         let site = Site::new();
         let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::MAX;
+        searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (peer, line) = Line::peer(1);
         let (other, refused) = Line::peer(2);
@@ -199,7 +202,7 @@ mod tests {
         static GATE: Gate = Gate::new();
         let site = Site::new();
         let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::MAX;
+        searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (stays, (gone, line)) = (Line::peer(1), Line::peer(2));
         ask(&row, (&stays.0, 1), 0);
@@ -218,7 +221,7 @@ mod tests {
     async fn a_search_that_has_waited_for_too_long_is_not_run() {
         let site = Site::new();
         let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::ZERO;
+        searches.timeout = Duration::ZERO;
         let row = searches.row(|_, _, _| Ok(Command::response(response::SUCCESS)));
         let (peer, line) = Line::peer(1);
         ask(&row, (&peer, 1), 0);
