@@ -44,18 +44,18 @@ pub struct GroupMetrics {
 }
 
 /// Reads every topic.
-pub fn topics(state: &BrokerContext) -> Vec<TopicMetrics> {
-    let (topics, _) = state.topics.all();
+pub fn topics(context: &BrokerContext) -> Vec<TopicMetrics> {
+    let (topics, _) = context.topics.all();
     let metrics = topics.iter().map(|topic| {
         let name = &topic.topic_name;
         let (messages_in, bytes_in) = topic.traffic.put_totals();
         TopicMetrics {
             topic: name.clone(),
-            is_system: state.topics.is_system(name),
+            is_system: context.topics.is_system(name),
             messages_in,
             bytes_in,
             queues: (0..topic.queue_nums())
-                .map(|queue_id| ends(state, name, queue_id))
+                .map(|queue_id| ends(context, name, queue_id))
                 .collect(),
         }
     });
@@ -63,33 +63,33 @@ pub fn topics(state: &BrokerContext) -> Vec<TopicMetrics> {
 }
 
 /// Reads every group on every topic for which it has committed offsets or from which it has pulled since the start.
-pub fn groups(state: &BrokerContext) -> Vec<GroupMetrics> {
+pub fn groups(context: &BrokerContext) -> Vec<GroupMetrics> {
     let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for key in state.offsets.rows().into_keys() {
+    for key in context.offsets.rows().into_keys() {
         if let Some((topic, group)) = key.split_once('@') {
             let groups = committed.entry(topic.to_owned()).or_default();
             groups.insert(group.to_owned());
         }
     }
-    let (topics, _) = state.topics.all();
+    let (topics, _) = context.topics.all();
     let mut metrics = Vec::new();
     for topic in &topics {
         let mut groups = committed.remove(&topic.topic_name).unwrap_or_default();
         groups.extend(topic.traffic.groups());
         groups.remove(TRANSACTION_GROUP);
-        metrics.extend(groups.into_iter().map(|group| on_topic(state, group, topic)));
+        metrics.extend(groups.into_iter().map(|group| on_topic(context, group, topic)));
     }
     metrics
 }
 
-fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupMetrics {
+fn on_topic(context: &BrokerContext, group: String, topic: &Topic) -> GroupMetrics {
     let name = &topic.topic_name;
-    let committed = state.offsets.of_topic(&group, name);
+    let committed = context.offsets.of_topic(&group, name);
     let traffic = topic.traffic.group(&group);
     let mut lag = Vec::new();
     let mut in_flight = 0;
     for queue_id in 0..topic.queue_nums() {
-        let (min, max) = ends(state, name, queue_id);
+        let (min, max) = ends(context, name, queue_id);
         let consumed = committed.get(&queue_id).copied();
         // Without a commit, all messages of the queue wait.
         lag.push((max - consumed.unwrap_or(min).max(min)).max(0));
@@ -108,27 +108,27 @@ fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupMetrics
 }
 
 /// The age in ms of the oldest message that waits for a group on a topic; 0 if none waits.
-pub fn lag_ms(state: &BrokerContext, group: &str, topic: &str) -> i64 {
-    let Some(topic) = state.topics.get(topic) else {
+pub fn lag_ms(context: &BrokerContext, group: &str, topic: &str) -> i64 {
+    let Some(topic) = context.topics.get(topic) else {
         return 0;
     };
     let name = &topic.topic_name;
-    let committed = state.offsets.of_topic(group, name);
+    let committed = context.offsets.of_topic(group, name);
     let waits = (0..topic.queue_nums()).filter_map(|queue_id| {
-        let (min, max) = ends(state, name, queue_id);
+        let (min, max) = ends(context, name, queue_id);
         let next = committed.get(&queue_id).copied().unwrap_or(min).max(min);
         // Retention may be deleting the message right now; then it does not count.
-        let stored = (next < max).then(|| state.store.store_time(name, queue_id, next).ok().flatten());
+        let stored = (next < max).then(|| context.store.store_time(name, queue_id, next).ok().flatten());
         stored.flatten()
     });
     waits.min().map_or(0, |oldest| (clock::now_ms() - oldest).max(0))
 }
 
 /// Connected consumers by group.
-pub fn consumers(state: &BrokerContext) -> Vec<(String, usize)> {
-    let names = state.groups.names().into_iter();
+pub fn consumers(context: &BrokerContext) -> Vec<(String, usize)> {
+    let names = context.groups.names().into_iter();
     let connected = names.filter_map(|group| {
-        let members = state
+        let members = context
             .clients
             .consumers(&group, |consumers| consumers.members.len())?;
         Some((group, members))
@@ -137,10 +137,10 @@ pub fn consumers(state: &BrokerContext) -> Vec<(String, usize)> {
 }
 
 /// Counters of the whole broker since its start, by name.
-pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
-    let stats = &state.stats;
-    let store = state.store.stats();
-    let busy = state.store.health().busy;
+pub fn counters(context: &BrokerContext) -> Vec<(&'static str, u64)> {
+    let stats = &context.stats;
+    let store = context.store.stats();
+    let busy = context.store.health().busy;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     vec![
         ("messages_in", load(&stats.put)),
@@ -164,20 +164,20 @@ pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
 }
 
 /// Messages that the broker itself still holds, by name: a drained broker has none.
-pub fn held(state: &BrokerContext) -> Vec<(&'static str, i64)> {
-    let delivered = state.delays.offsets();
-    let delayed = (1..=state.delays.levels().count()).map(|level| {
-        let (min, max) = ends(state, SCHEDULE_TOPIC, level - 1);
+pub fn held(context: &BrokerContext) -> Vec<(&'static str, i64)> {
+    let delivered = context.delays.offsets();
+    let delayed = (1..=context.delays.levels().count()).map(|level| {
+        let (min, max) = ends(context, SCHEDULE_TOPIC, level - 1);
         (max - delivered.get(&level).copied().unwrap_or(0).max(min)).max(0)
     });
-    let [timer_late_s, timer_unread, timer_waiting] = state.timers.metrics(&state.store);
+    let [timer_late_s, timer_unread, timer_waiting] = context.timers.metrics(&context.store);
     vec![
         ("delayed", delayed.sum()),
         ("timer", timer_unread + timer_waiting),
         ("timer_late_seconds", timer_late_s),
         (
             "half",
-            i64::try_from(state.transactions.open()).unwrap_or(i64::MAX),
+            i64::try_from(context.transactions.open()).unwrap_or(i64::MAX),
         ),
     ]
 }

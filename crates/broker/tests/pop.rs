@@ -552,7 +552,7 @@ async fn what_waits_in_a_retry_topic_of_version_2_comes_after_the_option_was_swi
     pop_until(&site, "G", "T", 3, SHORT_MS).await;
     let second = names::pop_retry_topic_v2("T", "G");
     eventually("they wait in the retry topic", async || {
-        site.broker.state().store.max_offset(&second, 0) == 3
+        site.broker.context().store.max_offset(&second, 0) == 3
     })
     .await;
     site.stop().await;

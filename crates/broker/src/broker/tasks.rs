@@ -30,11 +30,11 @@ pub(super) async fn answer_pulls(pull: Arc<Pull>, ready: UnboundedReceiver<Held>
 
 /// Answers pops that waited.
 pub(super) async fn answer_pops(
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     ready: UnboundedReceiver<HeldPop>,
     shutdown: Shutdown,
 ) {
-    let pop = Pop::new(state);
+    let pop = Pop::new(context);
     resume_each(ready, shutdown, move |held| pop.resume(held)).await;
 }
 
@@ -52,86 +52,86 @@ async fn resume_each<T>(mut ready: UnboundedReceiver<T>, shutdown: Shutdown, res
 }
 
 /// Wakes pops when they are due.
-pub(super) async fn wake_pops(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
     loop {
         let now_ms = clock::now_ms();
-        let next_ms = state.pops.held.sweep(now_ms);
+        let next_ms = context.pops.held.sweep(now_ms);
         let left_ms = next_ms.map_or(i64::MAX, |next_ms| next_ms.saturating_sub(now_ms));
         let wait = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(SWEEP);
         tokio::select! {
             () = shutdown.stopped() => return,
-            () = state.pops.held.sooner.notified() => {}
+            () = context.pops.held.sooner.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-pub(super) async fn sweep_waiting(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn sweep_waiting(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
     let mut had_failed = false;
     let mut schedule = Schedule::default();
     while !shutdown.sleep_or_stop(SWEEP).await {
         sweeps = sweeps.wrapping_add(1);
-        if state.store.has_failed() && !had_failed {
+        if context.store.has_failed() && !had_failed {
             had_failed = true;
             tracing::error!("the store has failed: name servers learn that this broker cannot be written");
-            state.announcements.changed();
+            context.announcements.changed();
         }
-        let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
+        let end_of = |topic: &str, queue: i32| context.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
-        state.long_polling.sweep(clock::now_ms(), check);
-        state.pops.held.drop_closed();
+        context.long_polling.sweep(clock::now_ms(), check);
+        context.pops.held.drop_closed();
         let now_ms = clock::now_ms();
-        state.stats.sample(now_ms);
-        state.sample_traffic(now_ms, &schedule.due(now_ms));
+        context.stats.sample(now_ms);
+        context.sample_traffic(now_ms, &schedule.due(now_ms));
     }
 }
 
-pub(super) async fn scan_clients(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn scan_clients(context: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
-        state.locks.sweep(clock::now_ms());
-        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
+        context.locks.sweep(clock::now_ms());
+        let oldest_ms = clock::now_ms() - context.options.channel_expired_timeout;
         let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
-        for (group, members) in state.clients.sweep(silent) {
-            state.notify(&group, &members);
+        for (group, members) in context.clients.sweep(silent) {
+            context.notify(&group, &members);
         }
     }
 }
 
 /// Asks producers about transactions that have not ended.
-pub(super) async fn check_transactions(state: Arc<BrokerContext>, shutdown: Shutdown) {
-    let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
+pub(super) async fn check_transactions(context: Arc<BrokerContext>, shutdown: Shutdown) {
+    let pause = || Duration::from_millis(context.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
-        let checking = state.clone();
+        let checking = context.clone();
         let check = move || processor::transaction::check(&checking);
-        if let Err(error) = on_blocking_thread(&state.stats, check).await {
+        if let Err(error) = on_blocking_thread(&context.stats, check).await {
             tracing::warn!(%error, "cannot check transactions, will try again");
         }
     }
 }
 
 /// Writes what is only written now and then: consumer offsets and the progress of delayed messages.
-pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn write_files(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
     let period = || {
-        let live = &state.live;
+        let live = &context.live;
         millis(
             live.flush_consumer_offset_interval()
                 .min(live.flush_delay_offset_interval()),
         )
     };
     while !shutdown.sleep_or_stop(period()).await {
-        let writing = state.clone();
+        let writing = context.clone();
         let write = move || {
             writing
                 .persist_offsets()
                 .and(writing.persist_orders())
                 .and(writing.delays.persist(&writing.store))
         };
-        if let Err(error) = on_blocking_thread(&state.stats, write).await {
+        if let Err(error) = on_blocking_thread(&context.stats, write).await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
             if matches!(error, BlockingError::Panicked) {
-                state.mark_progress_unwritten();
+                context.mark_progress_unwritten();
             }
         }
     }
@@ -145,19 +145,19 @@ const ORDERS_PART: u32 = 20;
 const MAX_ORDERS_PAUSE: Duration = Duration::from_secs(5);
 
 /// Writes the state of ordered groups soon after each change. While that fails, each pause is twice the one before.
-pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn write_orders(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut pause = ORDERS_PERIOD;
     // Why the last attempt failed, so that it is logged once.
     let mut failed = String::new();
     while !shutdown.sleep_or_stop(pause).await {
-        if !state.pops.orders.has_changed() {
+        if !context.pops.orders.has_changed() {
             pause = ORDERS_PERIOD;
             failed.clear();
             continue;
         }
-        let (writing, began) = (state.clone(), Instant::now());
-        if let Err(error) = on_blocking_thread(&state.stats, move || writing.persist_orders()).await {
-            state.pops.orders.set_changed();
+        let (writing, began) = (context.clone(), Instant::now());
+        if let Err(error) = on_blocking_thread(&context.stats, move || writing.persist_orders()).await {
+            context.pops.orders.set_changed();
             let error = error.to_string();
             if error != failed {
                 tracing::warn!(error, "cannot write the state of ordered groups, will try again");
@@ -174,13 +174,13 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
     }
 }
 
-pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError> {
+pub(super) fn persist_and_close(context: &BrokerContext) -> Result<(), BrokerError> {
     // One failure must not skip the others: the store has to be closed cleanly in any case.
     let results = [
-        state.persist_offsets(),
-        state.persist_orders(),
-        state.delays.persist(&state.store),
-        state.store.close(),
+        context.persist_offsets(),
+        context.persist_orders(),
+        context.delays.persist(&context.store),
+        context.store.close(),
     ];
     results
         .into_iter()
@@ -188,8 +188,8 @@ pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError
         .map_err(BrokerError::from)
 }
 
-pub(super) fn close_store(state: &BrokerContext) {
-    if let Err(error) = state.store.close() {
+pub(super) fn close_store(context: &BrokerContext) {
+    if let Err(error) = context.store.close() {
         tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }
 }

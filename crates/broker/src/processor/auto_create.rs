@@ -54,8 +54,8 @@ pub(super) struct Missing {
 
 impl Missing {
     /// This group, if it does not exist and a request may create it by using it.
-    pub(super) fn group(state: &BrokerContext, name: &str) -> Option<Self> {
-        if state.groups.contains(name) || !state.may_create_group(name) {
+    pub(super) fn group(context: &BrokerContext, name: &str) -> Option<Self> {
+        if context.groups.contains(name) || !context.may_create_group(name) {
             return None;
         }
         Some(Self::of(NewGroup::new(name)))
@@ -141,7 +141,7 @@ impl WaitList {
 /// The requests that wait until topics and groups are created. The rows of all tables share one queue.
 #[derive(Clone)]
 pub(crate) struct AutoCreateQueue {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     tasks: Tracker,
     backlog: Arc<Backlog>,
     /// The number of requests that wait or are being served. It is changed under the lock of the list, and read without
@@ -158,14 +158,15 @@ impl fmt::Debug for AutoCreateQueue {
 }
 
 impl AutoCreateQueue {
-    pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
-        let share = (state.store.memory_limit()).and_then(|bytes| usize::try_from(bytes / BYTES_SHARE).ok());
+    pub(crate) fn new(context: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
+        let share =
+            (context.store.memory_limit()).and_then(|bytes| usize::try_from(bytes / BYTES_SHARE).ok());
         let limit = Load {
             requests: MAX_REQUESTS,
             bytes: share.map_or(MAX_BYTES, |share| MAX_BYTES.min(share.max(MIN_BYTES))),
         };
         Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             backlog: Backlog::new(limit, PARTS),
             unserved: Arc::default(),
@@ -321,12 +322,12 @@ impl AutoCreateQueue {
 
     /// Refuses the requests whose users have lost their rights, and returns the others.
     fn still_allowed(&self, waiting: Vec<Waiting>) -> Vec<Waiting> {
-        if !self.state.checks_rights() {
+        if !self.context.checks_rights() {
             return waiting;
         }
         let mut allowed = Vec::with_capacity(waiting.len());
         for one in waiting {
-            match self.caught(|| self.state.check_again(&one.request, one.reply.peer())) {
+            match self.caught(|| self.context.check_again(&one.request, one.reply.peer())) {
                 Some(None) => allowed.push(one),
                 Some(Some(refusal)) => self.answer(one.reply, &one.resume, refusal),
                 // The log has why; its reply is an error once it is dropped.
@@ -338,19 +339,19 @@ impl AutoCreateQueue {
 
     fn create_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
         let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.missing.groups).collect();
-        self.state.create_groups(&groups)
+        self.context.create_groups(&groups)
     }
 
     fn create_topics(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
         let topics = waiting.iter().flat_map(|one| one.missing.topics.iter().cloned());
-        self.state.create_topics(topics.collect())
+        self.context.create_topics(topics.collect())
     }
 
     /// Calls a function. `None` if it panics, which is logged and counted.
     fn caught<T>(&self, serve: impl FnOnce() -> T) -> Option<T> {
         let served = catch_unwind(AssertUnwindSafe(serve));
         if served.is_err() {
-            self.state.stats.panics.fetch_add(1, Ordering::Relaxed);
+            self.context.stats.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!("a request panicked that had waited for a new topic or group");
         }
         served.ok()
@@ -362,7 +363,7 @@ impl AutoCreateQueue {
 
     fn answer(&self, reply: Reply, resume: &Resume, refusal: Command) {
         if matches!(resume, Resume::Batched(_)) {
-            self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+            self.context.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         }
         reply.send(refusal);
     }
@@ -391,7 +392,7 @@ struct AutoCreate {
 
 impl Processor for AutoCreate {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let missing = (self.rule.missing)(&self.queue.state, &request, peer);
+        let missing = (self.rule.missing)(&self.queue.context, &request, peer);
         let order_key = self
             .rule
             .field
@@ -456,7 +457,7 @@ mod tests {
             };
             let (peer, line) = Line::peer(1);
             Self {
-                queue: AutoCreateQueue::new(&broker.state, &broker.tasks),
+                queue: AutoCreateQueue::new(&broker.context, &broker.tasks),
                 broker,
                 peer,
                 line,

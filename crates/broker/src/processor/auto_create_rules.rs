@@ -72,12 +72,12 @@ pub(super) fn wrap(code: i32, row: Arc<dyn Processor>, auto_create: &AutoCreateQ
     }
 }
 
-fn of_pull(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
-    Missing::group(state, request.fields.get("consumerGroup")?)
+fn of_pull(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
+    Missing::group(context, request.fields.get("consumerGroup")?)
 }
 
 /// A pop of an unknown topic is refused, before its group would be created.
-fn of_pop(state: &BrokerContext, request: &Command, peer: &Peer) -> Option<Missing> {
-    state.topics.get(request.fields.get("topic")?)?;
-    of_pull(state, request, peer)
+fn of_pop(context: &BrokerContext, request: &Command, peer: &Peer) -> Option<Missing> {
+    context.topics.get(request.fields.get("topic")?)?;
+    of_pull(context, request, peer)
 }

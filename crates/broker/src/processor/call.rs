@@ -21,12 +21,12 @@ const MIN_VERSION: i32 = 62;
 /// Answers 307 and 309.
 #[derive(Debug)]
 pub(crate) struct Call {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
 }
 
 impl Call {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// The consumer's connection, and the request to forward, with the message for 309.
@@ -41,7 +41,7 @@ impl Call {
         // Both requests name the group and the client, so this header reads both.
         let header = GetConsumerRunningInfoRequestHeader::decode(&request.fields)?;
         let (group, client) = (header.consumer_group, header.client_id);
-        let member = self.state.clients.consumers(group, |consumers| {
+        let member = self.context.clients.consumers(group, |consumers| {
             consumers
                 .members
                 .values()
@@ -61,7 +61,7 @@ impl Call {
             )));
         }
         if let Some(offset) = message {
-            let record = self.state.store.record_at(offset);
+            let record = self.context.store.record_at(offset);
             let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
             request.body = Some(record.ok_or_else(|| {
                 Refusal::internal(format!("no message begins at commit log offset {offset}"))

@@ -34,18 +34,18 @@ const MAX_GROUP_BYTES: usize = 255;
 const SUBSCRIPTIONS: usize = 4096;
 
 /// Serves a heartbeat (34).
-pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
-    let answer = apply_heartbeat(state, request, peer);
+pub(crate) fn heartbeat(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+    let answer = apply_heartbeat(context, request, peer);
     // It may have waited for its groups, and its connection may have ended before it is in the tables.
     if peer.is_closed() {
-        forget(state, peer);
+        forget(context, peer);
     }
     answer
 }
 
 /// The groups that a heartbeat makes, with their retry topics.
 pub(super) fn missing_of_heartbeat(
-    state: &BrokerContext,
+    context: &BrokerContext,
     request: &Command,
     _peer: &Peer,
 ) -> Option<Missing> {
@@ -55,12 +55,12 @@ pub(super) fn missing_of_heartbeat(
     let mut groups = Vec::new();
     for consumer in body.consumer_data_set {
         let name = &consumer.group_name;
-        let creates = if state.groups.contains(name) {
-            admission::group_name(name).is_ok() && state.topics.get(&names::retry_topic(name)).is_none()
+        let creates = if context.groups.contains(name) {
+            admission::group_name(name).is_ok() && context.topics.get(&names::retry_topic(name)).is_none()
         } else {
-            state.may_create_group(name)
+            context.may_create_group(name)
         };
-        if creates && is_welcome(state, &consumer) {
+        if creates && is_welcome(context, &consumer) {
             groups.push(NewGroup {
                 retry_topic: Some(retry_flags(consumer.unit_mode)),
                 ..NewGroup::new(&consumer.group_name)
@@ -74,37 +74,37 @@ pub(super) fn missing_of_heartbeat(
 }
 
 /// Removes a client whose connection has ended from all groups.
-pub(crate) fn forget(state: &BrokerContext, peer: &Peer) {
+pub(crate) fn forget(context: &BrokerContext, peer: &Peer) {
     let gone = peer.id();
-    state.clients.release_ids(gone);
-    for (group, members) in state.clients.sweep(|client| client.peer.id() == gone) {
-        state.notify(&group, &members);
+    context.clients.release_ids(gone);
+    for (group, members) in context.clients.sweep(|client| client.peer.id() == gone) {
+        context.notify(&group, &members);
     }
 }
 
-fn apply_heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+fn apply_heartbeat(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     check_heartbeat(&body)?;
     let client = Client {
         id: body.client_id,
         peer: peer.clone(),
-        user: state.user_of(request),
+        user: context.user_of(request),
         language: request.language,
         version: request.version,
         seen_ms: clock::now_ms(),
     };
-    claim_id(state, &client)?;
+    claim_id(context, &client)?;
     let fingerprint = body.heartbeat_fingerprint;
     let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
     for consumer in &body.consumer_data_set {
-        wants_subscriptions |= register_consumer(state, consumer, &client, fingerprint, is_short)?;
+        wants_subscriptions |= register_consumer(context, consumer, &client, fingerprint, is_short)?;
     }
     let named = body.producer_data_set.iter();
     for producer in named.filter(|producer| !producer.group_name.is_empty()) {
         let group = &producer.group_name;
         check_length("producer group", group, MAX_GROUP_BYTES)?;
-        state
+        context
             .clients
             .register_producer(group, &client)
             .map_err(too_many)?;
@@ -152,11 +152,11 @@ fn too_many(what: TooMany) -> Refusal {
 
 /// Binds the client id to the user that had it first, while rights are checked: answers to requests go to whoever has
 /// the id that they name.
-fn claim_id(state: &BrokerContext, client: &Client) -> Result<(), Refusal> {
+fn claim_id(context: &BrokerContext, client: &Client) -> Result<(), Refusal> {
     let Some(user) = &client.user else {
         return Ok(());
     };
-    if state
+    if context
         .clients
         .claim_id(&client.id, user, client.peer.id())
         .map_err(too_many)?
@@ -172,30 +172,30 @@ pub(super) fn retry_flags(unit_mode: bool) -> i32 {
     if unit_mode { 2 } else { 0 }
 }
 
-fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
-    !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
+fn is_welcome(context: &BrokerContext, consumer: &ConsumerData) -> bool {
+    !context.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
 /// Processes one consumer group of a heartbeat. True: the broker needs its subscriptions in full.
 fn register_consumer(
-    state: &BrokerContext,
+    context: &BrokerContext,
     consumer: &ConsumerData,
     client: &Client,
     fingerprint: i32,
     is_short: bool,
 ) -> Result<bool, Refusal> {
     let group = &consumer.group_name;
-    if group.is_empty() || !is_welcome(state, consumer) {
+    if group.is_empty() || !is_welcome(context, consumer) {
         return Ok(false);
     }
     // Skipped silently, as in Apache: an unknown group that may not be created.
-    let Ok(config) = state.group(group) else {
+    let Ok(config) = context.group(group) else {
         return Ok(false);
     };
     let flags = retry_flags(consumer.unit_mode);
-    state.retry_topic(group, config.retry_queue_nums, flags)?;
+    context.retry_topic(group, config.retry_queue_nums, flags)?;
     let subscriptions = consumer.subscription_data_set.iter().filter_map(subscription_of);
-    let change = state.clients.register_consumer(
+    let change = context.clients.register_consumer(
         ConsumerHeartbeat {
             group: group.clone(),
             consume_mode: ConsumeMode {
@@ -208,18 +208,18 @@ fn register_consumer(
         },
         client,
     );
-    warn_of(&change.conflicts, state, group);
+    warn_of(&change.conflicts, context, group);
     if change.changed {
         tracing::info!(group, client = client.id, peer = %client.peer.remote(), "a consumer group changed");
-        state.notify(group, &change.notify);
+        context.notify(group, &change.notify);
     }
     Ok(change.wants_subscriptions)
 }
 
 /// Counts the topics in which a member differs from others of its group, and warns of the first ones.
-fn warn_of(conflicts: &Conflicts, state: &BrokerContext, group: &str) {
+fn warn_of(conflicts: &Conflicts, context: &BrokerContext, group: &str) {
     let count = u64::try_from(conflicts.count).unwrap_or(u64::MAX);
-    state
+    context
         .stats
         .subscription_conflicts
         .fetch_add(count, Ordering::Relaxed);
@@ -256,20 +256,20 @@ fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
 }
 
 /// Unregisters a client from its groups (35).
-pub(crate) fn unregister(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn unregister(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = UnregisterClientRequestHeader::decode(&request.fields)?;
     if let Some(group) = header.producer_group {
-        state.clients.leave_producers(group, peer.id());
+        context.clients.leave_producers(group, peer.id());
     }
     if let Some(group) = header.consumer_group {
-        let members = state.clients.leave_consumers(group, peer.id());
-        state.notify(group, &members);
+        let members = context.clients.leave_consumers(group, peer.id());
+        context.notify(group, &members);
     }
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Checks a subscription before a consumer starts with it (46).
-pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn check_config(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: CheckClientRequestBody = read_body(request)?;
     let Some(data) = body.subscription_data else {
         return Ok(Command::response(response::SUCCESS));
@@ -278,7 +278,7 @@ pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Pee
     let Some(subscription) = Subscription::parse(&data.topic, Some(&data.sub_string), kind, 0) else {
         return Ok(Command::response(response::SUCCESS));
     };
-    if !subscription.is_tag() && !state.live.enable_property_filter() {
+    if !subscription.is_tag() && !context.live.enable_property_filter() {
         return Err(Refusal::no_property_filter(&subscription.expression_type));
     }
     if let MessageFilter::Invalid(cause) = &subscription.filter {
@@ -288,9 +288,9 @@ pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Pee
 }
 
 /// Lists the client ids of a consumer group (38).
-pub(crate) fn members(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn members(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::decode(&request.fields)?;
-    let ids = state.clients.consumers(
+    let ids = context.clients.consumers(
         header.consumer_group,
         crate::tables::clients::Consumers::client_ids,
     );
@@ -303,19 +303,19 @@ pub(crate) fn members(state: &BrokerContext, request: &Command, _peer: &Peer) ->
 }
 
 /// Locks queues for an orderly consumer (41).
-pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn lock(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: LockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     // A lock on a queue that does not exist would never be released, and their number would be unbounded.
     let own_queues = body
         .mq_set
         .into_iter()
-        .filter(|queue| is_here(state, queue))
+        .filter(|queue| is_here(context, queue))
         .collect();
-    state.group(&body.consumer_group)?;
+    context.group(&body.consumer_group)?;
     let group = body.consumer_group.as_str();
-    let is_connected = |client: &str| state.clients.has_consumer(group, client);
-    let won = state
+    let is_connected = |client: &str| context.clients.has_consumer(group, client);
+    let won = context
         .locks
         .lock(group, &body.client_id, own_queues, clock::now_ms(), is_connected);
     Ok(answer(&LockBatchResponseBody {
@@ -324,25 +324,27 @@ pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 }
 
 /// The group that locks make.
-pub(super) fn missing_of_locks(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
+pub(super) fn missing_of_locks(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let body = LockBatchRequestBody::decode(request.body.as_deref()?).ok()?;
     require_names(&body.consumer_group, &body.client_id).ok()?;
-    Missing::group(state, &body.consumer_group)
+    Missing::group(context, &body.consumer_group)
 }
 
 /// Whether the queue exists on this broker.
-fn is_here(state: &BrokerContext, queue: &MessageQueue) -> bool {
-    let topic = state.topics.get(&queue.topic);
-    queue.broker_name == state.options.broker_name
+fn is_here(context: &BrokerContext, queue: &MessageQueue) -> bool {
+    let topic = context.topics.get(&queue.topic);
+    queue.broker_name == context.options.broker_name
         && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.queue_id))
 }
 
 /// Unlocks queues of an orderly consumer (42).
-pub(crate) fn unlock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn unlock(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: UnlockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     let queues: Vec<MessageQueue> = body.mq_set.into_iter().collect();
-    state.locks.unlock(&body.consumer_group, &body.client_id, &queues);
+    context
+        .locks
+        .unlock(&body.consumer_group, &body.client_id, &queues);
     Ok(Command::response(response::SUCCESS))
 }
 
@@ -355,9 +357,9 @@ fn require_names(group: &str, client: &str) -> Result<(), Refusal> {
 }
 
 /// Lists the connections of a consumer group (203).
-pub(crate) fn consumer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn consumer_connections(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::decode(&request.fields)?;
-    let body = state.clients.consumers(header.consumer_group, |group| {
+    let body = context.clients.consumers(header.consumer_group, |group| {
         let subscriptions = group.subscriptions.iter();
         ConsumerConnection {
             connection_set: group.members.values().map(connection).collect(),
@@ -381,9 +383,9 @@ pub(crate) fn consumer_connections(state: &BrokerContext, request: &Command, _pe
 }
 
 /// Lists the connections of a producer group (204).
-pub(crate) fn producer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn producer_connections(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetProducerConnectionListRequestHeader::decode(&request.fields)?;
-    let members = state.clients.producers(header.producer_group);
+    let members = context.clients.producers(header.producer_group);
     if members.is_empty() {
         return Err(Refusal::internal(format!(
             "the producer group[{}] not exist: none of its producers is connected to this broker",
@@ -396,7 +398,7 @@ pub(crate) fn producer_connections(state: &BrokerContext, request: &Command, _pe
 }
 
 /// Lists the connections of all producer groups (328).
-pub(crate) fn all_producers(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all_producers(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let info = |client: &Client| ProducerInfo {
         client_id: client.id.clone(),
         language: client.language,
@@ -404,7 +406,7 @@ pub(crate) fn all_producers(state: &BrokerContext, _request: &Command, _peer: &P
         remote_ip: client.peer.remote().to_string(),
         version: client.version,
     };
-    let groups = state.clients.all_producers().into_iter();
+    let groups = context.clients.all_producers().into_iter();
     Ok(answer(&ProducerTableInfo {
         data: groups
             .map(|(group, members)| (group, members.iter().map(info).collect()))

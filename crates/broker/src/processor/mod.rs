@@ -67,14 +67,14 @@ pub(crate) type Function = fn(&BrokerContext, &Command, &Peer) -> Answer;
 
 /// A row that calls a function.
 pub(crate) struct Handler {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     function: Function,
 }
 
 impl Handler {
-    pub(crate) fn row(state: &Arc<BrokerContext>, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(context: &Arc<BrokerContext>, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             function,
         })
     }
@@ -82,7 +82,7 @@ impl Handler {
 
 impl Processor for Handler {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let answer = (self.function)(&self.state, &request, peer);
+        let answer = (self.function)(&self.context, &request, peer);
         reply.send(answer.unwrap_or_else(Refusal::into_response));
     }
 }
@@ -99,16 +99,20 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
 /// disk.
 pub(crate) struct Change {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
     is_announced: bool,
 }
 
 impl Change {
-    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(
+        context: &Arc<BrokerContext>,
+        tasks: &Tracker,
+        function: Function,
+    ) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             function,
             is_announced: false,
@@ -118,12 +122,12 @@ impl Change {
     /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
     /// for its route must find it.
     pub(crate) fn announced(
-        state: &Arc<BrokerContext>,
+        context: &Arc<BrokerContext>,
         tasks: &Tracker,
         function: Function,
     ) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             function,
             is_announced: true,
@@ -133,23 +137,23 @@ impl Change {
 
 impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (state, function, is_announced) = (self.state.clone(), self.function, self.is_announced);
+        let (context, function, is_announced) = (self.context.clone(), self.function, self.is_announced);
         // Later requests of the connection find the change.
         let (peer, pause) = (peer.clone(), peer.pause());
         self.tasks.spawn(async move {
-            let changing = state.clone();
+            let changing = context.clone();
             let changed = spawn_blocking(move || function(&changing, &request, &peer)).await;
             drop(pause);
             match changed {
                 Ok(Ok(answer)) => {
                     if is_announced {
-                        state.announcements.settle(SETTLE_LIMIT).await;
+                        context.announcements.settle(SETTLE_LIMIT).await;
                     }
                     reply.send(answer);
                 }
                 Ok(Err(refusal)) => reply.send(refusal.into_response()),
                 Err(error) => {
-                    state.stats.panics.fetch_add(1, Ordering::Relaxed);
+                    context.stats.panics.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(%error, "a change panicked");
                 }
             }

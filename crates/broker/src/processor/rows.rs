@@ -357,7 +357,7 @@ fn row(code: i32) -> RowInfo {
 
 /// The table of one port. `python_codes` without a native row go to Python.
 pub(crate) fn table(
-    (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
+    (context, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
     auto_create: &AutoCreateQueue,
     fast: bool,
@@ -374,33 +374,33 @@ pub(crate) fn table(
         }
     };
     for (code, function, _) in PLAIN {
-        native(&[*code], Handler::row(state, *function));
+        native(&[*code], Handler::row(context, *function));
     }
     for (code, function, _) in CHANGES {
-        native(&[*code], Change::row(state, tasks, *function));
+        native(&[*code], Change::row(context, tasks, *function));
     }
-    let searches = Searches::new(state, tasks);
+    let searches = Searches::new(context, tasks);
     for (code, function, _) in SEARCHES {
         native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
-        native(&[*code], Change::announced(state, tasks, *function));
+        native(&[*code], Change::announced(context, tasks, *function));
     }
-    native(&codes(REPLIES), Arc::new(SendReply::new(state.clone())));
-    native(&codes(RECALLS), Arc::new(Recall::new(state.clone())));
-    native(&codes(CALLS), Arc::new(Call::new(state.clone())));
-    native(&codes(STATUS), Arc::new(ConsumerStatus::new(state.clone())));
-    for (code, processor) in pop::rows(state) {
+    native(&codes(REPLIES), Arc::new(SendReply::new(context.clone())));
+    native(&codes(RECALLS), Arc::new(Recall::new(context.clone())));
+    native(&codes(CALLS), Arc::new(Call::new(context.clone())));
+    native(&codes(STATUS), Arc::new(ConsumerStatus::new(context.clone())));
+    for (code, processor) in pop::rows(context) {
         native(&[code], processor);
     }
     if !fast {
-        native(&codes(POPS), Arc::new(Pop::new(state.clone())));
+        native(&codes(POPS), Arc::new(Pop::new(context.clone())));
         for (code, function, _) in PEEKS {
-            native(&[*code], Handler::row(state, *function));
+            native(&[*code], Handler::row(context, *function));
         }
         native(&codes(PULLS), pull.clone());
     }
-    let sends = Send::new(state.clone(), auto_create.clone());
+    let sends = Send::new(context.clone(), auto_create.clone());
     table.batched(&codes(SENDS), Arc::new(sends));
     if let Some(requests) = python {
         table.python(python_codes, requests);

@@ -24,32 +24,32 @@ const POOLS: [(&str, &str); 4] = [
 ];
 
 /// Returns the broker's runtime information (28).
-pub(crate) fn runtime(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    let table = info(state).into_iter().collect();
+pub(crate) fn runtime(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    let table = info(context).into_iter().collect();
     Ok(answer(&KVTable { table }))
 }
 
 /// The keys and values, sorted by key.
-pub(crate) fn info(state: &BrokerContext) -> Vec<(String, String)> {
+pub(crate) fn info(context: &BrokerContext) -> Vec<(String, String)> {
     let mut entries = Entries::default();
-    counters(state, &mut entries);
-    store(state, &mut entries);
+    counters(context, &mut entries);
+    store(context, &mut entries);
     for (pool, capacity) in POOLS {
         entries.add(&format!("{pool}ThreadPoolQueueSize"), &0);
         entries.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
         entries.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
     }
-    flow_control(state, &mut entries);
+    flow_control(context, &mut entries);
     entries.add("EndTransactionQueueSize", &0);
     entries.add("EndTransactionThreadPoolQueueCapacity", &100_000);
-    let [late, unread, waiting] = state.timers.metrics(&state.store);
+    let [late, unread, waiting] = context.timers.metrics(&context.store);
     entries.add("timerReadBehind", &late);
     entries.add("timerOffsetBehind", &unread);
     entries.add("timerCongestNum", &waiting);
     entries.add("timerEnqueueTps", &"0.0");
     entries.add("timerDequeueTps", &"0.0");
-    for (level, offset) in state.delays.offsets() {
-        let end = state.store.max_offset(SCHEDULE_TOPIC, level - 1);
+    for (level, offset) in context.delays.offsets() {
+        let end = context.store.max_offset(SCHEDULE_TOPIC, level - 1);
         entries.add(
             &format!("scheduleMessageOffset_{level}"),
             &format!("{offset},{end}"),
@@ -68,8 +68,8 @@ impl Entries {
     }
 }
 
-fn counters(state: &BrokerContext, entries: &mut Entries) {
-    let stats = &state.stats;
+fn counters(context: &BrokerContext, entries: &mut Entries) {
+    let stats = &context.stats;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (put, sent) = (load(&stats.put), load(&stats.sent));
     let (put_mornings, get_mornings) = stats.mornings();
@@ -130,14 +130,17 @@ fn uptime_text(seconds: i64) -> String {
 }
 
 /// What sends wait for, and how often that took too long. Apache does not have the last four keys.
-fn flow_control(state: &BrokerContext, entries: &mut Entries) {
-    let busy = state.store.health().busy;
+fn flow_control(context: &BrokerContext, entries: &mut Entries) {
+    let busy = context.store.health().busy;
     entries.add("pageCacheLockTimeMills", &busy.held_now_ms);
     entries.add(
         "sendThreadPoolQueueSize",
         &(busy.waiting_for_lock + busy.waiting_for_disk),
     );
-    entries.add("sendThreadPoolQueueCapacity", &state.store.live().send_capacity());
+    entries.add(
+        "sendThreadPoolQueueCapacity",
+        &context.store.live().send_capacity(),
+    );
     entries.add("sendThreadPoolQueueHeadWaitTimeMills", &busy.oldest_ms);
     entries.add("busyPageCacheTimes", &busy.held);
     entries.add("busyWaitedTimes", &busy.waited);
@@ -150,8 +153,8 @@ fn windows_text(windows: [f64; 3]) -> String {
     format!("{short:?} {middle:?} {long:?}")
 }
 
-fn store(state: &BrokerContext, entries: &mut Entries) {
-    let health = state.store.health();
+fn store(context: &BrokerContext, entries: &mut Entries) {
+    let health = context.store.health();
     entries.add("commitLogMinOffset", &health.min_physical_offset);
     entries.add("commitLogMaxOffset", &health.max_physical_offset);
     entries.add("dispatchBehindBytes", &health.dispatch_behind_bytes);
@@ -168,7 +171,7 @@ fn store(state: &BrokerContext, entries: &mut Entries) {
             readable(free)
         ),
     );
-    entries.add("earliestMessageTimeStamp", &state.earliest_ms());
+    entries.add("earliestMessageTimeStamp", &context.earliest_ms());
 }
 
 #[expect(

@@ -28,7 +28,7 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(15);
 /// The searches of a port.
 #[derive(Debug, Clone)]
 pub(crate) struct Searches {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     tasks: Tracker,
     backlog: Arc<Backlog>,
     timeout: Duration,
@@ -43,9 +43,9 @@ pub(crate) struct Search {
 }
 
 impl Searches {
-    pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
+    pub(crate) fn new(context: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             backlog: Backlog::new(MAX_SEARCHES, SEARCH_PARTS),
             timeout: SEARCH_TIMEOUT,
@@ -64,7 +64,7 @@ impl Searches {
 impl Processor for Search {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let Searches {
-            state,
+            context,
             tasks,
             backlog,
             timeout,
@@ -100,17 +100,17 @@ impl Processor for Search {
                 return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
             }
             // Its user may have lost its rights meanwhile.
-            if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
+            if has_waited && let Some(refusal) = context.check_again(&request, &peer) {
                 return reply.send(refusal);
             }
-            let searcher = state.clone();
+            let searcher = context.clone();
             let search = move || {
                 let answer = function(&searcher, &request, &peer);
                 reply.send(answer.unwrap_or_else(Refusal::into_response));
                 drop(entry);
             };
             if let Err(error) = spawn_blocking(search).await {
-                state.stats.panics.fetch_add(1, Ordering::Relaxed);
+                context.stats.panics.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "a search panicked");
             }
         });
@@ -171,7 +171,7 @@ mod tests {
     async fn a_limited_number_of_searches_and_bytes_waits() {
         static GATE: Gate = Gate::new();
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
+        let mut searches = Searches::new(&site.context, &site.tasks);
         searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (peer, line) = Line::peer(1);
@@ -201,7 +201,7 @@ mod tests {
     async fn a_search_whose_asker_has_gone_is_not_run() {
         static GATE: Gate = Gate::new();
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
+        let mut searches = Searches::new(&site.context, &site.tasks);
         searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (stays, (gone, line)) = (Line::peer(1), Line::peer(2));
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_search_that_has_waited_for_too_long_is_not_run() {
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
+        let mut searches = Searches::new(&site.context, &site.tasks);
         searches.timeout = Duration::ZERO;
         let row = searches.row(|_, _, _| Ok(Command::response(response::SUCCESS)));
         let (peer, line) = Line::peer(1);

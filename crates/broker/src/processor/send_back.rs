@@ -58,16 +58,16 @@ fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> R
 }
 
 /// Sends a message back for a retry (36).
-pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn send_back(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields)?;
-    let group = state
+    let group = context
         .group(header.group)
         .map_err(|refusal| refusal.with_group_words("subscription group not exist, {} ; ", header.group))?;
-    state.check_writeable()?;
+    context.check_writeable()?;
     if group.retry_queue_nums <= 0 {
         return Ok(Command::response(response::SUCCESS));
     }
-    let bytes = state
+    let bytes = context
         .store
         .record_at(header.offset)
         .map_err(|error| internal(&error))?;
@@ -79,14 +79,14 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
     })?;
     let record = Record::decode(&bytes)?;
     check_visible(&record)?;
-    if state.checks_rights() {
+    if context.checks_rights() {
         check_origin(&header, record.topic)?;
     }
-    let target = retry_target(state, request.version, &header, &group, record.reconsume_times)?;
+    let target = retry_target(context, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
     let pending = PendingMessage {
         message: NewMessage {
-            store_host: state.store_host(),
+            store_host: context.store_host(),
             reconsume_times: record.reconsume_times.saturating_add(1),
             properties: retry_properties(&record, old, &target).into(),
             ..copy_of(&record, &target.topic.topic_name, target.queue_id, old)
@@ -94,27 +94,27 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
         delay_level: target.level,
     };
     let stored = pending
-        .put_accepted(&state.store, state.delays.levels())
+        .put_accepted(&context.store, context.delays.levels())
         .map_err(|error| Refusal::of_put(&error))?;
-    count(state, &header, &target, record.topic, stored.bytes());
+    count(context, &header, &target, record.topic, stored.bytes());
     Ok(Command::response(response::SUCCESS))
 }
 
 /// What a request (36) makes: its group, the retry topic of that, or the one of its dead letters.
-pub(super) fn missing(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
+pub(super) fn missing(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields).ok()?;
-    let known = state.groups.get(header.group);
-    if known.is_none() && !state.may_create_group(header.group) {
+    let known = context.groups.get(header.group);
+    if known.is_none() && !context.may_create_group(header.group) {
         return None;
     }
-    let exists = |topic: String| state.topics.get(&topic).is_some();
+    let exists = |topic: String| context.topics.get(&topic).is_some();
     let has_retries = exists(retry_topic(header.group));
     let has_dead_letters = exists(dead_letter_topic(header.group));
     if known.is_some() && has_retries && has_dead_letters {
         return None;
     }
     let (is_known, group) = (known.is_some(), known.unwrap_or_default());
-    let record = state.store.record_at(header.offset).ok().flatten();
+    let record = context.store.record_at(header.offset).ok().flatten();
     // Without its message, or without retries in its group, it makes no topic.
     let tries = record.and_then(|record| Some(Record::decode(&record).ok()?.reconsume_times));
     let tries = tries.filter(|_| group.retry_queue_nums > 0);
@@ -153,21 +153,21 @@ fn check_visible(record: &Record<'_>) -> Result<(), Refusal> {
 }
 
 fn count(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     target: &RetryTarget,
     from: &str,
     bytes: u64,
 ) {
     let counter = if target.is_dead() {
-        &state.stats.dead
+        &context.stats.dead
     } else {
-        &state.stats.sent_back
+        &context.stats.sent_back
     };
     counter.fetch_add(1, Ordering::Relaxed);
-    state.stats.count_put(1, bytes);
+    context.stats.count_put(1, bytes);
     target.topic.traffic.count_put(1, bytes);
-    if let Some(from) = state.topics.get(from) {
+    if let Some(from) = context.topics.get(from) {
         from.traffic
             .group_or_new(header.group)
             .count_send_back(target.is_dead(), bytes);
@@ -177,14 +177,14 @@ fn count(
 /// The retry topic while retries are left, otherwise the dead-letter topic. The retry topic is created in either case,
 /// because the group subscribes to it.
 fn retry_target(
-    state: &BrokerContext,
+    context: &BrokerContext,
     version: i32,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     group: &SubscriptionGroupConfig,
     tries: i32,
 ) -> Result<RetryTarget, Refusal> {
     let flags = retry_flags(header.unit_mode);
-    let retry = state.retry_topic(header.group, group.retry_queue_nums, flags)?;
+    let retry = context.retry_topic(header.group, group.retry_queue_nums, flags)?;
     if !admission::is_writeable(retry.perm) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
@@ -196,7 +196,7 @@ fn retry_target(
     }
     if is_last(version, header, group, tries) {
         return Ok(RetryTarget {
-            topic: state.dead_letter_topic(header.group)?,
+            topic: context.dead_letter_topic(header.group)?,
             queue_id: 0,
             level: 0,
         });
@@ -207,7 +207,7 @@ fn retry_target(
         header.delay_level
     };
     Ok(RetryTarget {
-        queue_id: state.choose_queue(&retry, -1)?,
+        queue_id: context.choose_queue(&retry, -1)?,
         topic: retry,
         level: requested_level.max(1),
     })

@@ -19,10 +19,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// 200052.
-pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = PeekMessageRequestHeader::decode(&request.fields)?;
     let (topic, _) = admit(
-        state,
+        context,
         "peeking",
         header.topic,
         header.consumer_group,
@@ -35,8 +35,8 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    let retries = retry_topics(state, header.topic, header.consumer_group);
-    let retries = retries.iter().filter_map(|(name, _)| state.topics.get(name));
+    let retries = retry_topics(context, header.topic, header.consumer_group);
+    let retries = retries.iter().filter_map(|(name, _)| context.topics.get(name));
     let all = |queues: i32| 0..queues;
     let own = if header.queue_id < 0 {
         all(topic.read_queue_nums)
@@ -47,7 +47,7 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = read(state, &header, queues_of_topics)?;
+    let (parts, rest) = read(context, &header, queues_of_topics)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -66,7 +66,7 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
 fn read(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &PeekMessageRequestHeader<'_>,
     queues_of_topics: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
 ) -> Result<(Vec<Bytes>, i64), Refusal> {
@@ -75,18 +75,18 @@ fn read(
     for (topic, queues) in queues_of_topics {
         for queue_id in queues {
             let name = &topic.topic_name;
-            let offset = pop_offset(state, name, header.consumer_group, queue_id, 0);
-            let min = state.store.min_offset(name, queue_id);
-            rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            let offset = pop_offset(context, name, header.consumer_group, queue_id, 0);
+            let min = context.store.min_offset(name, queue_id);
+            rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             if room == 0 {
                 continue;
             }
-            let got = state.store.get(&Get {
+            let got = context.store.get(&Get {
                 topic: name,
                 queue_id,
                 offset: offset.max(min),
                 max_count: room,
-                max_bytes: state.store.live().usual_transfer_bytes(),
+                max_bytes: context.store.live().usual_transfer_bytes(),
                 tags: TagFilter::All,
             });
             let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
@@ -100,16 +100,16 @@ fn read(
 }
 
 /// 200055.
-pub(crate) fn polling_info(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn polling_info(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = PollingInfoRequestHeader::decode(&request.fields)?;
     admit(
-        state,
+        context,
         "peeking",
         header.topic,
         header.consumer_group,
         header.queue_id,
     )?;
-    let count = state
+    let count = context
         .pops
         .held
         .count_of(header.topic, header.consumer_group, header.queue_id);

@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 /// Answers pops and notifications.
 #[derive(Debug)]
 pub(crate) struct Pop {
-    pub(super) state: Arc<BrokerContext>,
+    pub(super) context: Arc<BrokerContext>,
 }
 
 /// What a pop may read.
@@ -54,13 +54,13 @@ impl Processor for Pop {
 }
 
 impl Pop {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// Looks again for a request that was held: it is answered, or held again until its deadline.
     pub(crate) fn resume(&self, held: HeldPop) {
-        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+        if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
             held.reply.send(refusal);
             return;
         }
@@ -87,7 +87,7 @@ impl Pop {
         let (topic, group) = (header.topic, header.consumer_group);
         if result.count > 0 {
             if result.rest > 0 {
-                self.state.pops.held.notify(topic, group, header.queue_id);
+                self.context.pops.held.notify(topic, group, header.queue_id);
             }
             return Ok(Outcome::answer(respond(
                 response::SUCCESS,
@@ -98,8 +98,8 @@ impl Pop {
         }
         let now_ms = clock::now_ms();
         let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
-        self.state.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
-        if header.poll_time <= 0 || deadline_ms <= now_ms || self.state.pops.held.is_closed() {
+        self.context.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+        if header.poll_time <= 0 || deadline_ms <= now_ms || self.context.pops.held.is_closed() {
             let code = response::POLLING_TIMEOUT;
             return Ok(Outcome::answer(respond(code, &header, &admitted, result)));
         }
@@ -118,24 +118,24 @@ impl Pop {
 
     /// The checks in Apache's order.
     fn admit(&self, header: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
             let text = format!(
                 "the broker[{}] pop message's num is greater than 32 or less than 1: maxMsgNums is {}",
-                state.options.broker_ip1, header.max_msg_nums
+                context.options.broker_ip1, header.max_msg_nums
             );
             return Err(Refusal::new(response::INVALID_PARAMETER, text));
         }
-        if !state.options.store.timer.enable {
+        if !context.options.store.timer.enable {
             let text = format!(
                 "the broker[{}] pop message is forbidden because timerWheelEnable is false",
-                state.options.broker_ip1
+                context.options.broker_ip1
             );
             return Err(Refusal::internal(text));
         }
-        check_invisible_time(state, header.invisible_time)?;
+        check_invisible_time(context, header.invisible_time)?;
         let (topic, _) = admit(
-            state,
+            context,
             "popping",
             header.topic,
             header.consumer_group,
@@ -144,11 +144,11 @@ impl Pop {
         let revive_queue = if header.order == Some(true) {
             POP_ORDER_REVIVE_QUEUE
         } else {
-            state.pops.next_revive_queue(revive_queues(state))
+            context.pops.next_revive_queue(revive_queues(context))
         };
         Ok(Admitted {
             topic,
-            filter: filter(state, header.topic, header.exp, header.exp_type)?,
+            filter: filter(context, header.topic, header.exp, header.exp_type)?,
             revive_queue,
             pop_time: clock::now_ms(),
         })
@@ -157,14 +157,14 @@ impl Pop {
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
     /// behind the topic, so that neither starves.
     fn take(&self, header: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<PopResult, Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let mut result = PopResult::default();
-        let turn = state.pops.next_turn();
+        let turn = context.pops.next_turn();
         let is_ordered = header.order == Some(true);
         let retries = if is_ordered {
             Vec::new()
         } else {
-            retry_topics(state, header.topic, header.consumer_group)
+            retry_topics(context, header.topic, header.consumer_group)
         };
         let take_retries = |result: &mut PopResult| {
             // An answer has room for the offsets of one retry topic.
@@ -172,7 +172,7 @@ impl Pop {
             let wanted = retries.iter().cycle().skip(turned).take(retries.len());
             for (name, source) in wanted {
                 let before = result.count;
-                if let Some(topic) = state.topics.get(name) {
+                if let Some(topic) = context.topics.get(name) {
                     self.take_from_topic(header, admitted, &topic, *source, turn, result)?;
                 }
                 if result.count > before {
@@ -181,7 +181,7 @@ impl Pop {
             }
             Ok::<(), Refusal>(())
         };
-        let retries_first = i64::from(turn % 100) < i64::from(state.options.pop_from_retry_probability);
+        let retries_first = i64::from(turn % 100) < i64::from(context.options.pop_from_retry_probability);
         if retries_first {
             take_retries(&mut result)?;
         }
@@ -256,19 +256,19 @@ impl Pop {
         (topic, source, queue_id): (&Topic, PopSource, i32),
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let queue = (name, group, queue_id);
-        let _lock = state.pops.lock(name, group, queue_id);
-        let mut offset = pop_offset(state, name, group, queue_id, header.init_mode);
-        if let Some(reset) = state.offsets.take_reset(group, name, queue_id) {
-            state.pops.orders.clear(queue);
+        let _lock = context.pops.lock(name, group, queue_id);
+        let mut offset = pop_offset(context, name, group, queue_id, header.init_mode);
+        if let Some(reset) = context.offsets.take_reset(group, name, queue_id) {
+            context.pops.orders.clear(queue);
             offset = reset;
-            state.commit(group, topic, queue_id, offset);
+            context.commit(group, topic, queue_id, offset);
         }
         let is_ordered = header.order == Some(true);
-        if is_ordered && state.pops.orders.blocks(queue, header.attempt_id) {
-            let opens_at = state.pops.orders.opens_at(queue);
+        if is_ordered && context.pops.orders.blocks(queue, header.attempt_id) {
+            let opens_at = context.pops.orders.opens_at(queue);
             result.opens_at = result.opens_at.into_iter().chain(opens_at).min();
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl Pop {
             .unwrap_or(0)
             .saturating_sub(result.count);
         if room == 0 {
-            result.rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            result.rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             return Ok(());
         }
         let got = self.read(admitted, queue, &mut offset, room);
@@ -289,7 +289,7 @@ impl Pop {
             got.status,
             GetStatus::NoMatchedMessage | GetStatus::OffsetFoundNull | GetStatus::MessageWasRemoving
         ) {
-            state.commit(group, topic, queue_id, got.next_offset);
+            context.commit(group, topic, queue_id, got.next_offset);
         }
         Ok(())
     }
@@ -302,16 +302,16 @@ impl Pop {
         offset: &mut i64,
         room: usize,
     ) -> Result<Got, StoreError> {
-        let state = &self.state;
+        let context = &self.context;
         let mut get = Get {
             topic,
             queue_id,
             offset: *offset,
             max_count: room,
-            max_bytes: state.store.live().usual_transfer_bytes(),
+            max_bytes: context.store.live().usual_transfer_bytes(),
             tags: admitted.filter.for_store(),
         };
-        let got = state.store.get(&get)?;
+        let got = context.store.get(&get)?;
         let is_elsewhere = matches!(
             got.status,
             GetStatus::OffsetTooSmall | GetStatus::OffsetOverflowBadly | GetStatus::OffsetFoundNull
@@ -329,10 +329,10 @@ impl Pop {
         );
         *offset = got.next_offset;
         get.offset = got.next_offset;
-        if let Some(topic) = state.topics.get(topic) {
-            state.commit(group, &topic, queue_id, got.next_offset);
+        if let Some(topic) = context.topics.get(topic) {
+            context.commit(group, &topic, queue_id, got.next_offset);
         }
-        state.store.get(&get)
+        context.store.get(&get)
     }
 
     /// Notes that messages are out, then adds them to the answer. Without that note they stay where they are.
@@ -345,7 +345,7 @@ impl Pop {
         got: &Got,
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let records: Vec<Record<'_>> = record::records(&got.body).collect::<Result<_, _>>()?;
         let offsets: Vec<i64> = records.iter().map(|record| record.queue_offset).collect();
         let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
@@ -353,7 +353,7 @@ impl Pop {
             topic: name,
             group,
             queue_id,
-            broker_name: &state.options.broker_name,
+            broker_name: &context.options.broker_name,
             start_offset,
             pop_time: admitted.pop_time,
             invisible_time: header.invisible_time,
@@ -372,14 +372,17 @@ impl Pop {
                 invisible_time: header.invisible_time,
             };
             let counts = &mut result.order_counts;
-            state.pops.orders.update(&pop, source.as_str(), &offsets, counts);
-            state.commit(group, topic, queue_id, start_offset);
+            context
+                .pops
+                .orders
+                .update(&pop, source.as_str(), &offsets, counts);
+            context.commit(group, topic, queue_id, start_offset);
         } else {
-            revive_log(state).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
-            state.commit(group, topic, queue_id, got.next_offset);
+            revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
+            context.commit(group, topic, queue_id, got.next_offset);
         }
         result.note(source, queue_id, start_offset, &offsets);
-        state
+        context
             .stats
             .count_sent(offsets.len() as u64, got.body.len() as u64);
         let traffic = topic.traffic.group_or_new(group);

@@ -59,9 +59,9 @@ pub(super) struct Wait {
 
 impl Pop {
     pub(super) fn hold(&self, wait: Wait, request: Command, reply: Reply) {
-        let held = &self.state.pops.held;
+        let held = &self.context.pops.held;
         let (topic, group, queue_id) = (wait.topic.clone(), wait.group.clone(), wait.queue_id);
-        let retry_topics = retry_topics(&self.state, &topic, &group);
+        let retry_topics = retry_topics(&self.context, &topic, &group);
         let pop = HeldPop {
             request,
             reply,
@@ -78,7 +78,7 @@ impl Pop {
             return;
         }
         // Messages may have arrived between the look and the wait.
-        if let Some(known) = self.state.topics.get(&topic)
+        if let Some(known) = self.context.topics.get(&topic)
             && self.has_messages(
                 &known,
                 &group,
@@ -93,16 +93,16 @@ impl Pop {
     /// 200054: whether a pop would find messages.
     pub(super) fn notice(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
         let header = NotificationRequestHeader::decode(&request.fields)?;
-        let state = &self.state;
+        let context = &self.context;
         let (topic, _) = admit(
-            state,
+            context,
             "peeking",
             header.topic,
             header.consumer_group,
             header.queue_id,
         )?;
         // Refuses a filter that cannot be read, before a message is found too.
-        let filter = filter(state, header.topic, header.exp, header.exp_type)?;
+        let filter = filter(context, header.topic, header.exp, header.exp_type)?;
         let order = QueueOrder::new(header.order == Some(true), header.attempt_id);
         let answer = |has_msg, polling_full| {
             Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
@@ -115,7 +115,7 @@ impl Pop {
         }
         let now_ms = clock::now_ms();
         let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
-        if header.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
+        if header.poll_time <= 0 || deadline_ms <= now_ms || context.pops.held.is_closed() {
             return Ok(Outcome::answer(answer(false, false)));
         }
         Ok(Outcome::Hold(Box::new(Wait {
@@ -133,14 +133,14 @@ impl Pop {
 
     /// Whether there is something behind the group's offsets.
     fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> bool {
-        let state = &self.state;
+        let context = &self.context;
         let has = |name: &str, queue_id: i32| {
             let is_closed = match order {
                 QueueOrder::Any => false,
-                QueueOrder::Of(attempt) => state.pops.orders.blocks((name, group, queue_id), attempt),
+                QueueOrder::Of(attempt) => context.pops.orders.blocks((name, group, queue_id), attempt),
             };
-            let end = state.store.max_offset(name, queue_id);
-            !is_closed && end > pop_offset(state, name, group, queue_id, 0)
+            let end = context.store.max_offset(name, queue_id);
+            !is_closed && end > pop_offset(context, name, group, queue_id, 0)
         };
         let name = topic.topic_name.as_str();
         let mut queues = if queue_id < 0 {
@@ -151,10 +151,10 @@ impl Pop {
         if queues.any(|queue_id| has(name, queue_id)) {
             return true;
         }
-        let retries = retry_topics(state, name, group);
+        let retries = retry_topics(context, name, group);
         matches!(order, QueueOrder::Any)
             && retries.iter().any(|(name, _)| {
-                let topic = state.topics.get(name);
+                let topic = context.topics.get(name);
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
             })
     }
@@ -162,7 +162,7 @@ impl Pop {
 
 /// The filter of a pop's expression; no expression is everything.
 pub(super) fn filter(
-    state: &BrokerContext,
+    context: &BrokerContext,
     topic: &str,
     expression: Option<&str>,
     kind: Option<&str>,
@@ -176,7 +176,7 @@ pub(super) fn filter(
     if let MessageFilter::Invalid(cause) = &subscription.filter {
         return Err(failed(cause));
     }
-    if !subscription.is_tag() && !state.live.enable_property_filter() {
+    if !subscription.is_tag() && !context.live.enable_property_filter() {
         return Err(Refusal::no_property_filter(&subscription.expression_type));
     }
     Ok(subscription.filter)

@@ -53,9 +53,9 @@ impl Pull {
         header: &PullMessageRequestHeader<'_>,
         code: i32,
     ) -> Result<Admitted, Refusal> {
-        let state = &self.state;
-        let options = &state.options;
-        if !admission::is_readable(state.live.broker_permission()) {
+        let context = &self.context;
+        let options = &context.options;
+        if !admission::is_readable(context.live.broker_permission()) {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 format!(
@@ -64,7 +64,7 @@ impl Pull {
                 ),
             ));
         }
-        if code == request::LITE_PULL_MESSAGE && !state.live.lite_pull_message_enable() {
+        if code == request::LITE_PULL_MESSAGE && !context.live.lite_pull_message_enable() {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 format!(
@@ -74,14 +74,14 @@ impl Pull {
             ));
         }
         let (topic_name, group_name) = (header.topic, header.consumer_group);
-        let group = state.group(group_name)?;
+        let group = context.group(group_name)?;
         if !group.consume_enable {
             return Err(forbidden(
                 FORBIDDEN_GROUP,
                 format!("subscription group no permission, {group_name}: consumeEnable"),
             ));
         }
-        let Some(topic) = state.topics.get(topic_name) else {
+        let Some(topic) = context.topics.get(topic_name) else {
             return Err(Refusal::no_topic(topic_name));
         };
         if !admission::is_readable(topic.perm) {
@@ -112,7 +112,7 @@ impl Pull {
     /// broker ignores the heartbeats of pull consumers then, so their groups have no members. RocketMQ's own tools may
     /// pull.
     pub(super) fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
-        let is_pushed_to = self.state.clients.consumers(group, |consumers| {
+        let is_pushed_to = self.context.clients.consumers(group, |consumers| {
             consumers.consume_mode.consume_type != ConsumeType::Actively
                 || consumers.members.contains_key(&peer.id())
         });
@@ -166,9 +166,12 @@ impl Pull {
 
     /// The group's subscription if its expression equals the pull's: it is compiled already.
     fn known_filter(&self, header: &PullMessageRequestHeader<'_>) -> Option<Arc<Subscription>> {
-        let known = self.state.clients.consumers(header.consumer_group, |consumers| {
-            consumers.subscriptions.get(header.topic).cloned()
-        });
+        let known = self
+            .context
+            .clients
+            .consumers(header.consumer_group, |consumers| {
+                consumers.subscriptions.get(header.topic).cloned()
+            });
         known.flatten().filter(|known| {
             Some(known.expression.as_str()) == header.subscription
                 && Some(known.expression_type.as_str()) == header.expression_type
@@ -183,7 +186,7 @@ impl Pull {
         group: &SubscriptionGroupConfig,
     ) -> Result<MessageFilter, Refusal> {
         let name = header.consumer_group;
-        let known = self.state.clients.consumers(name, |consumers| {
+        let known = self.context.clients.consumers(name, |consumers| {
             (
                 consumers.consume_mode.is_broadcasting(),
                 consumers.subscriptions.get(header.topic).cloned(),
@@ -203,7 +206,7 @@ impl Pull {
                 ),
             ));
         }
-        if self.state.groups.is_forbidden(name, header.topic) {
+        if self.context.groups.is_forbidden(name, header.topic) {
             return Err(forbidden(
                 FORBIDDEN_SUBSCRIPTION,
                 format!(
@@ -240,7 +243,7 @@ impl Pull {
 
     /// The subscription's filter, unless the broker is configured not to use this kind.
     fn allowed(&self, subscription: &Subscription) -> Result<MessageFilter, Refusal> {
-        if !subscription.is_tag() && !self.state.live.enable_property_filter() {
+        if !subscription.is_tag() && !self.context.live.enable_property_filter() {
             return Err(Refusal::no_property_filter(&subscription.expression_type));
         }
         Ok(subscription.filter.clone())

@@ -37,7 +37,7 @@ const COLD_AFTER_MESSAGES: i64 = 4096;
 /// Serves pulls.
 #[derive(Debug)]
 pub(crate) struct Pull {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     cold_reads: Arc<ColdReadPool>,
 }
 
@@ -79,7 +79,7 @@ struct PullResult<'a> {
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        let read_on = if self.state.store.knows_cached() {
+        let read_on = if self.context.store.knows_cached() {
             ReadOn::Pool
         } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_far_behind(&request) {
             return self.read_on_pool(request, reply);
@@ -93,20 +93,20 @@ impl Processor for Pull {
 }
 
 impl Pull {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
         let cold_reads = Arc::default();
-        Self { state, cold_reads }
+        Self { context, cold_reads }
     }
 
     /// Hands a pull to a thread of the pool.
     fn read_on_pool(&self, request: Command, reply: Reply) {
         let answerer = || {
-            let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());
+            let (context, cold_reads) = (Arc::downgrade(&self.context), self.cold_reads.clone());
             move |(request, reply)| {
                 // A dropped broker answers no more.
-                if let Some(state) = state.upgrade() {
+                if let Some(context) = context.upgrade() {
                     let cold_reads = cold_reads.clone();
-                    Self { state, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
+                    Self { context, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
                 }
             }
         };
@@ -118,14 +118,14 @@ impl Pull {
     /// Whether a pull is more than [`COLD_AFTER_MESSAGES`] behind its queue's end.
     fn is_far_behind(&self, request: &Command) -> bool {
         PullMessageRequestHeader::decode(&request.fields).is_ok_and(|header| {
-            let end = self.state.store.max_offset(header.topic, header.queue_id);
+            let end = self.context.store.max_offset(header.topic, header.queue_id);
             end.saturating_sub(header.queue_offset) > COLD_AFTER_MESSAGES
         })
     }
 
     /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
     pub(crate) fn resume(&self, held: Held) {
-        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+        if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
             held.reply.send(refusal);
             return;
         }
@@ -191,24 +191,24 @@ impl Pull {
         let commits = header.sys_flag & sys_flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
         if commits && !admitted.reset && open_to_commits(header.consumer_group).is_ok() {
             let (group, topic) = (header.consumer_group, &admitted.topic);
-            self.state
+            self.context
                 .commit(group, topic, header.queue_id, header.commit_offset);
         }
     }
 
     fn wait_ms(&self, header: &PullMessageRequestHeader<'_>) -> i64 {
-        if self.state.live.long_polling_enable() {
+        if self.context.live.long_polling_enable() {
             header.suspend_timeout_millis
         } else {
-            self.state.live.short_polling_time_mills()
+            self.context.live.short_polling_time_mills()
         }
     }
 
     /// Holds a pull until messages arrive after its offset.
     fn hold(&self, topic: &str, queue_id: i32, held: Held) {
         let from_offset = held.from_offset;
-        if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
-            if self.state.long_polling.is_closed() {
+        if let Err(held) = self.context.long_polling.insert(topic, queue_id, held) {
+            if self.context.long_polling.is_closed() {
                 let now = Held {
                     deadline_ms: i64::MIN,
                     ..*held
@@ -221,9 +221,9 @@ impl Pull {
             ));
             return;
         }
-        let end = self.state.store.max_offset(topic, queue_id);
+        let end = self.context.store.max_offset(topic, queue_id);
         if end > from_offset {
-            self.state.long_polling.caught_up(topic, queue_id, end);
+            self.context.long_polling.caught_up(topic, queue_id, end);
         }
     }
 
@@ -238,13 +238,13 @@ impl Pull {
     ) -> Result<Option<PullResult<'a>>, Refusal> {
         let header = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&header, request.code)?;
-        if self.state.live.reject_pull_consumer_enable() {
+        if self.context.live.reject_pull_consumer_enable() {
             self.admit_puller(header.consumer_group, peer)?;
         }
-        let state = &self.state;
-        if state.options.use_server_side_reset_offset
+        let context = &self.context;
+        if context.options.use_server_side_reset_offset
             && let Some(offset) =
-                state
+                context
                     .offsets
                     .take_reset(header.consumer_group, header.topic, header.queue_id)
         {
@@ -252,8 +252,8 @@ impl Pull {
             let got = Got {
                 status: GetStatus::OffsetOverflowBadly,
                 next_offset: offset,
-                min_offset: state.store.min_offset(header.topic, header.queue_id),
-                max_offset: state.store.max_offset(header.topic, header.queue_id),
+                min_offset: context.store.min_offset(header.topic, header.queue_id),
+                max_offset: context.store.max_offset(header.topic, header.queue_id),
                 body: Bytes::new(),
                 count: 0,
                 behind_bytes: 0,
@@ -268,7 +268,7 @@ impl Pull {
         let count = header.max_msg_nums.max(1);
         // Apache's clients send the largest number if they set no limit.
         let bytes = header.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
-        let usual_bytes = state.store.live().usual_transfer_bytes();
+        let usual_bytes = context.store.live().usual_transfer_bytes();
         let get = Get {
             topic: header.topic,
             queue_id: header.queue_id,
@@ -278,10 +278,10 @@ impl Pull {
             tags: admitted.filter.for_store(),
         };
         let got = match read_on {
-            ReadOn::Pool => state.store.get_cached(&get),
+            ReadOn::Pool => context.store.get_cached(&get),
             ReadOn::Task => {
                 let begin = Instant::now();
-                let got = state.store.get(&get).map(Some);
+                let got = context.store.get(&get).map(Some);
                 self.cold_reads.note(begin.elapsed(), clock::now_ms());
                 got
             }
@@ -314,7 +314,7 @@ impl Pull {
             group_sys_flag: Some(admitted.group.group_sys_flag),
             forbidden_type: None,
         });
-        let stats = &self.state.stats;
+        let stats = &self.context.stats;
         if code == response::SUCCESS {
             let (count, bytes) = (got.count as u64, got.body.len() as u64);
             stats.count_sent(count, bytes);

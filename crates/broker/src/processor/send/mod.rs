@@ -42,7 +42,7 @@ const NO_DELAY: &str = "-1";
 /// Serves sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     /// Where sends wait for what they create; `None`: they create it here.
     auto_create: Option<AutoCreateQueue>,
 }
@@ -67,7 +67,7 @@ impl BatchProcessor for Send {
     fn batch(&self) -> Box<dyn RequestBatch> {
         Box::new(SendBatch {
             send: self.clone(),
-            puts: self.state.store.append_batch(),
+            puts: self.context.store.append_batch(),
         })
     }
 }
@@ -80,7 +80,7 @@ impl RequestBatch for SendBatch {
         match staged {
             Ok(Some(missing)) => self.send.wait_until_created(missing, request, reply),
             Ok(None) => {}
-            Err(refusal) => refuse(&self.send.state, refusal, reply),
+            Err(refusal) => refuse(&self.send.context, refusal, reply),
         }
     }
 
@@ -90,9 +90,9 @@ impl RequestBatch for SendBatch {
 }
 
 impl Send {
-    pub(crate) fn new(state: Arc<BrokerContext>, auto_create: AutoCreateQueue) -> Self {
+    pub(crate) fn new(context: Arc<BrokerContext>, auto_create: AutoCreateQueue) -> Self {
         Self {
-            state,
+            context,
             auto_create: Some(auto_create),
         }
     }
@@ -109,14 +109,14 @@ impl Send {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let level = requested_level(request)?;
-        let known = self.state.find_topic(&header, request)?;
+        let known = self.context.find_topic(&header, request)?;
         if let Some(missing) = self.missing(&header, request, peer, known.is_some()) {
             return Ok(Some(missing));
         }
-        let topic = self.state.admit_to(known, &header, request, peer)?;
-        let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
+        let topic = self.context.admit_to(known, &header, request, peer)?;
+        let queue_id = self.context.choose_queue(&topic, header.queue_id)?;
         if let Some(level) = level {
-            let checked = self.state.store.check_waiter(level);
+            let checked = self.context.store.check_waiter(level);
             checked.map_err(|error| Refusal::of_put(&error))?;
         }
         if is_batch(&header, request) {
@@ -139,7 +139,7 @@ impl Send {
         let mut missing = Missing::default();
         let mut must_wait = auto_create.is_behind(peer, header.topic);
         let is_welcome = is_known
-            || match self.state.awaited_topic(header, request, peer) {
+            || match self.context.awaited_topic(header, request, peer) {
                 Some(topic) => {
                     missing.topics.push(topic);
                     must_wait = true;
@@ -162,15 +162,15 @@ impl Send {
     /// What a send to a retry topic creates of its group: the group, or the topic of its dead letters.
     fn missing_of_group(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
         let name = group_of_retry(header.topic)?;
-        let known = self.state.groups.get(name);
-        if known.is_none() && !self.state.may_create_group(name) {
+        let known = self.context.groups.get(name);
+        if known.is_none() && !self.context.may_create_group(name) {
             return None;
         }
         let (is_known, group) = (known.is_some(), known.unwrap_or_default());
         let dead_letters = dead_letter_topic(name);
         let new = NewGroup {
             dead_letters: self.is_last(request, header, (name, &group))
-                && self.state.topics.get(&dead_letters).is_none(),
+                && self.context.topics.get(&dead_letters).is_none(),
             ..NewGroup::new(name)
         };
         (!is_known || new.dead_letters).then_some(new)
@@ -182,7 +182,7 @@ impl Send {
             return;
         };
         let here = Self {
-            state: self.state.clone(),
+            context: self.context.clone(),
             auto_create: None,
         };
         auto_create.enqueue(missing, request, reply, Resume::Batched(Arc::new(here)));
@@ -197,14 +197,14 @@ impl Send {
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let parsed = properties::parse(header.properties.unwrap_or_default());
-        let half = is_half(state, header, &parsed)?;
+        let half = is_half(context, header, &parsed)?;
         refuse_unsupported(header, &parsed)?;
         let delay_level = if half { 0 } else { parsed.delay_level };
         let target = self.target(request, header, queue, delay_level)?;
         let (topic, queue_id) = (&target.topic, target.queue_id);
-        let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
+        let made_key = parsed.unique_key.is_none().then(|| context.unique_key());
         let unique_key = parsed.unique_key.or(made_key.as_deref());
         let mut text = self.stored_properties(header, &parsed, made_key.as_deref(), &target);
         let sys_flag = header.sys_flag | topic.message_sys_flag();
@@ -223,7 +223,7 @@ impl Send {
                 sys_flag,
                 born_timestamp_ms: header.born_timestamp,
                 born_host: born_host(peer),
-                store_host: state.store_host(),
+                store_host: context.store_host(),
                 reconsume_times: header.reconsume_times.unwrap_or(0),
                 prepared_transaction_offset: 0,
                 body: request.body.as_deref().unwrap_or_default(),
@@ -245,7 +245,7 @@ impl Send {
             topic: Arc::clone(topic),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
-        pending.stage(puts, state.delays.levels(), pending_reply);
+        pending.stage(puts, context.delays.levels(), pending_reply);
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl Send {
         half: bool,
     ) -> Result<Option<i64>, Refusal> {
         if parsed.is_timer && pending.delay_level <= 0 && !half {
-            self.state.timers.schedule(pending)
+            self.context.timers.schedule(pending)
         } else {
             Ok(None)
         }
@@ -296,7 +296,7 @@ impl Send {
         made_key: Option<&str>,
         target: &StoreTarget,
     ) -> String {
-        let own = &self.state.broker_fields().properties;
+        let own = &self.context.broker_fields().properties;
         let extra = own.len() + 96 + target.topic.topic_name.len();
         let sent = header.properties.unwrap_or_default();
         let mut text = properties::copy_for_store(sent, parsed, extra, target.delay_level > 0);
@@ -321,7 +321,7 @@ impl Send {
         pending_reply.key.clear();
         pending_reply.key.push_str(key.unwrap_or_default());
         pending_reply.open_reply = reply.take().map(|reply| OpenReply {
-            state: Arc::clone(&self.state),
+            context: Arc::clone(&self.context),
             reply,
             answer,
         });
@@ -330,7 +330,7 @@ impl Send {
 
     /// Whether the response must wait until the message is on disk.
     fn answers_when_durable(&self, level: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
-        level.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
+        level.map_or(!parsed.no_wait && self.context.waits_for_disk(), |level| {
             level == Durability::Local
         })
     }
@@ -344,7 +344,7 @@ impl Send {
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let parsed = properties::parse(header.properties.unwrap_or_default());
         refuse_unsupported(header, &parsed)?;
         refuse_in_batch(header, &parsed)?;
@@ -363,7 +363,7 @@ impl Send {
             sys_flag: header.sys_flag | topic.message_sys_flag(),
             born_timestamp_ms: header.born_timestamp,
             born_host: born_host(peer),
-            store_host: state.store_host(),
+            store_host: context.store_host(),
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
@@ -382,11 +382,11 @@ impl Send {
         let Some(group) = group_of_retry(topic) else {
             return Ok(None);
         };
-        let config = self.state.group(group)?;
+        let config = self.context.group(group)?;
         if !self.is_last(request, header, (group, &config)) {
             return Ok(None);
         }
-        self.state.dead_letter_topic(group).map(Some)
+        self.context.dead_letter_topic(group).map(Some)
     }
 
     /// Whether a retry goes to the dead letters of its group.
@@ -401,7 +401,7 @@ impl Send {
             .filter(|_| request.version >= VERSION_MAX_RECONSUME);
         let limit = own_limit.unwrap_or(config.retry_max_times);
         let now_ms = pyrmq_remoting::clock::now_ms();
-        header.reconsume_times.unwrap_or(0) > limit || self.state.locks.is_held(group, now_ms)
+        header.reconsume_times.unwrap_or(0) > limit || self.context.locks.is_held(group, now_ms)
     }
 }
 

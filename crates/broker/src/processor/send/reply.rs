@@ -32,8 +32,8 @@ pub(super) struct SendAnswer {
     pub(super) recall: Option<i64>,
 }
 
-pub(super) fn refuse(state: &BrokerContext, refusal: Refusal, reply: Reply) {
-    state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+pub(super) fn refuse(context: &BrokerContext, refusal: Refusal, reply: Reply) {
+    context.stats.put_failed.fetch_add(1, Ordering::Relaxed);
     reply.send(refusal.into_response());
 }
 
@@ -50,7 +50,7 @@ pub(super) struct PendingReply {
 
 #[derive(Debug)]
 pub(super) struct OpenReply {
-    pub(super) state: Arc<BrokerContext>,
+    pub(super) context: Arc<BrokerContext>,
     pub(super) reply: Reply,
     pub(super) answer: SendAnswer,
 }
@@ -67,13 +67,13 @@ thread_local! {
 
 impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
     fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
+        let OpenReply { context, answer, .. } = self.open_reply.as_ref()?;
         match stored {
             Ok(stored) => {
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
-                state.stats.count_put(count, bytes);
+                context.stats.count_put(count, bytes);
                 if answer.half {
-                    state.transactions.began(&self.key, stored.queue_offset);
+                    context.transactions.began(&self.key, stored.queue_offset);
                 } else {
                     answer.topic.traffic.count_put(count, bytes);
                 }
@@ -82,12 +82,12 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 if answer.when_durable {
                     return Some((end, self));
                 }
-                let reached = state.store.durability(end);
+                let reached = context.store.durability(end);
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(OpenReply { state, reply, .. }) = self.open_reply.take() {
-                    refuse(&state, Refusal::of_put(&error), reply);
+                if let Some(OpenReply { context, reply, .. }) = self.open_reply.take() {
+                    refuse(&context, Refusal::of_put(&error), reply);
                 }
             }
         }
@@ -114,9 +114,14 @@ impl Completion<Result<(), StoreError>> for PendingReply {
 
 impl PendingReply {
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
+        if let Some(OpenReply {
+            context,
+            reply,
+            answer,
+        }) = self.open_reply.take()
+        {
             reply.send_written(code, remark, |head| {
-                answer.write(&state, &self, reached, head);
+                answer.write(&context, &self, reached, head);
             });
         }
         // The offsets of a batch and a long key take too much memory to keep.
@@ -135,22 +140,22 @@ impl SendAnswer {
     /// that structure borrows the message id as text: here its digits go straight into the frame.
     fn write(
         &self,
-        state: &BrokerContext,
+        context: &BrokerContext,
         pending_reply: &PendingReply,
         reached: Durability,
         head: &mut HeadWriter<'_>,
     ) {
         head.plain("msgId", |out| {
-            write_ids(out, state.store_host(), &pending_reply.stored);
+            write_ids(out, context.store_host(), &pending_reply.stored);
         });
         head.number("queueId", i64::from(self.queue_id));
         head.number("queueOffset", pending_reply.stored.queue_offset);
         if !pending_reply.key.is_empty() {
             head.text("transactionId", &pending_reply.key);
         }
-        head.shared(&state.broker_fields().answer);
+        head.shared(&context.broker_fields().answer);
         if let Some(due_ms) = self.recall {
-            let broker = &state.options.broker_name;
+            let broker = &context.options.broker_name;
             let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
