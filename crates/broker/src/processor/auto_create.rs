@@ -8,8 +8,8 @@
 //! take all waiting requests -> create what they miss -> hand them to their rows
 //!                                -> hand over the requests behind them that miss nothing, until there is none
 //! ```
-//! In the second line the connections that add requests are not read. So a connection that always has a request in
-//! flight leaves the list soon after its topic is created, and waits for no other's.
+//! In the second line the connections that add requests are not read. So a connection that always has requests waiting
+//! leaves the list soon after its topic is created, and waits for no other's.
 //!
 //! A user may lose its rights while its request waits. So they are checked again before anything is created, and before
 //! the request is served.

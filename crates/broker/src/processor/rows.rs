@@ -367,10 +367,8 @@ pub(crate) fn table(
     let mut table = ProcessorTable::new();
     let mut native = |codes: &[i32], row: Arc<dyn Processor>| {
         for code in codes {
-            table.native(
-                &[*code],
-                &auto_create_rules::wrap(*code, row.clone(), auto_create),
-            );
+            let row = auto_create_rules::wrap(*code, row.clone(), auto_create);
+            table.native(&[*code], &row);
         }
     };
     for (code, function, _) in PLAIN {
@@ -407,17 +405,22 @@ pub(crate) fn table(
     }
     for (_, code) in REQUEST_CODES {
         if table.get(*code).is_none() {
-            let note = if fast && is_main_only(*code) {
-                "the fast port does not serve pulls and pops, use the main port"
-            } else if row(*code).kind == Kind::Python {
-                NO_PYTHON
-            } else {
-                row(*code).note
-            };
-            table.refused(*code, note);
+            table.refused(*code, reason_of_refusal(*code, fast));
         }
     }
     table
+}
+
+/// Why a port without a row for this code refuses it.
+fn reason_of_refusal(code: i32, fast: bool) -> &'static str {
+    if fast && is_main_only(code) {
+        return "the fast port does not serve pulls and pops, use the main port";
+    }
+    let row = row(code);
+    if row.kind == Kind::Python {
+        return NO_PYTHON;
+    }
+    row.note
 }
 
 fn is_main_only(code: i32) -> bool {

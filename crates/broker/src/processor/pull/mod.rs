@@ -227,6 +227,25 @@ impl Pull {
         }
     }
 
+    /// The result of the first pull after its group's offset was reset: the group goes on there. `None`: it was not.
+    fn take_reset(&self, header: &PullMessageRequestHeader<'_>) -> Option<Got> {
+        let context = &self.context;
+        if !context.options.use_server_side_reset_offset {
+            return None;
+        }
+        let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
+        let offset = context.offsets.take_reset(group, topic, queue_id)?;
+        Some(Got {
+            status: GetStatus::OffsetOverflowBadly,
+            next_offset: offset,
+            min_offset: context.store.min_offset(topic, queue_id),
+            max_offset: context.store.max_offset(topic, queue_id),
+            body: Bytes::new(),
+            count: 0,
+            behind_bytes: 0,
+        })
+    }
+
     /// Checks a pull and reads from the store for it. `None` if that needs the disk and `read_on` leaves it
     /// to the pool.
     fn inspect<'a>(
@@ -241,29 +260,15 @@ impl Pull {
         if self.context.live.reject_pull_consumer_enable() {
             self.admit_puller(header.consumer_group, peer)?;
         }
-        let context = &self.context;
-        if context.options.use_server_side_reset_offset
-            && let Some(offset) =
-                context
-                    .offsets
-                    .take_reset(header.consumer_group, header.topic, header.queue_id)
-        {
+        if let Some(got) = self.take_reset(&header) {
             admitted.reset = true;
-            let got = Got {
-                status: GetStatus::OffsetOverflowBadly,
-                next_offset: offset,
-                min_offset: context.store.min_offset(header.topic, header.queue_id),
-                max_offset: context.store.max_offset(header.topic, header.queue_id),
-                body: Bytes::new(),
-                count: 0,
-                behind_bytes: 0,
-            };
             return Ok(Some(PullResult {
                 header,
                 admitted,
                 got,
             }));
         }
+        let context = &self.context;
         // The client's limits; the store applies its own as well.
         let count = header.max_msg_nums.max(1);
         // Apache's clients send the largest number if they set no limit.
