@@ -37,7 +37,7 @@ pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
 pub struct Held {
     /// The request as it arrived.
     pub request: Command,
-    /// The permit to answer it.
+    /// The permit to answer the request.
     pub reply: Reply,
     /// The first offset that the pull wants.
     pub from_offset: i64,

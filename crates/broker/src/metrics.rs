@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 pub struct TopicMetrics {
     /// The topic's name.
     pub topic: String,
-    /// Whether it is one of the broker's own topics.
+    /// Whether the topic is one of the broker's own.
     pub is_system: bool,
     /// Messages stored since the start.
     pub messages_in: u64,

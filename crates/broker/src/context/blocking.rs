@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 /// Why work of a background task failed.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(crate) enum BlockingError<E> {
-    /// The work says so.
+    /// The work returned this error.
     #[error("{0}")]
     Failed(E),
     /// The work panicked.

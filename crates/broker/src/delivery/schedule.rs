@@ -108,7 +108,7 @@ impl Delays {
         moves
     }
 
-    /// The levels.
+    /// The delay levels.
     pub(crate) fn levels(&self) -> &DelayLevels {
         &self.levels
     }

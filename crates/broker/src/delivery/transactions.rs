@@ -39,7 +39,7 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 pub(crate) struct OpenTransaction {
     /// Offset of its half in the half queue; a check changes it.
     pub(crate) half_offset: i64,
-    /// Whether its end is being written.
+    /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,

@@ -98,7 +98,7 @@ impl Backlog {
         })
     }
 
-    /// What may wait.
+    /// How many requests may wait, with how many bytes.
     pub(super) fn limit(&self) -> Load {
         self.limit
     }

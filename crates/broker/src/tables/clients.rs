@@ -42,11 +42,11 @@ pub struct Client {
     pub peer: Peer,
     /// The user who sent its heartbeat; `None` while rights are not checked.
     pub user: Option<Arc<str>>,
-    /// The language that it is written in.
+    /// The language of the client.
     pub language: Language,
     /// Version ordinal of the client's software.
     pub version: i32,
-    /// When it last sent a heartbeat, in ms.
+    /// When the client last sent a heartbeat, in ms.
     pub seen_ms: i64,
 }
 
@@ -89,7 +89,7 @@ pub struct Consumers {
 pub struct ConsumerHeartbeat {
     /// The group.
     pub group: String,
-    /// How it consumes.
+    /// How the group consumes.
     pub consume_mode: ConsumeMode,
     /// The group's subscriptions; `None` in the short form, which omits them.
     pub subscriptions: Option<Vec<Subscription>>,

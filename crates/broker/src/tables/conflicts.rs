@@ -31,9 +31,9 @@ pub struct Conflict {
 /// The topics in which a member differs from others of its group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conflicts {
-    /// Their number.
+    /// The number of topics that differ.
     pub count: usize,
-    /// The first few of them.
+    /// The first few topics that differ.
     pub named: Vec<Conflict>,
     /// Whether it is time to warn of the group again.
     pub is_due: bool,
