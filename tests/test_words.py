@@ -306,6 +306,10 @@ RETIRED = {
     "beat_consumer": "register_consumer",
     "beat_producer": "register_producer",
     "RETRY_NAME_LIMIT": "RETRY_TOPIC_LIMIT",
+    "made_by": "create_as_user",
+    "topic_makers": "topic_creators",
+    "get_or_make": "get_or_create",
+    "consumer_beat": "register_consumer",
 }
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {

@@ -19,7 +19,7 @@
 
 use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
-use crate::processor::backlog::{Backlog, BacklogFull, Entry, Load, detached};
+use crate::processor::backlog::{Backlog, BacklogEntry, BacklogFull, Load, detached};
 use crate::tables::topic_creators::NewTopic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -89,7 +89,7 @@ struct Waiting {
     request: Command,
     reply: Reply,
     resume: Resume,
-    entry: Entry,
+    entry: BacklogEntry,
 }
 
 impl Waiting {

@@ -75,7 +75,7 @@ pub(super) struct Backlog {
 
 /// Counts one request in the backlog, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct BacklogEntry {
     backlog: Arc<Backlog>,
     peer: u64,
     load: Load,
@@ -109,7 +109,7 @@ impl Backlog {
         peer: &Peer,
         load: Load,
         may_refuse: bool,
-    ) -> Result<Entry, BacklogFull> {
+    ) -> Result<BacklogEntry, BacklogFull> {
         let mut used = lock(&self.used);
         let is_full =
             used.all.requests >= self.limit.requests || used.all.bytes + load.bytes > self.limit.bytes;
@@ -123,7 +123,7 @@ impl Backlog {
         if is_full || used.requests >= self.share.requests || used.bytes >= self.share.bytes {
             pause.get_or_insert_with(|| peer.pause());
         }
-        Ok(Entry {
+        Ok(BacklogEntry {
             backlog: Arc::clone(self),
             peer: peer.id(),
             load,
@@ -138,7 +138,7 @@ impl Backlog {
     }
 }
 
-impl Drop for Entry {
+impl Drop for BacklogEntry {
     fn drop(&mut self) {
         let mut used = lock(&self.backlog.used);
         used.all.remove(self.load);
