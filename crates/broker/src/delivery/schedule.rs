@@ -254,7 +254,7 @@ impl Delays {
                         %error,
                         "dropped a delayed message that cannot be stored"
                     ),
-                    Ok(stored) => self.delivered.note(
+                    Ok(stored) => self.delivered.record(
                         level,
                         Copied {
                             offset: from + delivered + 1,

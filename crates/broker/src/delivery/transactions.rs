@@ -59,7 +59,7 @@ impl OpenTransaction {
     }
 
     /// Records whether a search has found its message. What is written from now on is known without another one.
-    pub(crate) fn note_search(&mut self, is_committed: bool) {
+    pub(crate) fn record_search(&mut self, is_committed: bool) {
         self.found = false;
         self.committed |= is_committed;
     }
@@ -77,7 +77,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
-    pub(crate) fn note(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
+    pub(crate) fn update(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
         let known = self.open.get_mut(id)?;
         if known.half_offset != seen.half_offset {
             return None;

@@ -65,7 +65,7 @@ pub(crate) fn delete(context: &BrokerContext, request: &Command, peer: &Peer) ->
         context.offsets.remove_group(name);
         context
             .offsets
-            .note_change(name, "", context.store.end_position());
+            .record_change(name, "", context.store.end_position());
         context.pops.remove_group(name);
         context
             .persist_orders()

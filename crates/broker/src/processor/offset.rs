@@ -197,7 +197,7 @@ pub(crate) fn copy(context: &BrokerContext, request: &Command, peer: &Peer) -> A
         if is_copied {
             context
                 .offsets
-                .note_change(to, topic, context.store.end_position());
+                .record_change(to, topic, context.store.end_position());
         }
         is_copied
     });
@@ -253,7 +253,7 @@ pub(crate) fn reset(context: &BrokerContext, request: &Command, peer: &Peer) -> 
     }
     context
         .offsets
-        .note_change(group, name, context.store.end_position());
+        .record_change(group, name, context.store.end_position());
     context.persist_orders().map_err(|error| internal(&error))?;
     context.persist_offsets().map_err(|error| internal(&error))?;
     // Waiting pulls would keep the old offset until their deadline.

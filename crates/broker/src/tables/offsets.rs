@@ -132,7 +132,7 @@ impl Offsets {
 
     /// Records that an operator changed a group's offsets on a topic when the commit log ended at this position. An
     /// empty topic stands for all.
-    pub fn note_change(&self, group: &str, topic: &str, position: i64) {
+    pub fn record_change(&self, group: &str, topic: &str, position: i64) {
         let cutoff = Cutoff {
             position,
             since: Instant::now(),
@@ -162,7 +162,7 @@ impl Offsets {
     pub fn load_cutoffs(&self, rows: impl IntoIterator<Item = (String, i64)>) {
         for (key, position) in rows {
             if let Some((topic, group)) = key.split_once('@') {
-                self.note_change(group, topic, position);
+                self.record_change(group, topic, position);
             }
         }
     }

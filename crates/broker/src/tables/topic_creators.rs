@@ -61,7 +61,7 @@ impl Created {
         self.counts.get(user).copied().unwrap_or(0)
     }
 
-    fn note(&mut self, creators: Vec<(String, String)>, topics: &Topics) {
+    fn record(&mut self, creators: Vec<(String, String)>, topics: &Topics) {
         for (topic, user) in creators {
             if topics.get(&topic).is_none() {
                 // It was removed just now.
@@ -187,7 +187,7 @@ impl TopicCreators {
             self.file.write(&next)?;
         }
         let created = create()?;
-        lock(&self.created).note(creators, topics);
+        lock(&self.created).record(creators, topics);
         Ok(created)
     }
 }

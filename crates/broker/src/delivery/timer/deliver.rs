@@ -224,7 +224,7 @@ fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, 
     let mut own = properties::copy(text, 96, |name| {
         matches!(name, names::TIMER_ENQUEUE_MS | names::TIMER_DEQUEUE_MS)
     });
-    note_times(&mut own, taken_ms);
+    append_times(&mut own, taken_ms);
     let stored = put(store, record, topic, queue_id.unwrap_or(-1), &own);
     if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
         return stored;
@@ -248,7 +248,7 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
         names::TIMER_ROLL_TIMES,
         &times.unwrap_or(0).saturating_add(1).to_string(),
     );
-    note_times(&mut own, taken_ms);
+    append_times(&mut own, taken_ms);
     let stored = put(store, record, TIMER_TOPIC, TIMER_QUEUE, &own);
     if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
         return stored;
@@ -256,7 +256,7 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
     put(store, record, TIMER_TOPIC, TIMER_QUEUE, text)
 }
 
-fn note_times(text: &mut String, taken_ms: i64) {
+fn append_times(text: &mut String, taken_ms: i64) {
     properties::append(text, names::TIMER_ENQUEUE_MS, &taken_ms.to_string());
     properties::append(text, names::TIMER_DEQUEUE_MS, &clock::now_ms().to_string());
 }

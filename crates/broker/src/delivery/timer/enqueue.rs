@@ -12,7 +12,7 @@ const READ_BYTES: usize = 4 << 20;
 
 impl Timers {
     /// Gives every message of the topic a unit, unless it has one.
-    pub(super) fn take_in(
+    pub(super) fn enqueue_all(
         &self,
         files: &Mutex<TimerStore>,
         store: &Store,
@@ -46,7 +46,7 @@ impl Timers {
             })?;
             let (mut next, mut taken) = (from, 0);
             for record in record::records(&got.body).map_while(Result::ok) {
-                self.take(files, work, &record)?;
+                self.enqueue(files, work, &record)?;
                 (next, taken) = (record.queue_offset + 1, taken + 1);
                 lock(files).set_queue_offset(next);
             }
@@ -65,7 +65,7 @@ impl Timers {
         }
     }
 
-    fn take(
+    fn enqueue(
         &self,
         files: &Mutex<TimerStore>,
         work: &mut Work,

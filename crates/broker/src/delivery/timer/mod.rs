@@ -187,9 +187,9 @@ impl Timers {
         if behind_ms > FAR_BEHIND_STEPS * self.options.precision_ms {
             self.deliver(files, store, work)?;
         }
-        self.take_in(files, store, work)?;
+        self.enqueue_all(files, store, work)?;
         if self.deliver(files, store, work)? {
-            self.take_in(files, store, work)?;
+            self.enqueue_all(files, store, work)?;
         }
         self.save(files, store, work)?;
         let now_ms = self.now_ms();

@@ -22,7 +22,7 @@ pub(super) struct PopResult {
 }
 
 impl PopResult {
-    pub(super) fn note(&mut self, source: PopSource, queue_id: i32, start_offset: i64, offsets: &[i64]) {
+    pub(super) fn add(&mut self, source: PopSource, queue_id: i32, start_offset: i64, offsets: &[i64]) {
         let source = source.as_str();
         for text in [&mut self.start_offsets, &mut self.offsets] {
             if !text.is_empty() {

@@ -172,7 +172,7 @@ impl ReviveQueue {
                 _ => return Ok(()),
             }
             for record in record::records(&got.body) {
-                let taken = record.and_then(|record| self.take(&record));
+                let taken = record.and_then(|record| self.read_record(&record));
                 if let Err(error) = taken {
                     tracing::error!(queue = self.id, %error, "passed over a message of the revive topic that cannot be read");
                 }
@@ -181,9 +181,9 @@ impl ReviveQueue {
         }
     }
 
-    fn take(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+    fn read_record(&mut self, record: &Record<'_>) -> Result<(), WireError> {
         match record.properties.get(properties::names::TAGS) {
-            Some(CHECK_POINT_TAG) => self.take_check_point(record),
+            Some(CHECK_POINT_TAG) => self.add_check_point(record),
             Some(ACK_TAG) => {
                 let ack = AckMsg::decode(record.body)?;
                 let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
@@ -207,7 +207,7 @@ impl ReviveQueue {
         }
     }
 
-    fn take_check_point(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+    fn add_check_point(&mut self, record: &Record<'_>) -> Result<(), WireError> {
         let mut point = PopCheckPoint::decode(record.body)?;
         let topic = point.topic.take().ok_or(WireError::MissingField("t"))?;
         let group = point.group.take().ok_or(WireError::MissingField("c"))?;

@@ -381,7 +381,7 @@ impl Pop {
             revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
             context.commit(group, topic, queue_id, got.next_offset);
         }
-        result.note(source, queue_id, start_offset, &offsets);
+        result.add(source, queue_id, start_offset, &offsets);
         context
             .stats
             .count_sent(offsets.len() as u64, got.body.len() as u64);

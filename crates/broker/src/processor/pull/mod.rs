@@ -287,7 +287,7 @@ impl Pull {
             ReadOn::Task => {
                 let begin = Instant::now();
                 let got = context.store.get(&get).map(Some);
-                self.cold_reads.note(begin.elapsed(), clock::now_ms());
+                self.cold_reads.record_duration(begin.elapsed(), clock::now_ms());
                 got
             }
         };

@@ -63,12 +63,12 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
             half_offset = got.next_offset;
         }
     }
-    note_progress(context, from, half_offset);
+    commit_progress(context, from, half_offset);
     Ok(())
 }
 
 /// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
-fn note_progress(context: &BrokerContext, from: i64, half_offset: i64) {
+fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     let mut tables = context.transactions.tables();
     tables.ended = tables.ended.split_off(&half_offset);
     let mut done = None;
@@ -113,8 +113,8 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
-        open.note_search(is_committed(&context.store, half, search_from(half))?);
-        context.transactions.tables().note(id, &open);
+        open.record_search(is_committed(&context.store, half, search_from(half))?);
+        context.transactions.tables().update(id, &open);
     }
     if open.committed {
         context

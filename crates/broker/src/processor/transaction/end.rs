@@ -55,7 +55,7 @@ pub(crate) fn end(context: &BrokerContext, request: &Command, peer: &Peer) -> An
         }
         Err(refusal) => {
             let mut tables = context.transactions.tables();
-            if let Some(known) = tables.note(id, &open) {
+            if let Some(known) = tables.update(id, &open) {
                 known.ending = false;
             }
             Err(refusal)
@@ -137,7 +137,7 @@ fn finish(
 ) -> Result<(), Refusal> {
     if open.found {
         let searched = is_committed(&context.store, half, search_from(half));
-        open.note_search(searched.map_err(|error| internal(&error))?);
+        open.record_search(searched.map_err(|error| internal(&error))?);
     }
     if commit && !open.committed {
         commit_half(context, half)?;
