@@ -51,7 +51,7 @@ FOLDERS: dict[str, list[str]] = {
     ],
     "broker": [
         *("error", "admission", "options", "stats", "tables", "message", "delivery"),
-        *("pop", "long_polling", "announcements", "context", "processor", "figures"),
+        *("pop", "long_polling", "announcements", "context", "processor", "metrics"),
         *("retention", "registration", "ports"),
         "broker",
     ],

@@ -7,7 +7,7 @@
 use crate::resource::{Action, Resource, ResourceType};
 use pyrmq_remoting::body::{Body, HeartbeatData, Json, LockBatchRequestBody};
 use pyrmq_remoting::codes::request;
-use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
+use pyrmq_remoting::names::{group_of_retry, is_retry};
 use pyrmq_remoting::{Command, WireError};
 
 /// A right that a request needs: to any of these actions on a resource.
@@ -476,7 +476,7 @@ fn topic_right(topic: &str, group: Option<&str>, actions: &'static [Action]) -> 
 
 /// What follows a group's name in the name of a retry topic; `None` if that is of another group.
 fn after_group<'t>(topic: &'t str, group: Option<&str>) -> Option<&'t str> {
-    topic.strip_prefix(RETRY_PREFIX)?.strip_prefix(group?)
+    group_of_retry(topic)?.strip_prefix(group?)
 }
 
 /// Adds the rights to what a request names at a place. Returns false if the request names nothing there.

@@ -1,6 +1,6 @@
 //! What is protected, and what may be done with it (Apache `Resource`, `Action`).
 
-use pyrmq_remoting::names::{DLQ_PREFIX, RETRY_PREFIX};
+use pyrmq_remoting::names::{DLQ_PREFIX, group_of_retry};
 use std::fmt;
 
 /// The kind of a resource (Apache `ResourceType`).
@@ -71,7 +71,7 @@ impl Resource {
     /// A group by its name, or by the name of its retry or dead-letter topic. In a retry topic of POP with
     /// `enableRetryTopicV2`, which is `%RETRY%group+topic`, the group is before the `+`.
     pub fn group(name: &str) -> Self {
-        let of_retry = name.strip_prefix(RETRY_PREFIX);
+        let of_retry = group_of_retry(name);
         let of_retry = of_retry.map(|rest| rest.split_once('+').map_or(rest, |(group, _)| group));
         let bare = of_retry.or_else(|| name.strip_prefix(DLQ_PREFIX));
         Self::literal(ResourceType::Group, bare.unwrap_or(name))

@@ -3,60 +3,41 @@
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::properties::MAX_BYTES as PROPERTIES_LIMIT;
 use pyrmq_remoting::names::{
-    DLQ_PREFIX, NOT_ALLOWED_SEND_TOPICS, PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_GROUP, REVIVE_TOPIC,
-    TIMER_TOPIC, TOPIC_LIMIT, TRANSACTION_GROUP, is_legal, is_retry,
+    DLQ_PREFIX, FILTER_SERVER_GROUP, GROUP_LIMIT, NOT_ALLOWED_SEND_TOPICS, ONS_API_OWNER_GROUP,
+    ONS_API_PERMISSION_GROUP, ONS_API_PULL_GROUP, ONS_HTTP_PROXY_GROUP, PERM_READ, PERM_WRITE,
+    RETRY_TOPIC_LIMIT, REVIVE_GROUP, REVIVE_TOPIC, SELF_TEST_GROUP, TIMER_TOPIC, TOOLS_GROUP, TOPIC_LIMIT,
+    TRANSACTION_GROUP, is_legal, is_retry, shortened,
 };
-
-/// Maximum length of the name of a retry or dead-letter topic.
-pub const RETRY_NAME_LIMIT: usize = 255;
-/// Maximum length of a new group's name (Apache `TopicValidator.GROUP_MAX_LENGTH`).
-pub const GROUP_LIMIT: usize = 120;
-/// Maximum length of the encoded properties: a record stores it in 16 signed bits.
-pub const PROPERTIES_LIMIT: usize = 32_767;
 
 /// What Apache says of a name with other characters (`TopicValidator`).
 const ILLEGAL: &str = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$";
 
 /// Groups that always exist (Apache `SubscriptionGroupManager.init`).
 pub const PRESET_GROUPS: [&str; 8] = [
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
+    TOOLS_GROUP,
+    FILTER_SERVER_GROUP,
+    SELF_TEST_GROUP,
+    ONS_HTTP_PROXY_GROUP,
+    ONS_API_PULL_GROUP,
+    ONS_API_PERMISSION_GROUP,
+    ONS_API_OWNER_GROUP,
     TRANSACTION_GROUP,
 ];
 
-/// The group that a retry topic belongs to.
-pub fn group_of_retry(topic: &str) -> &str {
-    topic.strip_prefix(RETRY_PREFIX).unwrap_or(topic)
-}
-
-/// The retry topic of a group.
-pub fn retry_topic(group: &str) -> String {
-    [RETRY_PREFIX, group].concat()
-}
-
-/// The dead-letter topic of a group.
-pub fn dead_letter_topic(group: &str) -> String {
-    [DLQ_PREFIX, group].concat()
-}
-
 /// Refuses an invalid topic name.
 pub fn topic_name(topic: &str) -> Result<(), Refusal> {
-    let (name, length) = (shorten(topic), topic.len());
+    let (name, length) = (shortened(topic), topic.len());
     let is_of_group = is_retry(topic) || topic.starts_with(DLQ_PREFIX);
     let reason = if topic.trim().is_empty() {
         "The specified topic is blank. Its name must not be empty".to_owned()
     } else if !is_legal(topic) {
         format!("The specified topic: {name}, {ILLEGAL}")
-    } else if is_of_group && length > RETRY_NAME_LIMIT {
+    } else if is_of_group && length > RETRY_TOPIC_LIMIT {
         format!(
             "The specified topic is DLQ or Retry topic: {name}, and it's longer than topic max length: \
-             {RETRY_NAME_LIMIT}. It has {length} characters"
+             {RETRY_TOPIC_LIMIT}. It has {length} characters"
         )
     } else if !is_of_group && length > TOPIC_LIMIT {
         format!(
@@ -70,7 +51,7 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
 
 /// Refuses an invalid group name.
 pub fn group_name(group: &str) -> Result<(), Refusal> {
-    let (name, length) = (shorten(group), group.len());
+    let (name, length) = (shortened(group), group.len());
     let reason = if group.trim().is_empty() {
         "The specified group is blank. Its name must not be empty".to_owned()
     } else if !is_legal(group) {
@@ -96,7 +77,8 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a commit for one of the broker's own groups: its offsets say which transactions or check points are done.
+/// Refuses a commit for one of the broker's own groups: its offsets say which transactions or pop check points are
+/// done.
 pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
     if matches!(group, TRANSACTION_GROUP | REVIVE_GROUP) {
         return Err(Refusal::new(
@@ -112,7 +94,7 @@ pub fn storable(topic: &str, body_limit: usize) -> Result<(), Refusal> {
     if topic.len() <= TOPIC_LIMIT || is_retry(topic) {
         return Ok(());
     }
-    let name = shorten(topic);
+    let name = shortened(topic);
     let reason = format!("Messages go to topics of at most {TOPIC_LIMIT} characters: {name}");
     Err(illegal_message(body_limit, &reason))
 }
@@ -148,9 +130,4 @@ pub fn is_readable(perm: i32) -> bool {
 /// Whether the permission bits allow writing.
 pub fn is_writeable(perm: i32) -> bool {
     perm & PERM_WRITE != 0
-}
-
-/// Shortens a name for a remark.
-fn shorten(name: &str) -> String {
-    name.chars().take(200).collect()
 }

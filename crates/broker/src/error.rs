@@ -1,6 +1,7 @@
 //! Errors of the broker itself ([`BrokerError`]) and of one request ([`Refusal`]).
 
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::names;
 use pyrmq_remoting::net::{NetError, Reply, RequestLog, RequestNames};
 use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::StoreError;
@@ -87,13 +88,13 @@ impl Refusal {
 
     /// Apache's words first, by which people and tools find the cause, then the fix.
     fn missing(code: i32, words: &str, name: &str, mend: &str) -> Self {
-        let name: String = name.chars().take(255).collect();
+        let name = names::shortened(name);
         Self::new(code, format!("{}{mend}", words.replace("{}", &name)))
     }
 
     /// The topic or group does not exist, and the limit for automatic creation is reached.
     pub fn limit_reached(name: &str, key: &str, limit: i32) -> Self {
-        let name: String = name.chars().take(255).collect();
+        let name = names::shortened(name);
         Self::new(
             response::TOPIC_NOT_EXIST,
             format!("{name} does not exist and is not created at its first use: {key} ({limit}) is reached"),

@@ -20,30 +20,30 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The longest time that a pull or pop waits, in ms, whatever its client asks for; Apache's clients ask for 15 to 30
-/// seconds. After it the client asks again, and the broker forgets clients that are gone.
-const LONGEST_WAIT_MS: i64 = 60_000;
+/// The longest time that a pull or pop waits, in ms, whatever its client requests; Apache's clients request 15 to 30
+/// seconds. After it the client pulls again, and the broker forgets clients that are gone.
+const MAX_WAIT_MS: i64 = 60_000;
 
-/// When a request must be answered whose client wants to wait so long, in ms.
-pub fn deadline_ms(now_ms: i64, asked_ms: i64) -> i64 {
-    now_ms.saturating_add(asked_ms.min(LONGEST_WAIT_MS))
+/// The deadline, in ms, of a request whose client waits up to `requested_ms`.
+pub fn deadline_ms(now_ms: i64, requested_ms: i64) -> i64 {
+    now_ms.saturating_add(requested_ms.min(MAX_WAIT_MS))
 }
 
 /// Returns the end of a queue: one past its newest message.
 pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
 
-/// A pull that waits.
+/// A pull that waits for messages.
 #[derive(Debug)]
 pub struct Held {
-    /// The request as it came.
+    /// The request as it arrived.
     pub request: Command,
-    /// The permit to answer it.
+    /// The permit to answer the request.
     pub reply: Reply,
-    /// The first offset that it wants.
+    /// The first offset that the pull wants.
     pub from_offset: i64,
-    /// Which messages wake it.
+    /// Which messages wake the pull.
     pub filter: MessageFilter,
-    /// When it must be answered, in ms.
+    /// When the pull must be answered, in ms.
     pub deadline_ms: i64,
 }
 
@@ -56,7 +56,7 @@ pub struct LongPolling {
     closed: AtomicBool,
     count: AtomicUsize,
     // Guards topic -> queue -> waiting pulls; held only to move pulls.
-    queues: Mutex<WaitingPulls>,
+    waiting: Mutex<WaitingPulls>,
     ready: UnboundedSender<Held>,
 }
 
@@ -68,7 +68,7 @@ impl LongPolling {
             limit,
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
-            queues: Mutex::default(),
+            waiting: Mutex::default(),
             ready,
         };
         (long_polling, out)
@@ -100,14 +100,14 @@ impl LongPolling {
     /// The caller must then check once more for newer messages: one may have arrived between its last check and this
     /// call.
     pub fn insert(&self, topic: &str, queue: i32, held: Held) -> Result<(), Box<Held>> {
-        let mut queues = self.queues();
+        let mut waiting = self.waiting();
         if self.is_closed() || self.len() >= self.limit {
             return Err(Box::new(held));
         }
-        if let Some(topics) = queues.get_mut(topic) {
-            topics.entry(queue).or_default().push(held);
+        if let Some(by_queue) = waiting.get_mut(topic) {
+            by_queue.entry(queue).or_default().push(held);
         } else {
-            queues.insert(topic.to_owned(), HashMap::from([(queue, vec![held])]));
+            waiting.insert(topic.to_owned(), HashMap::from([(queue, vec![held])]));
         }
         self.count.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -132,45 +132,45 @@ impl LongPolling {
         if self.is_empty() {
             return;
         }
-        let mut queues = self.queues();
+        let mut waiting = self.waiting();
         let mut taken = 0;
-        for (topic, by_queue) in &mut *queues {
-            for (queue, waiting) in &mut *by_queue {
+        for (topic, by_queue) in &mut *waiting {
+            for (queue, pulls) in &mut *by_queue {
                 let end = max_offset.map_or(i64::MIN, |max_offset| max_offset(topic, *queue));
                 let is_due = |held: &mut Held| {
                     held.reply.is_closed() || held.deadline_ms <= now_ms || held.from_offset < end
                 };
-                for held in waiting.extract_if(.., is_due) {
+                for held in pulls.extract_if(.., is_due) {
                     taken += 1;
-                    self.finish(held);
+                    self.make_ready(held);
                 }
             }
-            by_queue.retain(|_, waiting| !waiting.is_empty());
+            by_queue.retain(|_, pulls| !pulls.is_empty());
         }
-        queues.retain(|_, by_queue| !by_queue.is_empty());
+        waiting.retain(|_, by_queue| !by_queue.is_empty());
         self.count.fetch_sub(taken, Ordering::AcqRel);
     }
 
     /// Wakes every pull of a topic, or all pulls: the topic was deleted, or the broker is stopping.
     pub fn release_all(&self, topic: Option<&str>) {
-        let mut queues = self.queues();
+        let mut waiting = self.waiting();
         let out: Vec<Held> = match topic {
-            Some(topic) => queues
+            Some(topic) => waiting
                 .remove(topic)
                 .into_iter()
                 .flat_map(HashMap::into_values)
                 .flatten()
                 .collect(),
-            None => queues
+            None => waiting
                 .drain()
                 .flat_map(|(_, by_queue)| by_queue.into_values())
                 .flatten()
                 .collect(),
         };
         self.count.fetch_sub(out.len(), Ordering::AcqRel);
-        drop(queues);
+        drop(waiting);
         for held in out {
-            self.finish(held);
+            self.make_ready(held);
         }
     }
 
@@ -178,28 +178,29 @@ impl LongPolling {
         if self.is_empty() {
             return;
         }
-        let mut queues = self.queues();
-        let Some(by_queue) = queues.get_mut(topic) else {
+        let mut waiting = self.waiting();
+        let Some(by_queue) = waiting.get_mut(topic) else {
             return;
         };
-        let Some(waiting) = by_queue.get_mut(&queue) else {
+        let Some(pulls) = by_queue.get_mut(&queue) else {
             return;
         };
         let mut taken = 0;
-        for held in waiting.extract_if(.., |held| wanted(held)) {
+        for held in pulls.extract_if(.., |held| wanted(held)) {
             taken += 1;
-            self.finish(held);
+            self.make_ready(held);
         }
-        if waiting.is_empty() {
+        if pulls.is_empty() {
             by_queue.remove(&queue);
             if by_queue.is_empty() {
-                queues.remove(topic);
+                waiting.remove(topic);
             }
         }
         self.count.fetch_sub(taken, Ordering::AcqRel);
     }
 
-    fn finish(&self, held: Held) {
+    /// Hands a pull to the task that reads for it again; drops it if its connection is closed.
+    fn make_ready(&self, held: Held) {
         if held.reply.is_closed() {
             held.reply.silence();
             return;
@@ -208,7 +209,7 @@ impl LongPolling {
         drop(self.ready.send(held));
     }
 
-    fn queues(&self) -> MutexGuard<'_, WaitingPulls> {
-        lock(&self.queues)
+    fn waiting(&self) -> MutexGuard<'_, WaitingPulls> {
+        lock(&self.waiting)
     }
 }

@@ -25,14 +25,14 @@ const UNFINISHED: usize = 128 << 20;
 /// Where memory is short, this part of it holds the incomplete frames of all ports, and twice as much their answers.
 const UNFINISHED_SHARE: u64 = 16;
 /// Minimum of both for each port: the largest frame.
-const LEAST: usize = 16 << 20;
+const MIN_BYTES: usize = 16 << 20;
 
 /// The settings of each of this many ports, on a machine or in a container with this many bytes of memory.
 pub(crate) fn transport(memory: Option<u64>, ports: u64) -> ServerOptions {
     let usual = ServerOptions::default();
     let at_most = |whole: usize, share: u64| {
         let part = memory.and_then(|bytes| usize::try_from(bytes / share / ports.max(1)).ok());
-        whole.min(part.unwrap_or(whole).max(LEAST))
+        whole.min(part.unwrap_or(whole).max(MIN_BYTES))
     };
     ServerOptions {
         drain: DRAIN,

@@ -38,13 +38,13 @@ impl Events for LostConnection {
 
 /// Keeps one name server informed until the broker stops.
 pub(crate) async fn keep_registered(
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     client: Client,
     at: usize,
     address: String,
     shutdown: Shutdown,
 ) {
-    let announcements = &state.announcements;
+    let announcements = &context.announcements;
     let mut changes = announcements.changes.subscribe();
     let mut lost = announcements.lost.subscribe();
     let mut pause = FIRST_PAUSE;
@@ -53,7 +53,7 @@ pub(crate) async fn keep_registered(
     loop {
         let change = *changes.borrow_and_update();
         lost.mark_unchanged();
-        let period = match register(&state, &client, &address).await {
+        let period = match register(&context, &client, &address).await {
             Ok(()) => {
                 if away {
                     tracing::info!(name_server = address, "registered, the name server is back");
@@ -61,7 +61,7 @@ pub(crate) async fn keep_registered(
                 (away, pause) = (false, FIRST_PAUSE);
                 announcements.acknowledge(at, Some(change));
                 Duration::from_millis(
-                    u64::try_from(state.options.register_name_server_period).unwrap_or(30_000),
+                    u64::try_from(context.options.register_name_server_period).unwrap_or(30_000),
                 )
             }
             Err(reason) => {
@@ -87,10 +87,10 @@ pub(crate) async fn keep_registered(
     }
 }
 
-async fn register(state: &BrokerContext, client: &Client, address: &str) -> Result<(), String> {
+async fn register(context: &BrokerContext, client: &Client, address: &str) -> Result<(), String> {
     let limit =
-        Duration::from_millis(u64::try_from(state.options.register_broker_timeout_mills).unwrap_or(24_000));
-    let answer = client.request(address, register_command(state), limit).await;
+        Duration::from_millis(u64::try_from(context.options.register_broker_timeout_mills).unwrap_or(24_000));
+    let answer = client.request(address, register_command(context), limit).await;
     let answer = answer.map_err(|error| error.to_string())?;
     if answer.code == response::SUCCESS {
         return Ok(());
@@ -103,12 +103,12 @@ async fn register(state: &BrokerContext, client: &Client, address: &str) -> Resu
 }
 
 /// The registration request (103).
-pub(crate) fn register_command(state: &BrokerContext) -> Command {
-    let options = &state.options;
-    let (topics, version) = state.topics.all();
-    let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
+pub(crate) fn register_command(context: &BrokerContext) -> Command {
+    let options = &context.options;
+    let (topics, version) = context.topics.all();
+    let mut broker_bits = context.live.broker_permission() | !(PERM_READ | PERM_WRITE);
     let mut version = version;
-    if state.store.has_failed() {
+    if context.store.has_failed() {
         // A failed log accepts nothing more, so producers must go elsewhere. Name servers notice only a new version.
         broker_bits &= !PERM_WRITE;
         version = version.next(clock::now_ms(), version.state_version);
@@ -118,7 +118,7 @@ pub(crate) fn register_command(state: &BrokerContext) -> Command {
         ..RegisterBrokerBody::default()
     }
     .encode();
-    let address = state.address();
+    let address = context.address();
     let command = Command::request(request::REGISTER_BROKER)
         .with_header(&RegisterBrokerRequestHeader {
             broker_name: &options.broker_name,
@@ -137,10 +137,10 @@ pub(crate) fn register_command(state: &BrokerContext) -> Command {
 }
 
 /// Sends 104 to every name server that knows this broker. One that does not respond notices the lost connection.
-pub(crate) async fn unregister(state: &BrokerContext, client: &Client, name_servers: &[String]) {
-    let options = &state.options;
-    let address = state.address();
-    let acknowledged = state.announcements.acknowledged.borrow().clone();
+pub(crate) async fn unregister(context: &BrokerContext, client: &Client, name_servers: &[String]) {
+    let options = &context.options;
+    let address = context.address();
+    let acknowledged = context.announcements.acknowledged.borrow().clone();
     let knowing = name_servers
         .iter()
         .zip(acknowledged)

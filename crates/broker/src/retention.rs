@@ -1,9 +1,10 @@
 //! Warns before `storeMaxBytes` deletes messages that a consumer group has not consumed.
 
-use crate::context::BrokerContext;
-use crate::figures;
+use crate::context::{BrokerContext, on_blocking_thread};
+use crate::metrics;
 use pyrmq_remoting::net::Shutdown;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +12,20 @@ use std::time::Duration;
 type Endangered = BTreeSet<(String, String)>;
 
 /// Checks as often as the store deletes. Logs each group and topic once, until it has caught up.
-pub(crate) async fn watch(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(crate) async fn watch(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut warned = Endangered::new();
-    let period = || Duration::from_millis(state.store.live().clean_interval_ms());
+    let period = || Duration::from_millis(context.store.live().clean_interval_ms());
     while !shutdown.sleep_or_stop(period()).await {
-        let looking = state.clone();
+        let searched = context.clone();
         // Finding positions in the log reads queue files, which may block.
-        let found = tokio::task::spawn_blocking(move || endangered(&looking)).await;
-        let found = found.unwrap_or_default();
+        let search = move || Ok::<_, Infallible>(endangered(&searched));
+        let found = match on_blocking_thread(&context.stats, search).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "cannot find groups that are behind what will be deleted, will try again");
+                continue;
+            }
+        };
         for (group, topic) in found.difference(&warned) {
             tracing::warn!(
                 group,
@@ -32,18 +39,18 @@ pub(crate) async fn watch(state: Arc<BrokerContext>, shutdown: Shutdown) {
 }
 
 /// The groups whose next message lies in a segment that will be deleted soon.
-pub(crate) fn endangered(state: &BrokerContext) -> Endangered {
-    let Some(goes_to) = state.store.goes_soon() else {
+pub(crate) fn endangered(context: &BrokerContext) -> Endangered {
+    let Some(goes_to) = context.store.goes_soon() else {
         return Endangered::new();
     };
-    if goes_to <= state.store.health().min_physical_offset {
+    if goes_to <= context.store.health().min_physical_offset {
         return Endangered::new();
     }
-    let waiting = figures::groups(state).into_iter().filter(|of| {
+    let waiting = metrics::groups(context).into_iter().filter(|of| {
         let queues = (0_i32..).zip(&of.lag);
         queues.filter(|(_, lag)| **lag > 0).any(|(queue_id, lag)| {
-            let next = state.store.max_offset(&of.topic, queue_id) - lag;
-            let entries = state.store.queue_entries(&of.topic, queue_id, next, 1);
+            let next = context.store.max_offset(&of.topic, queue_id) - lag;
+            let entries = context.store.queue_entries(&of.topic, queue_id, next, 1);
             // A queue that cannot be read fails when its consumers pull.
             let entry = entries
                 .ok()

@@ -33,11 +33,11 @@ async fn a_topic_is_made_changed_listed_and_deleted() {
         one,
         r#"{"attributes":{},"order":false,"perm":6,"readQueueNums":2,"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":2}"#
     );
-    let before = site.broker.state().topics.all().1;
+    let before = site.broker.context().topics.all().1;
     site.ask_ok(common::create("T", 2)).await;
-    assert_eq!(site.broker.state().topics.all().1, before, "nothing changed");
+    assert_eq!(site.broker.context().topics.all().1, before, "nothing changed");
     site.ask_ok(common::create("T", 3)).await;
-    assert_eq!(site.broker.state().topics.all().1.counter, before.counter + 1);
+    assert_eq!(site.broker.context().topics.all().1.counter, before.counter + 1);
     site.send_ok("T", b"gone soon", "").await;
     let all = Json::parse(
         &site
@@ -64,7 +64,7 @@ async fn a_topic_is_made_changed_listed_and_deleted() {
         site.ask(topic(request::GET_TOPIC_CONFIG, "T")).await.code,
         response::TOPIC_NOT_EXIST
     );
-    assert_eq!(site.broker.state().store.max_offset("T", 0), 0);
+    assert_eq!(site.broker.context().store.max_offset("T", 0), 0);
     assert_eq!(
         site.ask(topic(request::DELETE_TOPIC_IN_BROKER, "TBW102"))
             .await
@@ -118,7 +118,7 @@ async fn the_ends_of_a_queue_are_returned() {
         site.send_ok("T", body, "").await;
     }
     eventually("both are readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 2
+        site.broker.context().store.max_offset("T", 0) == 2
     })
     .await;
     let ask = |code| topic(code, "T").with_field("queueId", "0");
@@ -147,7 +147,7 @@ async fn statistics_have_the_form_that_the_tools_read() {
     site.create("T", 1).await;
     site.send_ok("T", b"x", "").await;
     eventually("it is readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 1
+        site.broker.context().store.max_offset("T", 0) == 1
     })
     .await;
     site.create("U", 2).await;
@@ -169,7 +169,7 @@ async fn statistics_have_the_form_that_the_tools_read() {
         "{stats}"
     );
     assert!(stats.contains(r#""maxOffset":1,"minOffset":0}}"#), "{stats}");
-    site.broker.state().offsets.commit("G", "T", 0, 1);
+    site.broker.context().offsets.commit("G", "T", 0, 1);
     let ask = Command::request(request::GET_CONSUME_STATS).with_field("consumerGroup", "G");
     let progress = text(&site.ask_ok(ask).await);
     assert!(
@@ -258,7 +258,7 @@ async fn a_reset_moves_the_next_pull() {
         site.send_ok("T", body, "").await;
     }
     eventually("both are readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 2
+        site.broker.context().store.max_offset("T", 0) == 2
     })
     .await;
     site.ask(pull("G", "T", 2, "*", None)).await;
@@ -445,7 +445,7 @@ async fn a_name_server_that_is_away_is_tried_until_it_comes() {
 }
 
 #[test]
-fn every_known_code_has_one_row() {
+fn every_known_code_has_one_row_and_every_refused_one_its_reason() {
     let rows = rows();
     assert!(rows.windows(2).all(|pair| pair[0].code < pair[1].code));
     let native = |code| {
@@ -460,6 +460,13 @@ fn every_known_code_has_one_row() {
     }
     let refused = rows.iter().filter(|row| row.kind == Kind::Refused);
     assert!(refused.clone().count() > 50 && refused.clone().all(|row| !row.note.is_empty()));
+    let without_a_reason = refused.filter(|row| row.note == "this broker does not serve this request");
+    let codes: Vec<i32> = without_a_reason.map(|row| row.code).collect();
+    assert_eq!(
+        codes,
+        [],
+        "add them to a list of rows.rs, or with a reason to refusals.rs"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -476,7 +483,7 @@ async fn old_files_are_deleted_on_demand() {
         // The newest segments are not synced at once, and unsynced ones stay.
         site.ask_ok(Command::request(request::DELETE_EXPIRED_COMMITLOG))
             .await;
-        site.broker.state().store.min_offset("T", 0) > 40
+        site.broker.context().store.min_offset("T", 0) > 40
     })
     .await;
     site.stop().await;

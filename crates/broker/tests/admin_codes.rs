@@ -211,7 +211,7 @@ async fn corrections_are_the_smallest_offsets_of_other_groups() {
     let rows: Vec<_> = corrections.correction_offsets.into_iter().collect();
     assert_eq!(rows, [(0, 3), (1, i64::MAX)]);
     // The groups that were left out keep their offsets.
-    assert_eq!(site.broker.state().offsets.get("C", "T", 0), Some(1));
+    assert_eq!(site.broker.context().offsets.get("C", "T", 0), Some(1));
     site.stop().await;
 }
 
@@ -222,15 +222,15 @@ async fn queues_of_topics_that_are_in_no_table_are_cleaned() {
     for topic in ["kept", "gone"] {
         site.send_ok(topic, b"x", "").await;
     }
-    let state = site.broker.state();
+    let context = site.broker.context();
     // A crash in the middle of a deletion leaves this.
-    state.topics.remove("gone").unwrap();
+    context.topics.remove("gone").unwrap();
     site.ask_ok(Command::request(request::CLEAN_UNUSED_TOPIC)).await;
-    let names: Vec<String> = state.store.topics().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = context.store.topics().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["kept"]);
     site.ask_ok(Command::request(request::CLEAN_EXPIRED_CONSUMEQUEUE))
         .await;
-    assert_eq!(state.store.max_offset("kept", 0), 1);
+    assert_eq!(context.store.max_offset("kept", 0), 1);
     site.stop().await;
 }
 
@@ -243,7 +243,7 @@ async fn a_broker_without_slaves_says_so() {
     let info: HARuntimeInfo = body(&answer);
     assert!(info.master);
     assert_eq!((info.in_sync_slave_nums, info.ha_connection_info.len()), (0, 0));
-    let end = site.broker.state().store.health().max_physical_offset;
+    let end = site.broker.context().store.health().max_physical_offset;
     assert_eq!(info.master_commit_log_max_offset, end);
     site.stop().await;
 }
@@ -253,7 +253,7 @@ async fn a_master_has_no_flush_offset_of_a_master_to_reset() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
     site.send_ok("T", b"x", "").await;
-    let end = site.broker.state().store.health().max_physical_offset;
+    let end = site.broker.context().store.health().max_physical_offset;
     for offset in [None, Some("0"), Some("x1")] {
         let mut request = Command::request(request::RESET_MASTER_FLUSH_OFFSET);
         if let Some(offset) = offset {
@@ -261,7 +261,7 @@ async fn a_master_has_no_flush_offset_of_a_master_to_reset() {
         }
         site.ask_ok(request).await;
     }
-    assert_eq!(site.broker.state().store.health().max_physical_offset, end);
+    assert_eq!(site.broker.context().store.health().max_physical_offset, end);
     site.stop().await;
 }
 
@@ -362,7 +362,7 @@ async fn members_reset_offsets_themselves_where_the_broker_does_not() {
         text(&orders[2])
     );
     assert_eq!(
-        site.broker.state().offsets.get("G", "T", 0),
+        site.broker.context().offsets.get("G", "T", 0),
         Some(2),
         "its members commit"
     );
@@ -400,9 +400,9 @@ async fn attributes_are_changed_and_refused_as_apache_does() {
     };
     let unknown = site.ask(group(r#""+color":"red""#)).await;
     assert_eq!(unknown.code, response::SYSTEM_ERROR);
-    assert!(site.broker.state().groups.get("G").is_none());
+    assert!(site.broker.context().groups.get("G").is_none());
     site.ask_ok(group(r#""+priority.factor":"7""#)).await;
-    let made = site.broker.state().groups.get("G").unwrap();
+    let made = site.broker.context().groups.get("G").unwrap();
     assert_eq!(made.attributes["priority.factor"], "7");
     site.stop().await;
 }

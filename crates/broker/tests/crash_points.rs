@@ -507,11 +507,11 @@ async fn deliver(seed: u64, disk: &SimDisk) -> (BTreeSet<String>, BTreeMap<Strin
     let session = disk.session();
     let fs: Arc<dyn Fs> = Arc::new(session.clone());
     let broker = Broker::start_on(fs, small(seed), &Handle::current(), None, &[]).unwrap();
-    let state = broker.state();
+    let context = broker.context();
     common::eventually("all levels are done", async || {
-        let offsets = state.delays.offsets();
+        let offsets = context.delays.offsets();
         (1..=2).all(|level| {
-            let end = state.store.max_offset(SCHEDULE, level - 1);
+            let end = context.store.max_offset(SCHEDULE, level - 1);
             end == 0 || offsets.get(&level) == Some(&end)
         })
     })
@@ -522,7 +522,7 @@ async fn deliver(seed: u64, disk: &SimDisk) -> (BTreeSet<String>, BTreeMap<Strin
         crash: Crash {
             steps: 0,
             session,
-            store: Arc::clone(&state.store),
+            store: Arc::clone(&context.store),
         },
     };
     let keys = |topic, queues| -> Vec<String> {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::pops::pop;
+use common::pops::{pop, with};
 use common::{
     LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send, send_batch,
 };
@@ -80,7 +80,7 @@ async fn a_failed_write_is_refused_with_its_reason() {
     let site = start(&dir, &disk, "ASYNC_FLUSH");
     site.send_ok("T", b"good", "").await;
     eventually("it is readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 1
+        site.broker.context().store.max_offset("T", 0) == 1
     })
     .await;
     disk.fail(
@@ -111,7 +111,7 @@ async fn a_topic_that_cannot_be_written_is_not_made() {
     let refused = site.create("T", 1).await;
     assert_eq!(refused.code, response::SYSTEM_ERROR);
     assert!(refused.remark.unwrap().contains("topics.json"));
-    assert!(site.broker.state().topics.get("T").is_none());
+    assert!(site.broker.context().topics.get("T").is_none());
     disk.heal();
     site.ask_ok(common::create("T", 1)).await;
     site.stop().await;
@@ -283,18 +283,18 @@ async fn delayed_messages_come_once_although_the_disk_gets_full_between_them() {
         2,
         Fault::Error(ErrorKind::StorageFull),
     );
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     eventually("the first two are delivered", async || {
         store.max_offset("T", 0) == 2
     })
     .await;
     eventually("progress stands behind them, in front of the third", async || {
-        site.broker.state().delays.offsets().get(&1) == Some(&2)
+        site.broker.context().delays.offsets().get(&1) == Some(&2)
     })
     .await;
     disk.heal();
     eventually("the rest is delivered", async || {
-        site.broker.state().delays.offsets().get(&1) == Some(&3)
+        site.broker.context().delays.offsets().get(&1) == Some(&3)
     })
     .await;
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
@@ -322,7 +322,7 @@ async fn a_damaged_delayed_message_blocks_neither_later_ones_nor_the_stop() {
     let at = bytes.windows(7).position(|part| part == b"damaged").unwrap() + 7;
     let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();
     file.write_all_at(&[bytes[at] ^ 0x80], at as u64).unwrap();
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     eventually("the one behind it", async || store.max_offset("T", 0) == 1).await;
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     assert_eq!(records(&got)[0].1, b"behind");
@@ -334,7 +334,7 @@ async fn options_change_all_or_none_where_the_topics_file_cannot_be_written() {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
     let site = start(&dir, &disk, "ASYNC_FLUSH");
-    let state = site.broker.state();
+    let context = site.broker.context();
     let mut wanted = site.broker.options().clone();
     wanted.broker_permission = 4;
     wanted.auto_create_topic_enable = false;
@@ -351,11 +351,11 @@ async fn options_change_all_or_none_where_the_topics_file_cannot_be_written() {
     assert!(error.contains("the options stay as they are"), "{error}");
     let holds = || {
         (
-            state.live.broker_permission(),
-            state.live.auto_create_topic_enable(),
-            state.live.transaction_check_max(),
-            state.store.live().max_message_bytes(),
-            state.topics.get("RMQ_SYS_TRACE_TOPIC").is_some(),
+            context.live.broker_permission(),
+            context.live.auto_create_topic_enable(),
+            context.live.transaction_check_max(),
+            context.store.live().max_message_bytes(),
+            context.topics.get("RMQ_SYS_TRACE_TOPIC").is_some(),
         )
     };
     assert_eq!(holds(), (6, true, 15, 1 << 20, false));
@@ -446,7 +446,7 @@ impl Visit for Lines {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     let lines = Lines {
-        text: "cannot write what ordered groups have",
+        text: "cannot write the state of ordered groups",
         ..Lines::default()
     };
     tracing::subscriber::set_global_default(lines.clone()).unwrap();
@@ -466,6 +466,52 @@ async fn while_a_disk_is_full_ordered_groups_cost_few_attempts_and_one_line() {
     disk.heal();
     let written = dir.path().join("store/config/consumerOrderInfo.json");
     eventually("it is written", async || written.exists()).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_whose_write_panics_is_written_later() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    options.flush_consumer_offset_interval = 100;
+    let fs = Arc::new(disk.clone());
+    let site = Site::of(Broker::start_on(fs, options, &Handle::current(), None, &[]).unwrap());
+    site.send_ok("T", b"x", "").await;
+    disk.panic(Operation::Open, "consumerOffset");
+    let commit = [
+        ("consumerGroup", "G"),
+        ("topic", "T"),
+        ("queueId", "0"),
+        ("commitOffset", "1"),
+    ];
+    site.ask_ok(with(request::UPDATE_CONSUMER_OFFSET, &commit)).await;
+    let panics = || site.broker.context().stats.panics.load(Ordering::Relaxed);
+    eventually("the write panics", async || panics() > 0).await;
+    disk.heal();
+    let file = dir.path().join("store/config/consumerOffset.json");
+    eventually("the offset is written", async || {
+        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("T@G"))
+    })
+    .await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_transactions_go_on_after_one_that_panics() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let mut options = options(&dir);
+    options.transaction_check_interval = 10;
+    let fs = Arc::new(disk.clone());
+    let site = Site::of(Broker::start_on(fs, options, &Handle::current(), None, &[]).unwrap());
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "P"), ("UNIQ_KEY", "0A01")]);
+    site.send_ok("T", b"half", &half).await;
+    disk.panic(Operation::Read, "commitlog");
+    let panics = || site.broker.context().stats.panics.load(Ordering::Relaxed);
+    eventually("two checks panic", async || panics() > 1).await;
+    disk.heal();
     site.stop().await;
 }
 

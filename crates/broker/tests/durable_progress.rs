@@ -40,14 +40,14 @@ async fn a_level_s_progress_is_written_after_the_messages_that_it_calls_delivere
     let dir = TempDir::new();
     let site = Site::start(lazy(&dir));
     site.send_ok("T", b"later", &properties(&[("DELAY", "1")])).await;
-    let state = site.broker.state();
+    let context = site.broker.context();
     eventually("it is delivered and noted", async || {
         config(&dir, "delayOffset.json").contains("1:1")
     })
     .await;
-    assert_eq!(state.store.max_offset("T", 0), 1);
-    let end = state.store.health().max_physical_offset;
-    assert_eq!(state.store.durability(end), Durability::Local);
+    assert_eq!(context.store.max_offset("T", 0), 1);
+    let end = context.store.health().max_physical_offset;
+    assert_eq!(context.store.durability(end), Durability::Local);
     site.stop().await;
 }
 
@@ -63,13 +63,13 @@ async fn a_consumer_s_progress_is_written_after_the_messages_that_it_passed() {
         .with_field("queueId", "0")
         .with_field("commitOffset", "1");
     site.ask_ok(commit).await;
-    let state = site.broker.state();
+    let context = site.broker.context();
     eventually("it is noted", async || {
         config(&dir, "consumerOffset.json").contains("T@G")
     })
     .await;
-    let end = state.store.health().max_physical_offset;
-    assert_eq!(state.store.durability(end), Durability::Local);
+    let end = context.store.health().max_physical_offset;
+    assert_eq!(context.store.durability(end), Durability::Local);
     site.stop().await;
 }
 
@@ -106,7 +106,7 @@ async fn child_delivers_delayed_messages() {
     }
     println!("\nsent");
     loop {
-        println!("\ndelivered {}", site.broker.state().store.max_offset("T", 0));
+        println!("\ndelivered {}", site.broker.context().store.max_offset("T", 0));
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -152,17 +152,17 @@ async fn copies_too_many_after_a_kill(change: impl FnOnce(&Path)) -> usize {
     assert!(delivered.is_some(), "it ended by itself");
     change(&unsaved(dir.path()).store.root);
     let site = Site::start(unsaved(dir.path()));
-    let state = site.broker.state();
+    let context = site.broker.context();
     eventually("all are delivered", async || {
-        state.delays.offsets().get(&1) == Some(&i64::try_from(DELAYED).unwrap())
+        context.delays.offsets().get(&1) == Some(&i64::try_from(DELAYED).unwrap())
     })
     .await;
     // With SYNC_FLUSH only what was fsynced can be read.
-    state.store.flush().unwrap();
+    context.store.flush().unwrap();
     let mut copies = BTreeMap::<String, usize>::new();
     let mut offset = 0;
-    while offset < state.store.max_offset("T", 0) {
-        let got = state.store.get(&GetMessage {
+    while offset < context.store.max_offset("T", 0) {
+        let got = context.store.get(&GetMessage {
             topic: "T",
             queue_id: 0,
             offset,

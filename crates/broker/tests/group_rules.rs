@@ -43,7 +43,7 @@ async fn only_queues_that_exist_can_be_locked() {
     );
     let nothing = site.ask_ok(lock("H", &asked[1..])).await;
     assert_eq!(text(&nothing), r#"{"lockOKMQSet":[]}"#);
-    assert_eq!(site.broker.state().locks.groups(), 1);
+    assert_eq!(site.broker.context().locks.groups(), 1);
     site.stop().await;
 }
 
@@ -65,8 +65,11 @@ async fn a_group_that_may_not_be_made_locks_and_commits_nothing() {
         site.ask(commit.clone()).await.code,
         response::SUBSCRIPTION_GROUP_NOT_EXIST
     );
-    let state = site.broker.state();
-    assert_eq!((state.locks.groups(), state.offsets.get("G", "T", 0)), (0, None));
+    let context = site.broker.context();
+    assert_eq!(
+        (context.locks.groups(), context.offsets.get("G", "T", 0)),
+        (0, None)
+    );
     let mut elsewhere = commit;
     elsewhere.fields.set("consumerGroup", "TOOLS_CONSUMER");
     for (field, value, code) in [

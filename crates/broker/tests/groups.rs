@@ -124,7 +124,7 @@ async fn a_pull_without_subscription_uses_the_heartbeats() {
             .await;
     }
     eventually("both are readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 2
+        site.broker.context().store.max_offset("T", 0) == 2
     })
     .await;
     site.ask_ok(heartbeat("me", "G", "T", "blue", 5)).await;
@@ -253,7 +253,7 @@ async fn a_message_given_back_is_tried_again_and_then_dead() {
     // -1 sends it there at once.
     site.ask_ok(back(0, -1, 16)).await;
     eventually("the second is dead", async || {
-        site.broker.state().store.max_offset("%DLQ%G", 0) == 2
+        site.broker.context().store.max_offset("%DLQ%G", 0) == 2
     })
     .await;
     let missing = site.ask(back(3, 0, 16)).await;
@@ -272,7 +272,7 @@ async fn a_delay_level_holds_a_message_and_a_restart_does_not_lose_it() {
         .await;
     site.send_ok("T", b"much later", &properties(&[("DELAY", "9")]))
         .await;
-    assert_eq!(site.broker.state().store.max_offset("T", 0), 0);
+    assert_eq!(site.broker.context().store.max_offset("T", 0), 0);
     site.stop().await;
     let site = Site::start(settings);
     let got = site.ask_ok(pull("G", "T", 0, "red", Some(LIMIT))).await;
@@ -281,7 +281,7 @@ async fn a_delay_level_holds_a_message_and_a_restart_does_not_lose_it() {
     assert_eq!((topic.as_str(), body.as_slice()), ("T", &b"later"[..]));
     assert!(!stored.contains("DELAY\u{1}"), "{stored}");
     assert_eq!(
-        site.broker.state().store.max_offset("SCHEDULE_TOPIC_XXXX", 1),
+        site.broker.context().store.max_offset("SCHEDULE_TOPIC_XXXX", 1),
         1,
         "the highest level"
     );
@@ -301,11 +301,11 @@ async fn topics_groups_and_offsets_survive_a_restart() {
     site.ask_ok(commit).await;
     site.stop().await;
     let site = Site::start(options(&dir));
-    let state = site.broker.state();
-    assert_eq!(state.topics.get("T").unwrap().read_queue_nums, 3);
-    assert_eq!(state.groups.get("G").unwrap().retry_max_times, 3);
-    assert_eq!(state.groups.get("G").unwrap().retry_queue_nums, 1);
-    assert_eq!(state.offsets.get("G", "T", 0), Some(1));
+    let context = site.broker.context();
+    assert_eq!(context.topics.get("T").unwrap().read_queue_nums, 3);
+    assert_eq!(context.groups.get("G").unwrap().retry_max_times, 3);
+    assert_eq!(context.groups.get("G").unwrap().retry_queue_nums, 1);
+    assert_eq!(context.offsets.get("G", "T", 0), Some(1));
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     assert_eq!(records(&got)[0].1, b"kept");
     let file = std::fs::read_to_string(dir.path().join("store/config/consumerOffset.json")).unwrap();
@@ -328,7 +328,7 @@ async fn half_a_topics_file_is_replaced_by_its_backup() {
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let site = Site::start(options(&dir));
     // The backup is one change older.
-    assert!(site.broker.state().topics.get("kept").is_some());
+    assert!(site.broker.context().topics.get("kept").is_some());
     site.stop().await;
     std::fs::write(&path, "{").unwrap();
     std::fs::write(path.with_extension("json.bak"), "").unwrap();
@@ -337,7 +337,7 @@ async fn half_a_topics_file_is_replaced_by_its_backup() {
     // The store is free again: once the file is mended, the broker starts.
     std::fs::write(&path, whole).unwrap();
     let site = Site::start(options(&dir));
-    assert!(site.broker.state().topics.get("last").is_some());
+    assert!(site.broker.context().topics.get("last").is_some());
     site.stop().await;
 }
 
@@ -361,10 +361,10 @@ async fn files_of_4_9_are_read_with_apaches_defaults() {
     );
     write("delayOffset.json", r#"{"offsetTable":{1:30,3:7}}"#);
     let site = Site::start(options(&dir));
-    let state = site.broker.state();
-    let topic = state.topics.get("T").unwrap();
+    let context = site.broker.context();
+    let topic = context.topics.get("T").unwrap();
     assert_eq!((topic.read_queue_nums, topic.write_queue_nums), (5, 4));
-    let group = state.groups.get("G").unwrap();
+    let group = context.groups.get("G").unwrap();
     assert_eq!(
         (
             group.retry_max_times,
@@ -374,8 +374,8 @@ async fn files_of_4_9_are_read_with_apaches_defaults() {
         (4, 2, 15)
     );
     assert!(!group.consume_broadcast_enable);
-    assert_eq!(state.offsets.get("G", "T", 1), Some(9));
-    assert_eq!(state.offsets.get("G", "%RETRY%G", 0), Some(0));
+    assert_eq!(context.offsets.get("G", "T", 1), Some(9));
+    assert_eq!(context.offsets.get("G", "%RETRY%G", 0), Some(0));
     site.stop().await;
 }
 
@@ -396,32 +396,32 @@ async fn request_314_gives_a_group_the_offsets_of_another() {
     for topic in ["T", "U"] {
         site.ask_ok(common::create(topic, 2)).await;
     }
-    let state = site.broker.state();
+    let context = site.broker.context();
     for (topic, queue, offset) in [("T", 0, 7), ("T", 1, 9), ("U", 0, 3), ("gone", 0, 5)] {
-        state.offsets.commit("G", topic, queue, offset);
+        context.offsets.commit("G", topic, queue, offset);
     }
-    state.offsets.commit("H", "T", 1, 100);
+    context.offsets.commit("H", "T", 1, 100);
     site.ask_ok(copy("G", "H", Some("T"))).await;
     assert_eq!(
-        state.offsets.of_topic("H", "T"),
+        context.offsets.of_topic("H", "T"),
         [(0, 7), (1, 9)].into(),
         "H's own are replaced"
     );
-    assert_eq!(state.offsets.get("H", "U", 0), None, "only this topic");
+    assert_eq!(context.offsets.get("H", "U", 0), None, "only this topic");
     // All topics that there are.
     site.ask_ok(copy("G", "I", None)).await;
-    assert_eq!(state.offsets.topics_of("I"), ["T", "U"]);
+    assert_eq!(context.offsets.topics_of("I"), ["T", "U"]);
     // While members are connected, what they do not subscribe to is left out, unless the caller says otherwise.
     site.ask_ok(heartbeat("one", "G", "T", "*", 1)).await;
     site.ask_ok(copy("G", "J", None)).await;
-    assert_eq!(state.offsets.topics_of("J"), ["T"]);
+    assert_eq!(context.offsets.topics_of("J"), ["T"]);
     site.ask_ok(copy("G", "J", None).with_field("offline", "true"))
         .await;
-    assert_eq!(state.offsets.topics_of("J"), ["T", "U"]);
+    assert_eq!(context.offsets.topics_of("J"), ["T", "U"]);
     site.stop().await;
     let site = Site::start(options(&dir));
     assert_eq!(
-        site.broker.state().offsets.get("H", "T", 1),
+        site.broker.context().offsets.get("H", "T", 1),
         Some(9),
         "it is in the file"
     );
@@ -434,14 +434,14 @@ async fn request_314_refuses_groups_that_get_no_offsets() {
     let mut settings = options(&dir);
     settings.auto_create_subscription_group = false;
     let site = Site::start(settings);
-    site.broker.state().offsets.commit("G", "T", 0, 7);
+    site.broker.context().offsets.commit("G", "T", 0, 7);
     let brokers_own = site.ask(copy("G", "CID_RMQ_SYS_TRANS", Some("T"))).await;
     assert_eq!(brokers_own.code, response::NO_PERMISSION);
     let unknown = site.ask(copy("G", "H", Some("T"))).await;
     assert_eq!(unknown.code, response::SUBSCRIPTION_GROUP_NOT_EXIST);
     let nameless = Command::request(request::CLONE_GROUP_OFFSET).with_field("srcGroup", "G");
     assert_eq!(site.ask(nameless).await.code, response::INVALID_PARAMETER);
-    assert_eq!(site.broker.state().offsets.get("H", "T", 0), None);
+    assert_eq!(site.broker.context().offsets.get("H", "T", 0), None);
     site.stop().await;
 }
 
@@ -449,25 +449,25 @@ async fn request_314_refuses_groups_that_get_no_offsets() {
 async fn a_commit_does_not_bring_offsets_of_a_deleted_topic_back() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
-    let state = site.broker.state();
+    let context = site.broker.context();
     site.ask_ok(common::create("T", 1)).await;
-    let deleted = state.topics.get("T").unwrap();
+    let deleted = context.topics.get("T").unwrap();
     site.ask_ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "T"))
         .await;
     // The rest of a commit that found the topic before it was deleted.
-    state.commit("G", &deleted, 0, 5);
-    assert_eq!(state.offsets.get("G", "T", 0), None);
+    context.commit("G", &deleted, 0, 5);
+    assert_eq!(context.offsets.get("G", "T", 0), None);
     // Neither where a topic of the same name was made meanwhile, which keeps the offsets of its own.
     site.ask_ok(common::create("T", 2)).await;
-    let made_again = state.topics.get("T").unwrap();
-    state.commit("G", &made_again, 1, 3);
-    state.commit("G", &deleted, 0, 5);
-    assert_eq!(state.offsets.get("G", "T", 0), None);
-    assert_eq!(state.offsets.get("G", "T", 1), Some(3));
+    let made_again = context.topics.get("T").unwrap();
+    context.commit("G", &made_again, 1, 3);
+    context.commit("G", &deleted, 0, 5);
+    assert_eq!(context.offsets.get("G", "T", 0), None);
+    assert_eq!(context.offsets.get("G", "T", 1), Some(3));
     // A change of the topic leaves it the same topic.
     site.ask_ok(common::create("T", 4)).await;
-    state.commit("G", &made_again, 0, 1);
-    assert_eq!(state.offsets.get("G", "T", 0), Some(1));
+    context.commit("G", &made_again, 0, 1);
+    assert_eq!(context.offsets.get("G", "T", 0), Some(1));
     site.stop().await;
 }
 
@@ -479,7 +479,7 @@ async fn a_null_row_of_a_file_and_an_ordinal_filter_type_are_read() {
     let text = r#"{"topicConfigTable":{"gone":null,"T":{"topicName":"T","readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":1}}}"#;
     std::fs::write(config.join("topics.json"), text).unwrap();
     let site = Site::start(options(&dir));
-    let topics = &site.broker.state().topics;
+    let topics = &site.broker.context().topics;
     assert!(topics.get("gone").is_none());
     assert_eq!(topics.get("T").unwrap().topic_filter_type.name(), "MULTI_TAG");
     site.create("U", 1).await;
@@ -497,7 +497,7 @@ async fn a_producer_group_without_a_name_is_not_registered() {
         .await;
     let known: Vec<String> = site
         .broker
-        .state()
+        .context()
         .clients
         .all_producers()
         .into_iter()

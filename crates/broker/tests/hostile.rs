@@ -156,7 +156,7 @@ async fn offsets_are_kept_of_queues_that_exist_only() {
     )
     .await;
     assert!(
-        site.broker.state().groups.get("Refused").is_none(),
+        site.broker.context().groups.get("Refused").is_none(),
         "what is refused makes no group"
     );
     site.ask_ok(commit("H", "T", "1", "9223372036854775807")).await;
@@ -186,7 +186,7 @@ async fn nobody_moves_the_brokers_own_offsets() {
     beside.fields.set("sysFlag", "5");
     beside.fields.set("commitOffset", "1000000");
     site.ask(beside).await;
-    assert_eq!(site.broker.state().offsets.get(group, half, 0), None);
+    assert_eq!(site.broker.context().offsets.get(group, half, 0), None);
     site.stop().await;
 }
 
@@ -216,7 +216,7 @@ async fn a_message_of_an_open_transaction_is_not_given_back() {
     refused(&site, back.clone(), illegal, "RMQ_SYS_TRANS_HALF_TOPIC").await;
     site.send_ok("T", b"later", &properties(&[("DELAY", "18")])).await;
     let mut early = back.clone();
-    let half_end = site.broker.state().store.record_at(0).unwrap().unwrap().len();
+    let half_end = site.broker.context().store.record_at(0).unwrap().unwrap().len();
     early.fields.set("offset", &half_end.to_string());
     refused(&site, early, illegal, "SCHEDULE_TOPIC_XXXX").await;
     let mut often = send("T", 0, b"y", "");
@@ -237,7 +237,7 @@ async fn a_message_of_an_open_transaction_is_not_given_back() {
 async fn tables_that_others_fill_have_an_end() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
-    let topics = i32::try_from(site.broker.state().topics.count()).unwrap();
+    let topics = i32::try_from(site.broker.context().topics.count()).unwrap();
     site.stop().await;
     let mut settings = options(&dir);
     settings.auto_create_topic_limit = topics + 2;
@@ -265,17 +265,17 @@ async fn tables_that_others_fill_have_an_end() {
     let beat = format!(r#"{{"clientID":"c","consumerDataSet":[{groups}],"producerDataSet":[]}}"#);
     site.ask_ok(Command::request(request::HEART_BEAT).with_body(beat))
         .await;
-    let state = site.broker.state();
-    assert_eq!(state.groups.count(), 8 + 3);
+    let context = site.broker.context();
+    assert_eq!(context.groups.count(), 8 + 3);
     let known: Vec<_> = (0..50)
-        .filter(|n| state.groups.get(&format!("G{n}")).is_some())
+        .filter(|n| context.groups.get(&format!("G{n}")).is_some())
         .collect();
     assert_eq!(known, [0, 1], "T2 was the first");
     assert!(
-        state.topics.get("%RETRY%G1").is_some(),
+        context.topics.get("%RETRY%G1").is_some(),
         "retries of known groups are always taken"
     );
-    assert!(state.topics.get("%RETRY%G2").is_none());
+    assert!(context.topics.get("%RETRY%G2").is_none());
     refused(
         &site,
         pull("H", "T1", 0, "*", None),
@@ -303,7 +303,7 @@ async fn lists_of_topics_and_groups_are_checked_like_single_ones() {
         let list = Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(body);
         refused(&site, list, invalid, word).await;
     }
-    assert!(site.broker.state().topics.get("Good").is_none(), "all or none");
+    assert!(site.broker.context().topics.get("Good").is_none(), "all or none");
     for (code, body) in [
         (
             request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -467,7 +467,7 @@ async fn a_heartbeat_subscribes_a_group_to_a_limited_number_of_topics() {
         "the group H to 4097 topics, allowed are 4096",
     )
     .await;
-    let state = site.broker.state();
-    assert!(state.groups.contains("G") && !state.groups.contains("H"));
+    let context = site.broker.context();
+    assert!(context.groups.contains("G") && !context.groups.contains("H"));
     site.stop().await;
 }

@@ -508,7 +508,7 @@ async fn handles_of_another_group_or_topic_and_forged_ones_have_no_effect() {
     }
     let of_u = popped(&site.ask_ok(pop("G", "U", 0, 3, 2 * SHORT_MS, 0)).await);
     let of_t = popped(&site.ask_ok(pop("G", "T", 0, 3, 2 * SHORT_MS, 0)).await);
-    // Apache answers so, too: check points are in the log, not at hand.
+    // Apache answers so, too: pop check points are in the log, not at hand.
     site.ask_ok(ack("H", &of_t[0])).await;
     let of_other_topic = Popped {
         topic: "U".to_owned(),
@@ -552,7 +552,7 @@ async fn what_waits_in_a_retry_topic_of_version_2_comes_after_the_option_was_swi
     pop_until(&site, "G", "T", 3, SHORT_MS).await;
     let second = names::pop_retry_topic_v2("T", "G");
     eventually("they wait in the retry topic", async || {
-        site.broker.state().store.max_offset(&second, 0) == 3
+        site.broker.context().store.max_offset(&second, 0) == 3
     })
     .await;
     site.stop().await;
@@ -646,7 +646,7 @@ async fn what_an_operator_did_to_offsets_is_not_undone_after_a_kill() {
                 Site::start(short_intervals(options(&dir)))
             }
         };
-        // Each time, the check points are younger than a second.
+        // Each time, the pop check points are younger than a second.
         assert_eq!(bodies(&take_all(&site, pop_all()).await), all);
         site.ask_ok(reset("G", "T")).await;
         site.stop().await;

@@ -255,7 +255,7 @@ impl After<'_> {
         self.check_revived(&revived)
     }
 
-    /// What a check point that is done named is acknowledged, or in the retry topic with one more delivery.
+    /// What a pop check point that is done named is acknowledged, or in the retry topic with one more delivery.
     fn check_revived(&self, revived: &[PopCheckPoint]) -> Outcome {
         let mut messages = BTreeMap::new();
         let mut copies = BTreeSet::new();
@@ -273,14 +273,14 @@ impl After<'_> {
                 .ok_or_else(|| format!("{place:?} is not stored"))?;
             ensure!(
                 self.is_acked("G", &place) || copies.contains(&(key.clone(), tries + 1)),
-                "the check point of {place:?} counts as done, and {key} did not come back"
+                "the pop check point of {place:?} counts as done, and {key} did not come back"
             );
         }
         Ok(())
     }
 }
 
-/// The messages of a check point.
+/// The messages of a pop check point.
 fn places(point: &PopCheckPoint) -> Vec<Place> {
     let topic = point.topic.clone().unwrap();
     let distances = point.offset_differences.clone().unwrap();

@@ -172,12 +172,12 @@ fn without_offsets(dir: &TempDir) -> Options {
     options
 }
 
-/// Stops the broker, and leaves its files of consumers as a kill would have left them once what ordered groups have was
-/// written as `is_written` expects it.
+/// Stops the broker, and leaves its files of consumers as a kill would have left them once the state of ordered groups
+/// was written as `is_written` expects it.
 async fn stop_as_killed(site: Site, dir: &TempDir, is_written: impl Fn(&str) -> bool) {
     let names = ["consumerOrderInfo.json", "consumerOffset.json"];
     let files = names.map(|name| dir.path().join("store/config").join(name));
-    eventually("what ordered groups have is written", async || {
+    eventually("the state of ordered groups is written", async || {
         std::fs::read_to_string(&files[0]).is_ok_and(|text| is_written(&text))
     })
     .await;

@@ -354,7 +354,7 @@ async fn a_user_makes_a_limited_number_of_topics_also_after_a_restart() {
     let both = r#"{"topicConfigList":[{"topicName":"by-send","perm":6},{"topicName":"third","perm":6}]}"#;
     let list = Command::request(request::UPDATE_AND_CREATE_TOPIC_LIST).with_body(both);
     limited(&bob.ask(list).await);
-    assert!(site.broker.state().topics.get("third").is_none());
+    assert!(site.broker.context().topics.get("third").is_none());
     bob.ask_ok(send("by-send", 0, b"known topics go on", "")).await;
     bob.ask_ok(create("by-request")).await;
     ann.ask_ok(create("hers")).await;
@@ -402,7 +402,7 @@ async fn a_client_id_is_free_after_a_heartbeat_whose_connection_ended_while_it_w
     .await;
     disk.hang(false);
     eventually("its group is made", async || {
-        site.broker.state().groups.contains("G")
+        site.broker.context().groups.contains("G")
     })
     .await;
     // Behind it in the list, so that it was served.
@@ -430,7 +430,7 @@ async fn topics_of_users_are_written_together_and_counted() {
             .request_with(&user.address, send(&topic, 0, b"x", ""), LIMIT, answered);
         receiver
     };
-    let before = site.broker.state().topics.all().1.counter;
+    let before = site.broker.context().topics.all().1.counter;
     let (_, writes, _) = disk.counts();
     hang(&disk);
     let first = ask(&ann, "first".to_owned());
@@ -447,7 +447,7 @@ async fn topics_of_users_are_written_together_and_counted() {
     let made = codes.iter().filter(|code| **code == response::SUCCESS).count();
     let refused = codes.iter().filter(|code| **code == response::NO_PERMISSION);
     assert_eq!((made, refused.count()), (60, 40), "{codes:?}");
-    assert_eq!(site.broker.state().topics.all().1.counter - before, 2);
+    assert_eq!(site.broker.context().topics.all().1.counter - before, 2);
     site.stop().await;
 
     let site = start(settings, &rights);
@@ -502,11 +502,11 @@ async fn requests_that_wait_for_the_disk_end_with_the_rights_of_their_user() {
     }
     let answer = served.await.unwrap().unwrap();
     assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
-    let state = site.broker.state();
-    assert!(state.topics.get("hers").is_none());
-    assert!(!state.groups.contains("pulls") && !state.groups.contains("beats"));
+    let context = site.broker.context();
+    assert!(context.topics.get("hers").is_none());
+    assert!(!context.groups.contains("pulls") && !context.groups.contains("beats"));
     // This one was being made; its message was not stored.
-    assert!(state.topics.get("made").is_some());
+    assert!(context.topics.get("made").is_some());
     let stored = Command::request(request::GET_MAX_OFFSET)
         .with_field("topic", "made")
         .with_field("queueId", "0");

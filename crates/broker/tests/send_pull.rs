@@ -200,7 +200,7 @@ async fn a_waiting_pull_sleeps_through_messages_of_other_tags() {
     eventually("the pull waits", async || site.broker.health().waiting_pulls == 1).await;
     site.send_ok("T", b"no", &properties(&[("TAGS", "blue")])).await;
     eventually("the other message is readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 1
+        site.broker.context().store.max_offset("T", 0) == 1
     })
     .await;
     assert_eq!(site.broker.health().waiting_pulls, 1);
@@ -222,7 +222,7 @@ async fn offsets_outside_of_the_queue_are_moved_into_it() {
     );
     site.send_ok("T", b"x", "").await;
     eventually("it is readable", async || {
-        site.broker.state().store.max_offset("T", 0) == 1
+        site.broker.context().store.max_offset("T", 0) == 1
     })
     .await;
     let far = site.ask(pull("G", "T", 7, "*", None)).await;

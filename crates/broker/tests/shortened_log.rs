@@ -73,7 +73,7 @@ async fn offsets_ahead_of_a_cut_log_move_back_to_its_end() {
     for at in 0..5 {
         site.send_ok("T", format!("kept {at}").as_bytes(), "").await;
     }
-    let end = site.broker.state().store.health().max_physical_offset;
+    let end = site.broker.context().store.health().max_physical_offset;
     for at in 5..10 {
         site.send_ok("T", format!("lost {at}").as_bytes(), "").await;
     }
@@ -83,15 +83,15 @@ async fn offsets_ahead_of_a_cut_log_move_back_to_its_end() {
         site.send_ok("later", b"delayed", &properties(&[("DELAY", "1")]))
             .await;
     }
-    let state = site.broker.state();
+    let context = site.broker.context();
     eventually("the level is delivered", async || {
-        state.delays.offsets().get(&1) == Some(&3)
+        context.delays.offsets().get(&1) == Some(&3)
     })
     .await;
     site.ask_ok(commit("G", "T", 10)).await;
     site.ask_ok(commit("H", "T", 4)).await;
-    state.offsets.commit(CHECKER, HALVES, 0, 1);
-    state.offsets.commit("G", UNUSED, 0, 7);
+    context.offsets.commit(CHECKER, HALVES, 0, 1);
+    context.offsets.commit("G", UNUSED, 0, 7);
     site.stop().await;
     cut(&dir, end);
 
@@ -101,12 +101,16 @@ async fn offsets_ahead_of_a_cut_log_move_back_to_its_end() {
         saved(&dir, "consumerOffset.json"),
         saved(&dir, "delayOffset.json"),
     );
-    let state = site.broker.state();
-    assert_eq!(state.offsets.get("G", "T", 0), Some(5));
-    assert_eq!(state.offsets.get("H", "T", 0), Some(4));
-    assert_eq!(state.offsets.get(CHECKER, HALVES, 0), Some(0));
-    assert_eq!(state.offsets.get("G", UNUSED, 0), Some(7), "nobody knows its end");
-    assert_eq!(state.delays.offsets().get(&1), Some(&0));
+    let context = site.broker.context();
+    assert_eq!(context.offsets.get("G", "T", 0), Some(5));
+    assert_eq!(context.offsets.get("H", "T", 0), Some(4));
+    assert_eq!(context.offsets.get(CHECKER, HALVES, 0), Some(0));
+    assert_eq!(
+        context.offsets.get("G", UNUSED, 0),
+        Some(7),
+        "nobody knows its end"
+    );
+    assert_eq!(context.delays.offsets().get(&1), Some(&0));
     assert!(offsets.contains("0:5"), "{offsets}");
     assert!(delays.contains("1:0"), "{delays}");
     for at in 5..12 {
@@ -116,11 +120,11 @@ async fn offsets_ahead_of_a_cut_log_move_back_to_its_end() {
         site.send_ok("later", b"delayed again", &properties(&[("DELAY", "1")]))
             .await;
     }
-    let offset = state.offsets.get("G", "T", 0).unwrap();
+    let offset = context.offsets.get("G", "T", 0).unwrap();
     let got = site.ask_ok(pull("G", "T", offset, "*", None)).await;
     assert_eq!(records(&got).len(), 7);
     eventually("the new messages of the level come", async || {
-        state.store.max_offset("later", 0) == 3
+        context.store.max_offset("later", 0) == 3
     })
     .await;
     site.stop().await;
@@ -131,7 +135,7 @@ async fn a_start_that_fails_leaves_it_to_the_next_one() {
     let dir = TempDir::new();
     let site = Site::start(small(&dir));
     site.send_ok("T", b"kept", "").await;
-    let end = site.broker.state().store.health().max_physical_offset;
+    let end = site.broker.context().store.health().max_physical_offset;
     site.send_ok("T", b"lost", "").await;
     site.ask_ok(commit("G", "T", 2)).await;
     site.stop().await;
@@ -150,7 +154,7 @@ async fn a_start_that_fails_leaves_it_to_the_next_one() {
         }
     }
     let site = Site::start(small(&dir));
-    assert_eq!(site.broker.state().offsets.get("G", "T", 0), Some(1));
+    assert_eq!(site.broker.context().offsets.get("G", "T", 0), Some(1));
     site.stop().await;
     assert!(!root(&dir).join("abort").exists(), "it stopped cleanly");
 }
@@ -166,12 +170,12 @@ async fn offsets_stay_where_they_are_after_an_ordinary_crash_and_a_clean_stop() 
     site.stop().await;
     leave_unclean(&dir);
     let site = Site::start(small(&dir));
-    assert_eq!(site.broker.state().offsets.get("G", "T", 0), Some(5));
+    assert_eq!(site.broker.context().offsets.get("G", "T", 0), Some(5));
     // A client may commit what it likes.
     site.ask_ok(commit("G", "T", 9)).await;
     site.stop().await;
     let site = Site::start(small(&dir));
-    assert_eq!(site.broker.state().offsets.get("G", "T", 0), Some(9));
+    assert_eq!(site.broker.context().offsets.get("G", "T", 0), Some(9));
     site.stop().await;
 }
 
@@ -183,7 +187,7 @@ async fn messages_popped_after_a_cut_come_back() {
     let group = Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP);
     site.ask_ok(group.with_body(r#"{"groupName":"G"}"#)).await;
     site.send_ok("T", b"first", "").await;
-    let end = site.broker.state().store.health().max_physical_offset;
+    let end = site.broker.context().store.health().max_physical_offset;
     for at in 0..20 {
         site.send_ok("T", format!("{at}").as_bytes(), "").await;
         let taken = popped(&site.ask_ok(pop("G", "T", 0, 1, 1000, 0)).await);
@@ -191,19 +195,19 @@ async fn messages_popped_after_a_cut_come_back() {
             site.ask_ok(common::pops::ack("G", message)).await;
         }
     }
-    let state = site.broker.state();
-    eventually("check points are done in every revive queue", async || {
-        (0..REVIVE_QUEUES).all(|queue| state.offsets.get(REVIVER, REVIVE_TOPIC, queue).is_some())
+    let context = site.broker.context();
+    eventually("pop check points are done in every revive queue", async || {
+        (0..REVIVE_QUEUES).all(|queue| context.offsets.get(REVIVER, REVIVE_TOPIC, queue).is_some())
     })
     .await;
     site.stop().await;
     cut(&dir, end);
 
     let site = Site::start(small(&dir));
-    let state = site.broker.state();
+    let context = site.broker.context();
     for queue in 0..REVIVE_QUEUES {
-        // Even 0 would pass over the first check point.
-        assert_eq!(state.offsets.get(REVIVER, REVIVE_TOPIC, queue), None);
+        // Even 0 would pass over the first pop check point.
+        assert_eq!(context.offsets.get(REVIVER, REVIVE_TOPIC, queue), None);
     }
     assert_eq!(number_of(&site, "T"), 1);
     for at in 0..4 {
@@ -217,7 +221,7 @@ async fn messages_popped_after_a_cut_come_back() {
 }
 
 fn number_of(site: &Site, topic: &str) -> i64 {
-    site.broker.state().store.max_offset(topic, 0)
+    site.broker.context().store.max_offset(topic, 0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,7 +236,7 @@ async fn handles_of_lost_messages_acknowledge_no_new_ones_of_an_ordered_group() 
         let mut end = 0;
         for at in 0..4 {
             if at == kept {
-                end = site.broker.state().store.health().max_physical_offset;
+                end = site.broker.context().store.health().max_physical_offset;
             }
             site.send_ok("T", format!("old {at}").as_bytes(), "").await;
         }

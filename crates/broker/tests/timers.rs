@@ -38,7 +38,7 @@ fn delayed(key: &str, ms: i64) -> String {
 
 /// Returns the body and properties of delivered messages, in the order of their queue.
 fn delivered(site: &Site) -> Vec<(String, BTreeMap<String, String>)> {
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     let mut all = Vec::new();
     let mut offset = 0;
     while offset < store.max_offset(TOPIC, 0) {
@@ -308,7 +308,7 @@ async fn a_long_delay_rolls_and_can_be_taken_back_all_the_same() {
     assert!(pairs["TIMER_DEQUEUE_MS"].parse::<i64>().unwrap() >= before + 1500);
     site.send_ok(TOPIC, b"after", &delayed("K3", 100)).await;
     await_bodies(&site, &["rolled", "after"]).await;
-    let queued = site.broker.state().store.max_offset(TIMER_TOPIC, 0);
+    let queued = site.broker.context().store.max_offset(TIMER_TOPIC, 0);
     assert!(queued >= 8, "{queued}");
     site.stop().await;
 }
@@ -362,7 +362,7 @@ async fn an_unreadable_message_blocks_nothing() {
             keys: None,
             tag: None,
         };
-        site.broker.state().store.put(&message).unwrap();
+        site.broker.context().store.put(&message).unwrap();
     };
     foreign(b"no moment", "");
     foreign(b"no topic", &properties(&[("TIMER_OUT_MS", "5")]));

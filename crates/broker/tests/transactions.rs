@@ -237,7 +237,7 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
         },
         ..message_of(topic, queue_id, id)
     };
-    site.broker.state().store.put(&message).unwrap();
+    site.broker.context().store.put(&message).unwrap();
 }
 
 fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> NewMessage<'a> {
@@ -310,7 +310,7 @@ async fn is_found_in_whatever_queue(index: Index, end_by: EndBy) {
         }
         let what = format!("{change:?}");
         let count = |site: &Site| -> i64 {
-            let store = &site.broker.state().store;
+            let store = &site.broker.context().store;
             (0..4).map(|queue| store.max_offset("T", queue)).sum()
         };
         eventually("all is readable", async || {
@@ -338,7 +338,7 @@ async fn is_found_in_whatever_queue(index: Index, end_by: EndBy) {
         }
         let is_asked = || !asked.questions.lock().unwrap().is_empty();
         eventually("it ends", async || {
-            is_asked() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+            is_asked() || site.broker.context().store.max_offset(OP_HALF_TOPIC, 0) == 1
         })
         .await;
         assert!(!is_asked(), "{what}: it was taken for open");
@@ -389,7 +389,7 @@ async fn a_message_whose_delay_level_was_lowered_to_the_highest_is_stored_once()
     site.stop().await;
     let site = Site::start(options);
     site.ask_ok(end(&sent, "0A01", COMMIT)).await;
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     assert_eq!(store.max_offset(OP_HALF_TOPIC, 0), 1);
     assert_eq!(store.max_offset(SCHEDULE_TOPIC, 17), 1, "stored twice");
     site.stop().await;
@@ -407,7 +407,7 @@ async fn a_committed_transaction_is_not_given_up() {
         transaction_check_max: 3,
         ..short_intervals(&dir)
     });
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     let given_up = || store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0);
     eventually("it ends", async || {
         store.max_offset(OP_HALF_TOPIC, 0) + given_up() == 1
@@ -530,7 +530,7 @@ async fn a_commit_whose_op_message_is_refused_while_the_disk_hangs_is_stored_onc
     site.broker.reconfigure(&narrow).unwrap();
     disk.hang_writes(false);
     assert_ne!(ending.await.unwrap().unwrap().code, response::SUCCESS);
-    let written = || site.broker.state().store.stats().messages_put;
+    let written = || site.broker.context().store.stats().messages_put;
     let before = written();
     settings.transaction_time_out = 1;
     site.broker.reconfigure(&settings).unwrap();
@@ -538,7 +538,7 @@ async fn a_commit_whose_op_message_is_refused_while_the_disk_hangs_is_stored_onc
     disk.hang(false);
     let question = || asked.questions.lock().unwrap().first().cloned();
     eventually("it ends", async || {
-        question().is_some() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+        question().is_some() || site.broker.context().store.max_offset(OP_HALF_TOPIC, 0) == 1
     })
     .await;
     if let Some(question) = question() {
@@ -574,7 +574,7 @@ async fn a_message_in_front_of_the_copy_of_its_half_is_stored_once() {
             properties: text.as_str().into(),
             ..message_of(HALF_TOPIC, 0, "0A01")
         };
-        let again = site.broker.state().store.put(&again).unwrap();
+        let again = site.broker.context().store.put(&again).unwrap();
         site.stop().await;
         let site = Site::start(match end_by {
             EndBy::Request => options(&dir),
@@ -587,7 +587,7 @@ async fn a_message_in_front_of_the_copy_of_its_half_is_stored_once() {
         }
         let is_asked = || !asked.questions.lock().unwrap().is_empty();
         eventually("it ends", async || {
-            is_asked() || site.broker.state().store.max_offset(OP_HALF_TOPIC, 0) == 1
+            is_asked() || site.broker.context().store.max_offset(OP_HALF_TOPIC, 0) == 1
         })
         .await;
         assert!(!is_asked(), "it was taken for open");
@@ -608,7 +608,7 @@ async fn what_a_killed_broker_left_is_durable_before_its_transactions_end() {
     copy(&dir.path().join("store"), &left.path().join("store"));
     site.stop().await;
     let site = Site::start(sync_flush(options(&left)));
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     assert_eq!(store.durability(store.end_position()), Durability::Local);
     site.ask_ok(end(&sent, "0A01", COMMIT)).await;
     site.send_ok("others", b"x", "").await;
@@ -714,7 +714,7 @@ async fn a_transaction_that_was_resumed_and_committed_is_not_resumed_again() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
     site.ask_ok(create("T", 1)).await;
-    let store = &site.broker.state().store;
+    let store = &site.broker.context().store;
     let text = properties(&[
         ("UNIQ_KEY", "0A01"),
         ("PGROUP", "producers"),
@@ -814,7 +814,7 @@ async fn accepted_messages_are_delivered_although_max_message_size_is_smaller_no
     assert_eq!(refused.code, response::MESSAGE_ILLEGAL, "{:?}", refused.remark);
     site.ask_ok(end(&half, "0A01", COMMIT)).await;
     for topic in ["Half", "Level", "Timer"] {
-        let store = &site.broker.state().store;
+        let store = &site.broker.context().store;
         eventually(topic, async || store.max_offset(topic, 0) == 1).await;
         assert_eq!(stored(&site, topic).await[0].1, large, "{topic}");
     }

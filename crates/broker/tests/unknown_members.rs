@@ -56,7 +56,7 @@ async fn members_that_only_a_newer_broker_knows_are_written_again() {
     }
     site.send_ok("T", b"later", &properties(&[("DELAY", "1")])).await;
     eventually("it is delivered", async || {
-        site.broker.state().store.max_offset("T", 0) == 1
+        site.broker.context().store.max_offset("T", 0) == 1
     })
     .await;
     let commit = [
@@ -132,6 +132,6 @@ async fn members_that_only_a_newer_broker_knows_are_written_again() {
     assert!(places.is_sorted(), "{text}");
     // It is read again.
     let site = Site::start(options(&dir));
-    assert_eq!(site.broker.state().topics.get("T").unwrap().read_queue_nums, 3);
+    assert_eq!(site.broker.context().topics.get("T").unwrap().read_queue_nums, 3);
     site.stop().await;
 }

@@ -18,7 +18,7 @@ pub const TEMPLATE_TOPIC: &str = "TBW102";
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Where timer messages wait (Apache `TimerMessageStore.TIMER_TOPIC`).
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
-/// Prefix of the topic of POP check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
+/// Prefix of the topic of pop check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
 pub const REVIVE_TOPIC: &str = "rmq_sys_REVIVE_LOG_";
 /// Group whose offsets say how far check points are done (Apache `PopAckConstants.REVIVE_GROUP`).
 pub const REVIVE_GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
@@ -67,6 +67,21 @@ pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 /// Group whose offsets say how far transactions are done (Apache `TransactionalMessageUtil`).
 pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
+/// Group of Apache's admin tools (Apache `MixAll.TOOLS_CONSUMER_GROUP`).
+pub const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
+/// Group of Apache's filter servers (Apache `MixAll.FILTERSRV_CONSUMER_GROUP`).
+pub const FILTER_SERVER_GROUP: &str = "FILTERSRV_CONSUMER";
+/// Group of Apache's self test (Apache `MixAll.SELF_TEST_CONSUMER_GROUP`).
+pub const SELF_TEST_GROUP: &str = "SELF_TEST_C_GROUP";
+/// Group of the HTTP proxy of ONS (Apache `MixAll.ONS_HTTP_PROXY_GROUP`).
+pub const ONS_HTTP_PROXY_GROUP: &str = "CID_ONS-HTTP-PROXY";
+/// Group of pulls through the API of ONS (Apache `MixAll.CID_ONSAPI_PULL_GROUP`).
+pub const ONS_API_PULL_GROUP: &str = "CID_ONSAPI_PULL";
+/// Group of the API of ONS for permissions (Apache `MixAll.CID_ONSAPI_PERMISSION_GROUP`).
+pub const ONS_API_PERMISSION_GROUP: &str = "CID_ONSAPI_PERMISSION";
+/// Group of the API of ONS for owners (Apache `MixAll.CID_ONSAPI_OWNER_GROUP`).
+pub const ONS_API_OWNER_GROUP: &str = "CID_ONSAPI_OWNER";
+
 /// Pauses of the delay levels 1 to 18 (Apache's default `messageDelayLevel`).
 pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 /// [`DELAY_LEVELS`] in seconds.
@@ -76,6 +91,10 @@ pub const DELAY_LEVELS_S: [u64; 18] = [
 
 /// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
 pub const TOPIC_LIMIT: usize = 127;
+/// Longest name of a retry or dead-letter topic, in bytes (Apache `TopicValidator.RETRY_OR_DLQ_TOPIC_MAX_LENGTH`).
+pub const RETRY_TOPIC_LIMIT: usize = 255;
+/// Longest name of a new group, in bytes (Apache `TopicValidator.GROUP_MAX_LENGTH`).
+pub const GROUP_LIMIT: usize = 120;
 
 /// Permission bit: may be read (Apache `PermName.PERM_READ`).
 pub const PERM_READ: i32 = 4;
@@ -91,6 +110,27 @@ pub fn is_legal(name: &str) -> bool {
 
 fn is_legal_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-')
+}
+
+/// Returns a name for an error or a remark: cut to 255 characters, which are enough for every legal name, because what
+/// a stranger sends may have a megabyte.
+pub fn shortened(name: &str) -> String {
+    name.chars().take(RETRY_TOPIC_LIMIT).collect()
+}
+
+/// The retry topic of a group (Apache `MixAll.getRetryTopic`).
+pub fn retry_topic(group: &str) -> String {
+    [RETRY_PREFIX, group].concat()
+}
+
+/// The dead-letter topic of a group (Apache `MixAll.getDLQTopic`).
+pub fn dead_letter_topic(group: &str) -> String {
+    [DLQ_PREFIX, group].concat()
+}
+
+/// The group of a retry topic; `None` for other topics. In a retry topic of POP the topic stands behind the group.
+pub fn group_of_retry(topic: &str) -> Option<&str> {
+    topic.strip_prefix(RETRY_PREFIX)
 }
 
 /// The retry topic of POP for a topic and group (Apache `KeyBuilder.buildPopRetryTopicV1`).

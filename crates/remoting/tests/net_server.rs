@@ -121,6 +121,46 @@ async fn a_paused_connection_writes_and_is_read_on_once_every_pause_has_ended() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_connection_ends_when_its_peer_closes_it() {
+    let server = Running::start(options());
+    let mut peer = RawPeer::connect(server.address).await.unwrap();
+    peer.ask(&frame::request(ECHO, 1, 0, 407, b"")).await.unwrap();
+    let _pause = server.seen.peer(0).pause();
+    drop(peer);
+    assert!(eventually(|| server.seen.closed() == 1).await);
+    assert!(matches!(
+        server.seen.closed.lock().unwrap()[0],
+        CloseReason::ByPeer
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_peer_sent_to_a_paused_connection_before_it_closed_it_is_served_in_its_order() {
+    let server = Running::start(options());
+    let mut peer = RawPeer::connect(server.address).await.unwrap();
+    peer.ask(&frame::request(ECHO, 1, 0, 407, b"")).await.unwrap();
+    let here = server.seen.peer(0);
+    let pause = here.pause();
+    for opaque in 0..3 {
+        peer.send(&frame::request(HOLD, opaque, 2, 407, b""))
+            .await
+            .unwrap();
+    }
+    // Its task has run since the requests came.
+    here.send(Command::request(ECHO));
+    peer.receive().await.unwrap();
+    assert!(!here.is_closed());
+    drop(peer);
+    assert!(eventually(|| here.is_closed()).await);
+    assert_eq!((server.seen.held(), server.seen.closed()), (0, 0));
+    drop(pause);
+    assert!(eventually(|| server.seen.closed() == 1).await);
+    let held = server.seen.take_held();
+    let opaques: Vec<i32> = held.iter().map(|(request, _)| request.opaque).collect();
+    assert_eq!(opaques, [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oneway_requests_are_never_answered_whatever_happens_to_them() {
     let server = Running::start(options());
     let mut peer = RawPeer::connect(server.address).await.unwrap();

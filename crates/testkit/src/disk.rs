@@ -50,7 +50,8 @@ struct Rule {
     operation: Operation,
     path_part: String,
     skip: u64,
-    fault: Fault,
+    /// `None`: the operation panics.
+    fault: Option<Fault>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +108,8 @@ impl Plan {
             if rule.operation == operation && text.contains(&rule.path_part) {
                 if rule.skip == 0 {
                     self.injected.fetch_add(1, Ordering::Relaxed);
-                    return Some(rule.fault);
+                    assert!(rule.fault.is_some(), "injected panic");
+                    return rule.fault;
                 }
                 rule.skip -= 1;
             }
@@ -163,7 +165,17 @@ impl FaultyDisk {
             operation,
             path_part: path_part.to_owned(),
             skip,
-            fault,
+            fault: Some(fault),
+        });
+    }
+
+    /// Makes the operation panic on every path that contains `path_part`.
+    pub fn panic(&self, operation: Operation, path_part: &str) {
+        self.plan.rules().push(Rule {
+            operation,
+            path_part: path_part.to_owned(),
+            skip: 0,
+            fault: None,
         });
     }
 

@@ -27,6 +27,7 @@ _COUNTERS = {
     "sent_back": "Messages that consumers sent back for a retry.",
     "dead_letters": "Messages that went to a dead-letter topic.",
     "subscription_conflicts": "Heartbeats of members that subscribe otherwise than their group.",
+    "panics": "Panics of background work, and of requests on threads of their own.",
     "log_writes": "Writes to the commit log; a batch is one.",
     "keys_indexed": "Keys put into the key index.",
     "files_deleted": "Files that retention deleted.",

@@ -7,7 +7,7 @@ use crate::error::AuthError;
 use crate::secret::Secret;
 use crate::signature::Key;
 use pyrmq_remoting::body::{Body, GetBrokerClusterAclConfigResponseBody, PlainAccessConfig};
-use pyrmq_remoting::names::RETRY_PREFIX;
+use pyrmq_remoting::names::group_of_retry;
 use saphyr::{Mapping, Yaml};
 use std::collections::HashMap;
 use std::fmt;
@@ -299,7 +299,7 @@ impl Permissions {
             .ok_or_else(|| yaml::wrong(key, &context, text, Permission::EXPECTED))?;
         let resource = resource.trim();
         // The retry topic of a group stands for the group.
-        let (known, resource) = match resource.strip_prefix(RETRY_PREFIX) {
+        let (known, resource) = match group_of_retry(resource) {
             Some(group) => (&mut self.groups, group),
             None if key == GROUPS => (&mut self.groups, resource),
             None => (&mut self.topics, resource),

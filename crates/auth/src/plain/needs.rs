@@ -9,7 +9,7 @@ use crate::requests::required_rights;
 use crate::resource::{Action, ResourceType};
 use pyrmq_remoting::body::{Body, HeartbeatData};
 use pyrmq_remoting::codes::request;
-use pyrmq_remoting::names::{RETRY_PREFIX, TRACE_TOPIC};
+use pyrmq_remoting::names::{TRACE_TOPIC, group_of_retry};
 use pyrmq_remoting::{Command, WireError};
 
 /// The end of the name of a cluster's topic of replies (Apache `MixAll.REPLY_TOPIC_POSTFIX`). Whoever answers a request
@@ -32,7 +32,7 @@ pub(crate) enum Need<'r> {
 impl<'r> Need<'r> {
     /// A retry topic stands for its group.
     fn of_topic(topic: &'r str, to_topic: impl Fn(&'r str) -> Self) -> Self {
-        match topic.strip_prefix(RETRY_PREFIX) {
+        match group_of_retry(topic) {
             Some(group) => Self::Group(group),
             None => to_topic(topic),
         }

@@ -4,7 +4,7 @@ use crate::enter;
 use crate::errors::Error;
 use crate::runtime::{self, Owner};
 use crate::security::ServerSecurity;
-use crate::server::figures;
+use crate::server::metrics;
 use crate::server::requests::{RequestQueue, rows_of};
 use crate::server::stop::{DRAIN, Stop};
 use pyo3::prelude::*;
@@ -96,7 +96,7 @@ impl Broker {
         self.owner.check_in(py)?;
         let limit = Duration::try_from_secs_f64(timeout).unwrap_or_default();
         enter::block_on(py, async {
-            self.inner.state().announcements.first_round(limit).await;
+            self.inner.context().announcements.first_round(limit).await;
             Ok::<_, Error>(())
         })
     }
@@ -167,17 +167,19 @@ impl Broker {
         Ok(all)
     }
 
-    /// What the metrics port reads: figures by kind.
+    /// What the metrics port reads, by kind.
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.owner.check_in(py)?;
-        figures::read(py, self.inner.state())
+        metrics::read(py, self.inner.context())
     }
 
     /// For how long the oldest message that waits for each (group, topic) has been stored, ms.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn lag_ms(&self, py: Python<'_>, pairs: Vec<(String, String)>) -> PyResult<Vec<i64>> {
         self.owner.check_in(py)?;
-        enter::compute(py, || Ok::<_, Error>(figures::lag_ms(self.inner.state(), &pairs)))
+        enter::compute(py, || {
+            Ok::<_, Error>(metrics::lag_ms(self.inner.context(), &pairs))
+        })
     }
 
     /// Begins the stop; returns at once.

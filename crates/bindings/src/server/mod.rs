@@ -1,8 +1,8 @@
 //! Name servers and brokers run from Python.
 
 pub(crate) mod broker;
-pub(crate) mod figures;
 pub(crate) mod links;
+pub(crate) mod metrics;
 pub(crate) mod nameserver;
 pub(crate) mod requests;
 pub(crate) mod stop;

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
 use crate::processor::pull::Pull;
-use crate::processor::{self, FirstUses};
+use crate::processor::{self, AutoCreateQueue};
 use crate::registration::{self, LostConnection};
 use crate::retention;
 use pyrmq_remoting::body::TopicConfig;
@@ -47,7 +47,7 @@ const CUT: Duration = Duration::from_secs(2);
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     client: Client,
     name_servers: Vec<String>,
     /// Ends the servers; the background tasks end with `background`.
@@ -106,26 +106,26 @@ impl Broker {
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
         let (long_polling, ready) = LongPolling::new(limit);
-        let most = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
+        let max = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
         let (held, ready_pops) =
-            HeldPops::new(most(options.max_pop_polling_size), most(options.pop_polling_size));
+            HeldPops::new(max(options.max_pop_polling_size), max(options.pop_polling_size));
         // Before the store opens, which claims a share of the descriptors.
         raise_descriptor_limit();
-        let state = Arc::new(BrokerContext::open(
+        let context = Arc::new(BrokerContext::open(
             options,
             fs,
             (long_polling, held),
             name_servers.len(),
         )?);
-        processor::pop::advance_offsets(&state)
-            .and_then(|()| state.persist_moved_back())
-            .inspect_err(|_| close_store(&state))?;
+        processor::pop::advance_offsets(&context)
+            .and_then(|()| context.persist_moved_back())
+            .inspect_err(|_| close_store(&context))?;
         let tasks = Tracker::new(handle.clone());
-        let pull = Arc::new(Pull::new(state.clone()));
+        let pull = Arc::new(Pull::new(context.clone()));
         let listener =
-            hook_up((&state, &pull), &tasks, rows, security).inspect_err(|_| close_store(&state))?;
+            hook_up((&context, &pull), &tasks, rows, security).inspect_err(|_| close_store(&context))?;
         let (main, fast, admin, client) = listener;
-        state.set_name_servers(&client, &name_servers);
+        context.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
         let broker = Arc::new(Self {
             client,
@@ -139,15 +139,15 @@ impl Broker {
             ports: (std::iter::once(&main).chain(&fast).chain(&admin))
                 .map(|server| (server.stats(), server.unfinished_frames()))
                 .collect(),
-            applied: Mutex::new(state.options.clone()),
+            applied: Mutex::new(context.options.clone()),
             deliverers: Mutex::default(),
             stopped: AtomicBool::new(false),
-            state,
+            context,
         });
         broker.run(std::iter::once(main).chain(fast).chain(admin), (pull, ready));
         broker.run_pops(ready_pops);
         tracing::info!(
-            broker = broker.state.options.broker_name,
+            broker = broker.context.options.broker_name,
             address = broker.address(),
             fast = ?broker.fast,
             "the broker is ready"
@@ -157,7 +157,7 @@ impl Broker {
 
     /// The address for clients, `host:port`.
     pub fn address(&self) -> String {
-        self.state.address()
+        self.context.address()
     }
 
     /// The address on which the main port listens.
@@ -172,54 +172,54 @@ impl Broker {
 
     /// The settings in force.
     pub fn options(&self) -> &Options {
-        &self.state.options
+        &self.context.options
     }
 
-    /// The state that all processors share, for tests and the bindings.
-    pub fn state(&self) -> &Arc<BrokerContext> {
-        &self.state
+    /// The context that all processors share, for tests and the bindings.
+    pub fn context(&self) -> &Arc<BrokerContext> {
+        &self.context
     }
 
     /// Applies those options that may change while the broker runs, and registers again, so that name servers learn of
     /// a new permission. All other options are ignored. An error changes nothing.
     pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
-        let state = &self.state;
+        let context = &self.context;
         let mut applied = lock(&self.applied);
-        state.store.reconfigure(&options.store)?;
+        context.store.reconfigure(&options.store)?;
         // Name servers ignore a registration unless the version of its topics is new. The permission changes first: a
         // registration that runs meanwhile must not announce the old permission under the new version.
-        let before = state.live.swap_broker_permission(options.broker_permission);
+        let before = context.live.swap_broker_permission(options.broker_permission);
         let trace_topic = || TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
-        let changed = state.topics.reconfigure(
+        let changed = context.topics.reconfigure(
             options.auto_create_topic_enable,
             options.default_topic_queue_nums,
             options.trace_topic_enable.then(trace_topic),
             before != options.broker_permission,
         );
         if let Err(refusal) = changed {
-            state.live.swap_broker_permission(before);
-            state.store.reconfigure(&applied.store)?;
+            context.live.swap_broker_permission(before);
+            context.store.reconfigure(&applied.store)?;
             return Err(BrokerError::NotChanged {
                 reason: refusal.remark,
             });
         }
-        state.live.set(options);
-        state.announcements.changed();
+        context.live.set(options);
+        context.announcements.changed();
         *applied = options.clone();
         Ok(())
     }
 
     /// The broker's state.
     pub fn health(&self) -> Health {
-        let (registered, name_servers) = self.state.announcements.known_by();
-        let (consumers, producers) = self.state.clients.counts();
+        let (registered, name_servers) = self.context.announcements.known_by();
+        let (consumers, producers) = self.context.clients.counts();
         Health {
-            store: self.state.store.health(),
+            store: self.context.store.health(),
             registered,
             name_servers,
             consumers,
             producers,
-            waiting_pulls: self.state.long_polling.len(),
+            waiting_pulls: self.context.long_polling.len(),
             descriptors: self.descriptors(),
             unfinished: self.unfinished(),
             running: !self.stopped.load(Ordering::Acquire),
@@ -233,7 +233,7 @@ impl Broker {
         };
         Descriptors {
             limit: descriptor_limit(),
-            reserved: self.state.store.reserved_descriptors(),
+            reserved: self.context.store.reserved_descriptors(),
             connections: sum(|port| &port.connections),
             refused: sum(|port| &port.starved),
         }
@@ -251,7 +251,7 @@ impl Broker {
 
     /// The response to GET_BROKER_RUNTIME_INFO (28), by key.
     pub fn stats(&self) -> Vec<(String, String)> {
-        processor::runtime::info(&self.state)
+        processor::runtime::info(&self.context)
     }
 
     /// Stops the broker. Requests in progress get until `deadline`; writing what was acknowledged may take longer.
@@ -260,10 +260,10 @@ impl Broker {
         if self.stopped.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        registration::unregister(&self.state, &self.client, &self.name_servers).await;
+        registration::unregister(&self.context, &self.client, &self.name_servers).await;
         self.serving.stop();
-        self.state.long_polling.close();
-        self.state.pops.held.close();
+        self.context.long_polling.close();
+        self.context.pops.held.close();
         if timeout(deadline, self.servers.idle()).await.is_err() {
             self.serving.stop_now();
             self.servers.wait(CUT).await;
@@ -271,22 +271,25 @@ impl Broker {
         self.background.stop();
         self.tasks.wait(Duration::from_secs(5)).await;
         self.client.close().await;
-        self.state.delays.stop();
-        self.state.timers.stop();
-        self.state.pops.revive_wakeup.stop();
+        self.context.delays.stop();
+        self.context.timers.stop();
+        self.context.pops.revive_wakeup.stop();
         let threads = std::mem::take(&mut *lock(&self.deliverers));
-        let state = self.state.clone();
+        let context = self.context.clone();
         let closed = tokio::task::spawn_blocking(move || {
             for thread in threads {
                 if thread.join().is_err() {
                     tracing::error!("the thread of the delayed messages or of the timer had failed");
                 }
             }
-            persist_and_close(&state)
+            persist_and_close(&context)
         })
         .await;
         closed.unwrap_or(Ok(()))?;
-        tracing::info!(broker = self.state.options.broker_name, "the broker has stopped");
+        tracing::info!(
+            broker = self.context.options.broker_name,
+            "the broker has stopped"
+        );
         Ok(())
     }
 
@@ -307,28 +310,28 @@ impl Broker {
         self.tasks
             .spawn(answer_pulls(pull, ready, self.background.clone()));
         self.tasks
-            .spawn(sweep_waiting(self.state.clone(), self.background.clone()));
+            .spawn(sweep_waiting(self.context.clone(), self.background.clone()));
         self.tasks
-            .spawn(scan_clients(self.state.clone(), self.background.clone()));
+            .spawn(scan_clients(self.context.clone(), self.background.clone()));
         self.tasks
-            .spawn(write_files(self.state.clone(), self.background.clone()));
+            .spawn(write_files(self.context.clone(), self.background.clone()));
         self.tasks
-            .spawn(write_orders(self.state.clone(), self.background.clone()));
+            .spawn(write_orders(self.context.clone(), self.background.clone()));
         self.tasks
-            .spawn(check_transactions(self.state.clone(), self.background.clone()));
+            .spawn(check_transactions(self.context.clone(), self.background.clone()));
         self.tasks
-            .spawn(retention::watch(self.state.clone(), self.background.clone()));
+            .spawn(retention::watch(self.context.clone(), self.background.clone()));
         for (at, address) in self.name_servers.iter().enumerate() {
             self.tasks.spawn(registration::keep_registered(
-                self.state.clone(),
+                self.context.clone(),
                 self.client.clone(),
                 at,
                 address.clone(),
                 self.serving.clone(),
             ));
         }
-        self.start_thread("pyrmq-delay", |state| state.delays.run(&state.store));
-        self.start_thread("pyrmq-timer", |state| state.timers.run(&state.store));
+        self.start_thread("pyrmq-delay", |context| context.delays.run(&context.store));
+        self.start_thread("pyrmq-timer", |context| context.timers.run(&context.store));
     }
 }
 
@@ -338,60 +341,60 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.serving.stop_now();
         self.background.stop_now();
-        self.state.delays.stop();
-        self.state.timers.stop();
-        self.state.pops.revive_wakeup.stop();
+        self.context.delays.stop();
+        self.context.timers.stop();
+        self.context.pops.revive_wakeup.stop();
     }
 }
 
 /// Connects store, tables, ports and client.
 fn hook_up(
-    (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
+    (context, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
 ) -> Result<(Server, Option<Server>, Option<Server>, Client), BrokerError> {
-    let waiting = Arc::downgrade(state);
-    state.store.on_arrival(Arc::new(move |arrival| {
-        if let Some(state) = waiting.upgrade() {
+    let waiting = Arc::downgrade(context);
+    context.store.on_arrival(Arc::new(move |arrival| {
+        if let Some(context) = waiting.upgrade() {
             if arrival.topic == TIMER_TOPIC {
-                state.timers.arrived();
+                context.timers.arrived();
             } else if arrival.topic.starts_with(REVIVE_TOPIC) {
-                state.pops.revive_wakeup.notify();
+                context.pops.revive_wakeup.notify();
             }
-            state.pops.held.arrived(arrival);
-            state.long_polling.arrived(arrival);
+            context.pops.held.arrived(arrival);
+            context.long_polling.arrived(arrival);
         }
     }));
     // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. An empty task
     // wakes one, which polls before it sleeps again.
     let waker = tasks.clone();
-    state
+    context
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
-    state.secured_by(security);
-    let first_uses = FirstUses::new(state, tasks);
+    context.secured_by(security);
+    let auto_create = AutoCreateQueue::new(context, tasks);
     let table = |fast, is_admin: bool| {
-        let mut table = processor::table((state, pull), tasks, &first_uses, fast, python, python_codes);
-        table.secured_by(security).logged_by(&state.requests);
+        let mut table = processor::table((context, pull), tasks, &auto_create, fast, python, python_codes);
+        table.secured_by(security).logged_by(&context.requests);
         if !is_admin {
             table.without_administration(security);
         }
         Arc::new(table)
     };
     let (main_table, fast_table) = (table(false, false), table(true, false));
-    let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
+    let events: Arc<dyn Events> = Arc::new(Connections(context.clone()));
     let ports = if security.admin.is_some() { 3 } else { 2 };
-    let transport = ports::transport(state.store.memory_limit(), ports);
+    let transport = ports::transport(context.store.memory_limit(), ports);
     let common = (&events, security, transport);
-    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, common)?;
+    let (main, fast) = ports::listen(&context.options, &main_table, &fast_table, common)?;
     let admin = match &security.admin {
         Some(admin) => Some(ports::bind(admin.address, &table(false, true), common)?),
         None => None,
     };
-    let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
-    state.set_address(host, text);
-    let lost = Arc::new(LostConnection(state.clone()));
+    let (host, text) = ports::advertised(&context.options, main.local_addr().port())?;
+    context.set_address(host, text);
+    let lost = Arc::new(LostConnection(context.clone()));
     let outbound = (Arc::new(SystemResolver) as _, security.clone());
     let client = Client::secured(
         tasks.handle(),

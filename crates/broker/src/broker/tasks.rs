@@ -1,6 +1,6 @@
 //! The background tasks of a broker. Each runs until the broker shuts down.
 
-use crate::context::BrokerContext;
+use crate::context::{BlockingError, BrokerContext, on_blocking_thread};
 use crate::error::BrokerError;
 use crate::long_polling::{EndOf, Held};
 use crate::pop::hold::HeldPop;
@@ -10,7 +10,6 @@ use crate::processor::pull::Pull;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -31,11 +30,11 @@ pub(super) async fn answer_pulls(pull: Arc<Pull>, ready: UnboundedReceiver<Held>
 
 /// Answers pops that waited.
 pub(super) async fn answer_pops(
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     ready: UnboundedReceiver<HeldPop>,
     shutdown: Shutdown,
 ) {
-    let pop = Pop::new(state);
+    let pop = Pop::new(context);
     resume_each(ready, shutdown, move |held| pop.resume(held)).await;
 }
 
@@ -53,116 +52,121 @@ async fn resume_each<T>(mut ready: UnboundedReceiver<T>, shutdown: Shutdown, res
 }
 
 /// Wakes pops when they are due.
-pub(super) async fn wake_pops(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
     loop {
         let now_ms = clock::now_ms();
-        let next_ms = state.pops.held.sweep(now_ms);
+        let next_ms = context.pops.held.sweep(now_ms);
         let left_ms = next_ms.map_or(i64::MAX, |next_ms| next_ms.saturating_sub(now_ms));
         let wait = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(SWEEP);
         tokio::select! {
             () = shutdown.stopped() => return,
-            () = state.pops.held.sooner.notified() => {}
+            () = context.pops.held.sooner.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-pub(super) async fn sweep_waiting(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn sweep_waiting(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
     let mut had_failed = false;
     let mut schedule = Schedule::default();
     while !shutdown.sleep_or_stop(SWEEP).await {
         sweeps = sweeps.wrapping_add(1);
-        if state.store.has_failed() && !had_failed {
+        if context.store.has_failed() && !had_failed {
             had_failed = true;
             tracing::error!("the store has failed: name servers learn that this broker cannot be written");
-            state.announcements.changed();
+            context.announcements.changed();
         }
-        let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
+        let end_of = |topic: &str, queue: i32| context.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
-        state.long_polling.sweep(clock::now_ms(), check);
-        state.pops.held.drop_closed();
+        context.long_polling.sweep(clock::now_ms(), check);
+        context.pops.held.drop_closed();
         let now_ms = clock::now_ms();
-        state.stats.sample(now_ms);
-        state.sample_traffic(now_ms, &schedule.due(now_ms));
+        context.stats.sample(now_ms);
+        context.sample_traffic(now_ms, &schedule.due(now_ms));
     }
 }
 
-pub(super) async fn scan_clients(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn scan_clients(context: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
-        state.locks.sweep(clock::now_ms());
-        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
+        context.locks.sweep(clock::now_ms());
+        let oldest_ms = clock::now_ms() - context.options.channel_expired_timeout;
         let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
-        for (group, members) in state.clients.sweep(silent) {
-            state.notify(&group, &members);
+        for (group, members) in context.clients.sweep(silent) {
+            context.notify(&group, &members);
         }
     }
 }
 
 /// Asks producers about transactions that have not ended.
-pub(super) async fn check_transactions(state: Arc<BrokerContext>, shutdown: Shutdown) {
-    let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
+pub(super) async fn check_transactions(context: Arc<BrokerContext>, shutdown: Shutdown) {
+    let pause = || Duration::from_millis(context.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
-        let checking = state.clone();
-        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
-        if let Ok(Err(error)) = checked {
+        let checking = context.clone();
+        let check = move || processor::transaction::check(&checking);
+        if let Err(error) = on_blocking_thread(&context.stats, check).await {
             tracing::warn!(%error, "cannot check transactions, will try again");
         }
     }
 }
 
 /// Writes what is only written now and then: consumer offsets and the progress of delayed messages.
-pub(super) async fn write_files(state: Arc<BrokerContext>, shutdown: Shutdown) {
+pub(super) async fn write_files(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
     let period = || {
-        let live = &state.live;
+        let live = &context.live;
         millis(
             live.flush_consumer_offset_interval()
                 .min(live.flush_delay_offset_interval()),
         )
     };
     while !shutdown.sleep_or_stop(period()).await {
-        let writing = state.clone();
-        let written = tokio::task::spawn_blocking(move || {
+        let writing = context.clone();
+        let write = move || {
             writing
                 .persist_offsets()
                 .and(writing.persist_orders())
                 .and(writing.delays.persist(&writing.store))
-        });
-        if let Ok(Err(error)) = written.await {
+        };
+        if let Err(error) = on_blocking_thread(&context.stats, write).await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
+            if matches!(error, BlockingError::Panicked) {
+                context.mark_progress_unwritten();
+            }
         }
     }
 }
 
-/// How long what ordered groups have may be unwritten: a kill makes them handle again what they did in that time.
+/// How long the state of ordered groups may be unwritten: after a kill they handle again what they did in that time.
 const ORDERS_PERIOD: Duration = Duration::from_millis(200);
 /// Writing it takes at most this part of the time.
 const ORDERS_PART: u32 = 20;
 /// The longest pause between attempts while it cannot be written.
-const ORDERS_LONGEST: Duration = Duration::from_secs(5);
+const MAX_ORDERS_PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes what ordered groups have, soon after each change. While that fails, each pause is twice the one before.
-pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) {
+/// Writes the state of ordered groups soon after each change. While that fails, each pause is twice the one before.
+pub(super) async fn write_orders(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let mut pause = ORDERS_PERIOD;
     // Why the last attempt failed, so that it is logged once.
     let mut failed = String::new();
     while !shutdown.sleep_or_stop(pause).await {
-        if !state.pops.orders.has_changed() {
+        if !context.pops.orders.has_changed() {
             pause = ORDERS_PERIOD;
             failed.clear();
             continue;
         }
-        let (writing, began) = (state.clone(), Instant::now());
-        if let Err(error) = on_blocking_thread(move || writing.persist_orders()).await {
+        let (writing, began) = (context.clone(), Instant::now());
+        if let Err(error) = on_blocking_thread(&context.stats, move || writing.persist_orders()).await {
+            context.pops.orders.set_changed();
+            let error = error.to_string();
             if error != failed {
-                tracing::warn!(%error, "cannot write what ordered groups have, will try again");
+                tracing::warn!(error, "cannot write the state of ordered groups, will try again");
                 failed = error;
             }
-            pause = (pause * 2).min(ORDERS_LONGEST);
+            pause = (pause * 2).min(MAX_ORDERS_PAUSE);
         } else {
             if !std::mem::take(&mut failed).is_empty() {
-                tracing::info!("what ordered groups have is written again");
+                tracing::info!("the state of ordered groups is written again");
             }
             pause = ORDERS_PERIOD;
         }
@@ -170,22 +174,13 @@ pub(super) async fn write_orders(state: Arc<BrokerContext>, shutdown: Shutdown) 
     }
 }
 
-/// Runs work that waits for the disk. Returns why it failed; a panic is a failure, too.
-async fn on_blocking_thread<E: Display>(
-    work: impl FnOnce() -> Result<(), E> + Send + 'static,
-) -> Result<(), String> {
-    let work = move || work().map_err(|error| error.to_string());
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err("its thread panicked".to_owned()))
-}
-
-pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError> {
+pub(super) fn persist_and_close(context: &BrokerContext) -> Result<(), BrokerError> {
     // One failure must not skip the others: the store has to be closed cleanly in any case.
     let results = [
-        state.persist_offsets(),
-        state.persist_orders(),
-        state.delays.persist(&state.store),
-        state.store.close(),
+        context.persist_offsets(),
+        context.persist_orders(),
+        context.delays.persist(&context.store),
+        context.store.close(),
     ];
     results
         .into_iter()
@@ -193,24 +188,8 @@ pub(super) fn persist_and_close(state: &BrokerContext) -> Result<(), BrokerError
         .map_err(BrokerError::from)
 }
 
-pub(super) fn close_store(state: &BrokerContext) {
-    if let Err(error) = state.store.close() {
+pub(super) fn close_store(context: &BrokerContext) {
+    if let Err(error) = context.store.close() {
         tracing::warn!(%error, "cannot close the store of a broker that did not start");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::on_blocking_thread;
-
-    #[tokio::test]
-    async fn work_that_panics_has_failed() {
-        let done = |work: fn() -> Result<(), &'static str>| on_blocking_thread(work);
-        assert_eq!(done(|| Ok(())).await, Ok(()));
-        assert_eq!(done(|| Err("disk full")).await, Err("disk full".to_owned()));
-        assert_eq!(
-            done(|| panic!("as if it had a bug")).await,
-            Err("its thread panicked".to_owned())
-        );
     }
 }

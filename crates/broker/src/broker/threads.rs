@@ -12,22 +12,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 impl Broker {
     pub(super) fn run_pops(&self, ready: UnboundedReceiver<HeldPop>) {
         self.tasks
-            .spawn(answer_pops(self.state.clone(), ready, self.background.clone()));
+            .spawn(answer_pops(self.context.clone(), ready, self.background.clone()));
         self.tasks
-            .spawn(wake_pops(self.state.clone(), self.background.clone()));
-        let state = self.state.clone();
+            .spawn(wake_pops(self.context.clone(), self.background.clone()));
+        let context = self.context.clone();
         let thread = std::thread::Builder::new().name("pyrmq-revive".to_owned());
         self.keep_thread(
             "pyrmq-revive",
-            thread.spawn(move || processor::pop::revive(&state)),
+            thread.spawn(move || processor::pop::revive(&context)),
         );
     }
 
     pub(super) fn start_thread(&self, name: &str, run: impl FnOnce(&BrokerContext) + Send + 'static) {
-        let state = self.state.clone();
+        let context = self.context.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(&state));
+            .spawn(move || run(&context));
         self.keep_thread(name, thread);
     }
 

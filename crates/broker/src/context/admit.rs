@@ -3,7 +3,7 @@
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::tables::topic_makers::NewTopic;
+use crate::tables::topic_creators::NewTopic;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{SubscriptionGroupConfig, TopicConfig};
@@ -15,13 +15,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a request makes of a group by using it; what exists already is left as it is.
+/// What a request creates of a group by using it; what exists already is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NewGroup {
     pub(crate) name: String,
-    /// Its members get messages again: the flags of its retry topic.
+    /// The flags of the retry topic, which the group needs once its members get messages again; `None`: it exists.
     pub(crate) retry_topic: Option<i32>,
-    /// A message of it has no tries left: its dead-letter topic.
+    /// Whether the group needs its dead-letter topic, because a message has no tries left.
     pub(crate) dead_letters: bool,
 }
 
@@ -35,7 +35,7 @@ impl NewGroup {
         }
     }
 
-    /// Whether the request makes a topic.
+    /// Whether the request creates a topic.
     pub(crate) fn has_topics(&self) -> bool {
         self.retry_topic.is_some() || self.dead_letters
     }
@@ -68,7 +68,7 @@ impl BrokerContext {
         Ok(self.topics.get(header.topic))
     }
 
-    /// As [`Self::admit`], of a send whose topic was looked up.
+    /// Refuses an invalid send whose topic was looked up, and creates the topic if it is unknown; see [`Self::admit`].
     pub(crate) fn admit_to(
         &self,
         known: Option<Arc<Topic>>,
@@ -79,7 +79,7 @@ impl BrokerContext {
         // A name in the table is valid, so only unknown names are checked.
         let topic = match known {
             Some(topic) => topic,
-            None => self.make_topic(header, request, peer)?,
+            None => self.create_topic(header, request, peer)?,
         };
         admission::open_to_clients(&topic.topic_name)?;
         admission::storable(&topic.topic_name, self.store.live().max_message_bytes())?;
@@ -104,26 +104,26 @@ impl BrokerContext {
         Ok(topic)
     }
 
-    fn make_topic(
+    fn create_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
         request: &Command,
         peer: &Peer,
     ) -> Result<Arc<Topic>, Refusal> {
-        let (name, NewTopic { config, maker }) = (header.topic, self.new_topic(header, request, peer)?);
-        let make = || self.topics.get_or_put(name, || config);
-        let (topic, made) = match maker {
-            Some(_) => self.made_by(request, peer, &[name], make)?,
-            None => make()?,
+        let (name, NewTopic { config, creator }) = (header.topic, self.new_topic(header, request, peer)?);
+        let create = || self.topics.get_or_put(name, || config);
+        let (topic, created) = match creator {
+            Some(_) => self.create_as_user(request, peer, &[name], create)?,
+            None => create()?,
         };
-        if made {
-            tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");
+        if created {
+            tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "created a topic on its first send");
             self.announcements.changed();
         }
         Ok(topic)
     }
 
-    /// The topic that a send to an unknown topic waits for. `None`: it may not make it, which its row says.
+    /// The topic that a send to an unknown topic waits for. `None`: it may not create it, which its row says.
     pub(crate) fn awaited_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -131,13 +131,13 @@ impl BrokerContext {
         peer: &Peer,
     ) -> Option<NewTopic> {
         let topic = self.new_topic(header, request, peer).ok()?;
-        if let Some((user, limit)) = &topic.maker {
-            self.makers.check((user, *limit), 1, &self.topics).ok()?;
+        if let Some((user, limit)) = &topic.creator {
+            self.creators.check((user, *limit), 1, &self.topics).ok()?;
         }
         Some(topic)
     }
 
-    /// The topic that a send to an unknown topic makes. An error says why it may not.
+    /// The topic that a send to an unknown topic creates. An error says why it may not.
     fn new_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -159,14 +159,14 @@ impl BrokerContext {
         let config = self
             .topics
             .from_template(name, header.default_topic, queues, unit);
-        let maker = self.maker(request, peer).filter(|_| !names::is_retry(name));
+        let creator = self.creator(request, peer).filter(|_| !names::is_retry(name));
         Ok(NewTopic {
             config: match config {
                 Some(config) => config,
                 None if names::is_retry(name) => both_ways(name, 1, unit),
                 None => return Err(Refusal::no_topic(name)),
             },
-            maker: maker.map(|(user, limit)| (user.to_owned(), limit)),
+            creator: creator.map(|(user, limit)| (user.to_owned(), limit)),
         })
     }
 
@@ -185,9 +185,9 @@ impl BrokerContext {
     }
 
     /// The queue that a send names, or the next one if it names none.
-    pub(crate) fn choose_queue(&self, topic: &TopicConfig, asked: i32) -> Result<i32, Refusal> {
-        if asked >= 0 {
-            return Ok(asked);
+    pub(crate) fn choose_queue(&self, topic: &TopicConfig, requested: i32) -> Result<i32, Refusal> {
+        if requested >= 0 {
+            return Ok(requested);
         }
         if topic.write_queue_nums <= 0 {
             return Err(Refusal::new(
@@ -199,8 +199,8 @@ impl BrokerContext {
         Ok(i32::try_from(next).unwrap_or(0) % topic.write_queue_nums)
     }
 
-    /// Whether a request may make this group, which does not exist, by using it.
-    pub(crate) fn may_make_group(&self, name: &str) -> bool {
+    /// Whether a request may create this group, which does not exist, by using it.
+    pub(crate) fn may_create_group(&self, name: &str) -> bool {
         self.live.auto_create_subscription_group()
             && admission::group_name(name).is_ok()
             && !is_reached(self.live.auto_create_group_limit(), self.groups.count())
@@ -221,13 +221,13 @@ impl BrokerContext {
                 ..Refusal::limit_reached(name, "autoCreateGroupLimit", limit)
             });
         }
-        tracing::info!(group = name, "made a consumer group at its first use");
-        self.groups.get_or_make(name)
+        tracing::info!(group = name, "created a consumer group on its first use");
+        self.groups.get_or_create(name)
     }
 
     /// Creates those of these groups that may be created, with one write for all, and then their topics. Those that are
-    /// over the limit are left out: whoever uses them is refused.
-    pub(crate) fn make_groups(&self, groups: &BTreeSet<&NewGroup>) -> Result<(), Refusal> {
+    /// over the limit are left out: requests that use them are refused.
+    pub(crate) fn create_groups(&self, groups: &BTreeSet<&NewGroup>) -> Result<(), Refusal> {
         let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
@@ -237,8 +237,8 @@ impl BrokerContext {
         });
         let new: Vec<&str> = new.take(room).collect();
         if !new.is_empty() && self.live.auto_create_subscription_group() {
-            tracing::info!(count = new.len(), groups = ?new, "made consumer groups at their first use");
-            self.groups.make_all(&new)?;
+            tracing::info!(count = new.len(), groups = ?new, "created consumer groups on their first use");
+            self.groups.create_all(&new)?;
         }
         let mut topics = Vec::new();
         for NewGroup {
@@ -251,11 +251,11 @@ impl BrokerContext {
                 continue;
             };
             if let Some(flags) = *retry_topic {
-                let retries = admission::retry_topic(name);
+                let retries = names::retry_topic(name);
                 topics.push(both_ways(&retries, group.retry_queue_nums, flags));
             }
             if *dead_letters {
-                topics.push(both_ways(&admission::dead_letter_topic(name), 1, 0));
+                topics.push(both_ways(&names::dead_letter_topic(name), 1, 0));
             }
         }
         topics.retain(|topic| {
@@ -268,9 +268,9 @@ impl BrokerContext {
         Ok(())
     }
 
-    /// Makes those of these topics that may be made, with one write for all. The others are left out: a send to one of
-    /// them is refused.
-    pub(crate) fn make_topics(&self, topics: Vec<NewTopic>) -> Result<(), Refusal> {
+    /// Creates those of these topics that may be created, with one write for all. The others are left out: a send to
+    /// one of them is refused.
+    pub(crate) fn create_topics(&self, topics: Vec<NewTopic>) -> Result<(), Refusal> {
         let limit = usize::try_from(self.live.auto_create_topic_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.topics.count());
         let exists = |topic: &str| self.topics.get(topic).is_some();
@@ -283,7 +283,7 @@ impl BrokerContext {
         let add = |configs: Vec<TopicConfig>| {
             let names: Vec<String> = (configs.iter()).map(|config| config.topic_name.clone()).collect();
             if self.topics.add_all(configs)? {
-                tracing::info!(count = names.len(), topics = ?names, "made topics for sends");
+                tracing::info!(count = names.len(), topics = ?names, "created topics on first send");
                 self.announcements.changed();
             }
             Ok(())
@@ -291,24 +291,24 @@ impl BrokerContext {
         if new.is_empty() {
             return Ok(());
         }
-        self.makers.make_all(new, &self.topics, add)
+        self.creators.create_all(new, &self.topics, add)
     }
 
     /// Finds a group's retry topic, or creates it.
     pub(crate) fn retry_topic(&self, group: &str, queues: i32, unit: i32) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::retry_topic(group), queues, unit)
+        self.group_topic(&names::retry_topic(group), queues, unit)
     }
 
     /// Finds a group's dead-letter topic, or creates it.
     pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<Topic>, Refusal> {
-        self.group_topic(&admission::dead_letter_topic(group), 1, 0)
+        self.group_topic(&names::dead_letter_topic(group), 1, 0)
     }
 
     /// Finds the retry topic of pops, or creates it. With `enableRetryTopicV2` its name contains a `+`, which clients
     /// may not use.
     pub(crate) fn pop_retry_topic(&self, name: &str, group: &str) -> Result<Arc<Topic>, Refusal> {
-        let (topic, made) = self.topics.get_or_put(name, || both_ways(name, 1, 0))?;
-        if made {
+        let (topic, created) = self.topics.get_or_put(name, || both_ways(name, 1, 0))?;
+        if created {
             self.announcements.changed();
             self.offsets.commit(group, name, 0, 0);
         }
@@ -320,8 +320,8 @@ impl BrokerContext {
             return Ok(known);
         }
         admission::topic_name(name)?;
-        let (topic, made) = self.topics.get_or_put(name, || both_ways(name, queues, unit))?;
-        if made {
+        let (topic, created) = self.topics.get_or_put(name, || both_ways(name, queues, unit))?;
+        if created {
             self.announcements.changed();
         }
         Ok(topic)

@@ -1,10 +1,12 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
 mod admit;
+mod blocking;
 mod move_back;
 mod rights;
 
 pub(crate) use admit::NewGroup;
+pub(crate) use blocking::{BlockingError, on_blocking_thread};
 
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;
@@ -25,7 +27,7 @@ use crate::tables::config_file::ConfigFile;
 use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
-use crate::tables::topic_makers::TopicMakers;
+use crate::tables::topic_creators::TopicCreators;
 use crate::tables::topics::{Topic, Topics};
 use pyrmq_remoting::body::{ConsumerOffsetSerializeWrapper, OffsetTable};
 use pyrmq_remoting::codes::request;
@@ -43,9 +45,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Apache compares with 40 % of the machine's memory. A fixed share of an ordinary machine makes the result the same
-/// everywhere.
-const YOUNG_BYTES: i64 = 4 << 30;
+/// New groups read a queue from its start while the log is at most this long. Apache compares with 40 % of the
+/// machine's memory; a fixed number makes the result the same everywhere.
+const NEW_GROUP_FROM_START_BYTES: i64 = 4 << 30;
 
 /// Distinguishes the broker's unique ids from those of a producer in the same process.
 const BROKER_LOADER: u32 = 0xB20C_E200;
@@ -61,8 +63,8 @@ pub struct BrokerContext {
     pub store: Arc<Store>,
     /// The topics.
     pub topics: Topics,
-    /// The user that made each topic.
-    makers: TopicMakers,
+    /// The user that created each topic.
+    creators: TopicCreators,
     /// The consumer groups.
     pub groups: Groups,
     /// The groups' offsets.
@@ -93,13 +95,13 @@ pub struct BrokerContext {
     pub(crate) requests: Arc<RequestLog>,
     /// Set once the port is open.
     address: OnceLock<(SocketAddr, String)>,
-    /// Distance from the log's end in bytes within which a queue counts as young.
-    pub(crate) young_bytes: i64,
+    /// New groups read a queue from its start while the log is at most this long, in bytes.
+    pub(crate) new_group_from_start_bytes: i64,
     /// What messages and send responses say with `traceOn`; `untraced` applies without it.
     traced: BrokerFields,
     untraced: BrokerFields,
     /// The client and the name servers that it asks; set once the ports are open.
-    asks: OnceLock<(WeakClient, Vec<String>)>,
+    name_servers: OnceLock<(WeakClient, Vec<String>)>,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
     // Guards the file, so that an older version never overwrites a newer one.
@@ -145,7 +147,7 @@ impl BrokerFields {
 /// The content of the files below `config/`.
 struct Tables {
     topics: Topics,
-    makers: TopicMakers,
+    creators: TopicCreators,
     groups: Groups,
     offsets: Offsets,
     unknown_offset_fields: ConsumerOffsetSerializeWrapper,
@@ -167,7 +169,7 @@ impl Tables {
         offsets.load_cutoffs(read.pop_cutoffs.take().unwrap_or_default());
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
-            makers: TopicMakers::load(file("topicMakers.json"))?,
+            creators: TopicCreators::load(file("topicMakers.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
             unknown_offset_fields: read,
@@ -185,7 +187,7 @@ impl BrokerContext {
         (long_polling, held): (LongPolling, HeldPops),
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
-        // Only generated ids contain it, and any address distinguishes their makers well enough.
+        // Only generated ids contain it, and any address distinguishes their creators well enough.
         let ip = options.broker_ip1.parse();
         let ip = ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let delay_levels = options.delay_levels()?;
@@ -209,7 +211,7 @@ impl BrokerContext {
         Ok(Self {
             transactions,
             topics: tables.topics,
-            makers: tables.makers,
+            creators: tables.creators,
             groups: tables.groups,
             offsets: tables.offsets,
             clients: Clients::default(),
@@ -224,8 +226,8 @@ impl BrokerContext {
             audit: OnceLock::new(),
             requests: Arc::default(),
             address: OnceLock::new(),
-            asks: OnceLock::new(),
-            young_bytes: YOUNG_BYTES,
+            name_servers: OnceLock::new(),
+            new_group_from_start_bytes: NEW_GROUP_FROM_START_BYTES,
             traced,
             untraced,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
@@ -285,15 +287,15 @@ impl BrokerContext {
 
     /// Called once, before any request is served.
     pub(crate) fn set_name_servers(&self, client: &Client, addresses: &[String]) {
-        let asks = (client.downgrade(), addresses.to_vec());
-        if self.asks.set(asks).is_err() {
+        let name_servers = (client.downgrade(), addresses.to_vec());
+        if self.name_servers.set(name_servers).is_err() {
             tracing::error!("the name servers of the broker were set twice");
         }
     }
 
     /// A client and the name server to ask next, in turn; `None` if no name server is configured.
     pub(crate) fn name_server(&self) -> Option<(Client, String)> {
-        let (client, addresses) = self.asks.get()?;
+        let (client, addresses) = self.name_servers.get()?;
         let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
         let address = addresses.get(turn.checked_rem(addresses.len())?)?;
         Some((client.join(Arc::new(ProcessorTable::new()))?, address.clone()))
@@ -372,6 +374,13 @@ impl BrokerContext {
             self.offsets.set_changed();
         }
         written
+    }
+
+    /// Marks all progress as unwritten: a write that panicked may have left it marked as written.
+    pub(crate) fn mark_progress_unwritten(&self) {
+        self.offsets.set_changed();
+        self.pops.orders.set_changed();
+        self.delays.set_changed();
     }
 
     /// When the consumer offsets were last written, in ms; 0 if never.

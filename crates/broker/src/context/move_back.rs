@@ -22,7 +22,7 @@ pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays, order
         return false;
     }
     let mut moves = offsets.lower(|group, topic, queue| {
-        // The offset of this group is that of the last check point that is done, not of the next one.
+        // The offset of this group is that of the last pop check point that is done, not of the next one.
         let last = i64::from(group == REVIVE_GROUP);
         store.queue_end(topic, queue).map(|end| end - last)
     });

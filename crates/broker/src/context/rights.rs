@@ -1,4 +1,4 @@
-//! Rights that a request needs for things that it does not name, and the number of topics that a user may make.
+//! Rights that a request needs for things that it does not name, and the number of topics that a user may create.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
@@ -17,32 +17,32 @@ impl BrokerContext {
         }
     }
 
-    /// Calls `make`, which makes these topics for a request, unless the request's user has made as many as it may.
-    /// Users who may change the cluster's settings have no limit.
-    pub(crate) fn made_by<T>(
+    /// Calls `create`, which creates these topics for a request, unless the request's user has created as many as it
+    /// may. Users who may change the cluster's settings have no limit.
+    pub(crate) fn create_as_user<T>(
         &self,
         request: &Command,
         peer: &Peer,
         topics: &[&str],
-        make: impl FnOnce() -> Result<T, Refusal>,
+        create: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let Some((user, limit)) = self.maker(request, peer) else {
-            return make();
+        let Some((user, limit)) = self.creator(request, peer) else {
+            return create();
         };
         let mut is_allowed = false;
-        let made = self.makers.make((user, limit), topics, &self.topics, || {
+        let created = self.creators.create((user, limit), topics, &self.topics, || {
             is_allowed = true;
-            make()
+            create()
         });
-        if let (Err(refusal), Some(audit), false) = (&made, self.audit.get(), is_allowed) {
+        if let (Err(refusal), Some(audit), false) = (&created, self.audit.get(), is_allowed) {
             audit.refused(request, peer.remote(), refusal.code, &refusal.remark);
         }
-        made
+        created
     }
 
-    /// The user that counts as maker of the topics that a request makes, and how many it may make; 0 is no limit.
+    /// The user that counts as creator of the topics that a request creates, and how many it may create; 0 is no limit.
     /// `None` while users are not checked.
-    pub(crate) fn maker<'r>(&self, request: &'r Command, peer: &Peer) -> Option<(&'r str, i32)> {
+    pub(crate) fn creator<'r>(&self, request: &'r Command, peer: &Peer) -> Option<(&'r str, i32)> {
         let check = self.check.get()?;
         let user = check.user(request)?;
         let limit = self.live.max_topics_per_user();

@@ -69,7 +69,7 @@ impl Delivered {
     }
 
     /// Records the last delivered message of a level. If that fails, more is delivered again after a kill.
-    pub(crate) fn note(&self, level: i32, copied: Copied) {
+    pub(crate) fn record(&self, level: i32, copied: Copied) {
         if let Err(error) = self.try_note(level, copied) {
             tracing::debug!(%error, path = %self.path.display(), "the progress of a delay level was not noted");
         }

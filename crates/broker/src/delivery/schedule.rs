@@ -108,7 +108,7 @@ impl Delays {
         moves
     }
 
-    /// The levels.
+    /// The delay levels.
     pub(crate) fn levels(&self) -> &DelayLevels {
         &self.levels
     }
@@ -121,6 +121,11 @@ impl Delays {
     /// The progress, as the file and the response to 45 have it.
     pub fn to_body(&self) -> DelayOffsetSerializeWrapper {
         self.progress().body.clone()
+    }
+
+    /// Marks the progress as changed again, after a failed write.
+    pub(crate) fn set_changed(&self) {
+        self.progress().changed = true;
     }
 
     /// Writes the file if there was progress, after the delivered messages are durable: a power loss must not take a
@@ -139,7 +144,7 @@ impl Delays {
         };
         let written = store.flush().and_then(|()| file.save(&body));
         if written.is_err() {
-            self.progress().changed = true;
+            self.set_changed();
         }
         written
     }
@@ -254,7 +259,7 @@ impl Delays {
                         %error,
                         "dropped a delayed message that cannot be stored"
                     ),
-                    Ok(stored) => self.delivered.note(
+                    Ok(stored) => self.delivered.record(
                         level,
                         Copied {
                             offset: from + delivered + 1,

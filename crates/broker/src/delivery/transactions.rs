@@ -5,7 +5,7 @@
 //! half     RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__
 //! commit   the message under its real topic, prepared offset = the half's log position; then the op message
 //! rollback the op message alone
-//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: places of ended halves in their queue, each with a comma
+//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: queue offsets of ended halves, each with a comma
 //! check    a half without an end is written again behind the others, and its producer group is asked (39)
 //! ```
 //! Group `CID_RMQ_SYS_TRANS` stores how far both queues are done, as Apache's brokers do, so a store may move between
@@ -39,7 +39,7 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 pub(crate) struct OpenTransaction {
     /// Offset of its half in the half queue; a check changes it.
     pub(crate) half_offset: i64,
-    /// Whether its end is being written.
+    /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,
@@ -59,7 +59,7 @@ impl OpenTransaction {
     }
 
     /// Records whether a search has found its message. What is written from now on is known without another one.
-    pub(crate) fn note_search(&mut self, is_committed: bool) {
+    pub(crate) fn record_search(&mut self, is_committed: bool) {
         self.found = false;
         self.committed |= is_committed;
     }
@@ -77,7 +77,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
-    pub(crate) fn note(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
+    pub(crate) fn update(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
         let known = self.open.get_mut(id)?;
         if known.half_offset != seen.half_offset {
             return None;
@@ -116,15 +116,17 @@ impl Transactions {
         let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_HALF_TOPIC, QUEUE));
         each(store, OP_HALF_TOPIC, op_from, |record| {
             let text = std::str::from_utf8(record.body).unwrap_or_default();
-            let places = text
+            let half_offsets = text
                 .split(',')
                 .filter_map(|half_offset| half_offset.trim().parse::<i64>().ok());
-            let places: Vec<i64> = places.collect();
-            let highest = places.iter().copied().max().unwrap_or(-1);
+            let half_offsets: Vec<i64> = half_offsets.collect();
+            let highest = half_offsets.iter().copied().max().unwrap_or(-1);
             tables.ops.push_back((record.queue_offset, highest));
-            tables
-                .ended
-                .extend(places.into_iter().filter(|half_offset| *half_offset >= half_from));
+            tables.ended.extend(
+                half_offsets
+                    .into_iter()
+                    .filter(|half_offset| *half_offset >= half_from),
+            );
         })?;
         each(store, HALF_TOPIC, half_from, |record| {
             let id = record.properties.get(names::UNIQ_KEY);
@@ -239,7 +241,7 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
 }
 
 /// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that
-/// was written again may have been committed by way of an earlier copy, whose position it does not say; so may one that
+/// was written again may have been committed from an earlier copy, whose position it does not say; so may one that
 /// Apache's broker has written. Times do not bound the search, since clocks go back.
 pub(crate) fn search_from(half: &Record<'_>) -> i64 {
     let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
@@ -263,12 +265,12 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Resul
     };
     let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     // A delayed message is in a queue of the schedule or timer topic until it is delivered.
-    let places = [
+    let queues = [
         Some((topic, own.unwrap_or(0))),
         of_half.is_timer.then_some((TIMER_TOPIC, 0)),
         (of_half.delay_level > 0).then_some((SCHEDULE_TOPIC, of_half.delay_level - 1)),
     ];
-    for (topic, own) in places.into_iter().flatten() {
+    for (topic, own) in queues.into_iter().flatten() {
         let query = KeyQuery {
             topic,
             key: id,

@@ -124,7 +124,7 @@ pyrmq_remoting::options! {
         "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
     /// Whether timer messages can be recalled before they are due.
     recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
-    /// Whether they can be recalled while the broker is not writable, too.
+    /// Whether timer messages can be recalled also while the broker is not writable.
     allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
     /// Pops and notifications that may wait at once; the next is refused.
     max_pop_polling_size: i32 = 100_000, "maxPopPollingSize", "requests", 1..=10_000_000;

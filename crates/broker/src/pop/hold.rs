@@ -6,8 +6,9 @@
 //!                              the client's time is up                           -+    answered, or inserted again
 //!                              connection closed -> dropped
 //! ```
-//! Invariants: after its time a request is answered; never more than the limits wait; an arrival costs one atomic load
-//! while nobody waits, and wakes one pop of each group and kind of queue: who takes less than there is wakes the next.
+//! Invariants: a request is answered after its deadline; never more than the limits wait; an arrival costs one atomic
+//! load while no request waits, and wakes one pop of each group and kind of queue. A pop that leaves messages wakes the
+//! next one.
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
@@ -23,22 +24,22 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// A request that waits.
 #[derive(Debug)]
 pub(crate) struct HeldPop {
-    /// The request as it came.
+    /// The request as it arrived.
     pub(crate) request: Command,
-    /// The right to answer it.
+    /// The permit to answer the request.
     pub(crate) reply: Reply,
-    /// What it waits for.
+    /// The topic whose messages the request waits for.
     pub(crate) topic: String,
     pub(crate) group: String,
     /// -1: any queue.
     pub(crate) queue_id: i32,
-    /// Topics whose messages it takes, too.
+    /// Retry topics whose messages also wake the request.
     pub(crate) retry_topics: Vec<String>,
-    /// What wakes it.
+    /// Which messages wake the request.
     pub(crate) filter: MessageFilter,
-    /// When it must be answered.
+    /// When the request must be answered, in ms.
     pub(crate) deadline_ms: i64,
-    /// When it is to be looked at, at the latest.
+    /// When the request is tried again at the latest, in ms.
     pub(crate) wake_ms: i64,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct HeldPops {
     // Guards what waits. Held for moves only.
     waiting: Mutex<Waiting>,
     ready: UnboundedSender<HeldPop>,
-    /// The first time changed.
+    /// Notified when a request must wake earlier than all others so far.
     pub(crate) sooner: Notify,
 }
 
@@ -205,7 +206,7 @@ impl HeldPops {
         self.release_where(|_| true);
     }
 
-    /// True once closed.
+    /// Whether the broker is stopping: no request waits any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

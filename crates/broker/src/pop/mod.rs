@@ -2,16 +2,16 @@
 //! The requests are answered in `processor/pop/`.
 //!
 //! ```text
-//! pop     reads behind the group's offset -> check point into the revive topic by way of the timer -> offset moves on
+//! pop     reads behind the group's offset -> pop check point to the revive topic through the timer -> offset moves on
 //! ack     an acknowledgement takes the same way, due when the message would come back
-//! revive  a check point comes out of the timer, then its acknowledgements; what has none goes to the retry topic
+//! revive  a pop check point comes out of the timer, then its acknowledgements; what has none goes to the retry topic
 //! ```
-//! An ordered group has no check points: its offset stays at the first message that is not done, and `order` says until
-//! when the queue is closed.
+//! An ordered group has no pop check points: its offset stays at the first message that is not done, and `order` says
+//! until when the queue is closed.
 
-pub(crate) mod checkpoint;
 pub(crate) mod hold;
 pub(crate) mod order;
+pub(crate) mod pop_check_point;
 pub(crate) mod request_mode;
 
 use crate::error::BrokerError;
@@ -29,8 +29,8 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Most messages of a pop (Apache `PopMessageProcessor`): a check point has 32 bits.
-pub(crate) const MOST_MESSAGES: i32 = 32;
+/// Most messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
+pub(crate) const MAX_MESSAGES: i32 = 32;
 const LOCKS: usize = 256;
 
 /// What a broker remembers of pops.
@@ -44,7 +44,7 @@ pub struct Pops {
     pub(crate) modes: RequestModes,
     /// Wakes the thread that brings messages back.
     pub(crate) revive_wakeup: Wakeup,
-    /// Counts check points, which go to the revive queues in turn.
+    /// Counts pop check points, which go to the revive queues in turn.
     next_revive_queue: AtomicU32,
     /// Counts pops, which begin at one queue after the other.
     turns: AtomicU32,
@@ -72,7 +72,7 @@ impl Pops {
         })
     }
 
-    /// The revive queue of the next check point.
+    /// The revive queue of the next pop check point.
     pub(crate) fn next_revive_queue(&self, queues: i32) -> i32 {
         let next = self.next_revive_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         i32::try_from(next).unwrap_or(0) % queues.max(1)

@@ -18,10 +18,10 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// What is not used for so long is forgotten (Apache `CLEAN_SPAN_FROM_LAST`).
+/// After this time without a pop, the state of a queue is forgotten, in ms (Apache `CLEAN_SPAN_FROM_LAST`).
 const FORGET_MS: i64 = 24 * 3_600_000;
 
-/// What an acknowledgement in order comes to.
+/// Effect of acknowledging a message of an ordered group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrderedAck {
     /// The group's offset becomes this one.
@@ -256,6 +256,11 @@ impl Orders {
     /// Whether something changed since the file was written.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
+    }
+
+    /// Marks the state as changed again, after a failed write.
+    pub(crate) fn set_changed(&self) {
+        self.changed.store(true, Ordering::Release);
     }
 
     /// Writes the file if something changed. `exists`: whether there is such a topic and group.

@@ -59,23 +59,23 @@ struct Used {
 #[derive(Debug, Default)]
 struct OfConnection {
     used: Load,
-    /// It has its share.
+    /// Keeps the connection from being read while it uses its share.
     pause: Option<Pause>,
 }
 
-/// The requests that wait.
+/// What the waiting requests use, and may use.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    most: Load,
+    limit: Load,
     /// From this load on a connection is not read.
     share: Load,
     // Guards what is used.
     used: Mutex<Used>,
 }
 
-/// A place of one request, until this is dropped.
+/// Counts one request in the backlog, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct BacklogEntry {
     backlog: Arc<Backlog>,
     peer: u64,
     load: Load,
@@ -87,20 +87,20 @@ pub(super) struct BacklogFull(pub(super) Load);
 
 impl Backlog {
     /// At most this load waits, and a connection may have one of `parts` of it.
-    pub(super) fn new(most: Load, parts: usize) -> Arc<Self> {
+    pub(super) fn new(limit: Load, parts: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
+            limit,
             share: Load {
-                requests: most.requests / parts,
-                bytes: most.bytes / parts,
+                requests: limit.requests / parts,
+                bytes: limit.bytes / parts,
             },
             used: Mutex::default(),
         })
     }
 
-    /// What may wait.
-    pub(super) fn most(&self) -> Load {
-        self.most
+    /// How many requests may wait, with how many bytes.
+    pub(super) fn limit(&self) -> Load {
+        self.limit
     }
 
     /// Counts a request. One that may not be refused always fits.
@@ -109,10 +109,10 @@ impl Backlog {
         peer: &Peer,
         load: Load,
         may_refuse: bool,
-    ) -> Result<Entry, BacklogFull> {
+    ) -> Result<BacklogEntry, BacklogFull> {
         let mut used = lock(&self.used);
         let is_full =
-            used.all.requests >= self.most.requests || used.all.bytes + load.bytes > self.most.bytes;
+            used.all.requests >= self.limit.requests || used.all.bytes + load.bytes > self.limit.bytes;
         if is_full && may_refuse {
             return Err(BacklogFull(used.all));
         }
@@ -123,7 +123,7 @@ impl Backlog {
         if is_full || used.requests >= self.share.requests || used.bytes >= self.share.bytes {
             pause.get_or_insert_with(|| peer.pause());
         }
-        Ok(Entry {
+        Ok(BacklogEntry {
             backlog: Arc::clone(self),
             peer: peer.id(),
             load,
@@ -138,7 +138,7 @@ impl Backlog {
     }
 }
 
-impl Drop for Entry {
+impl Drop for BacklogEntry {
     fn drop(&mut self) {
         let mut used = lock(&self.backlog.used);
         used.all.remove(self.load);
@@ -163,11 +163,11 @@ mod tests {
 
     #[test]
     fn a_connection_with_its_share_is_not_read_until_it_has_nothing_there() {
-        let most = Load {
+        let limit = Load {
             requests: 8,
             bytes: 800,
         };
-        let backlog = Backlog::new(most, 4);
+        let backlog = Backlog::new(limit, 4);
         let (peer, line) = Line::peer(1);
         let paused = || line.pauses();
         for (first, second) in [(10, 10), (10, 190), (200, 1)] {
@@ -185,11 +185,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_and_what_may_not_be_refused_pauses_its_connection() {
-        let most = Load {
+        let limit = Load {
             requests: 2,
             bytes: 1000,
         };
-        let backlog = Backlog::new(most, 1);
+        let backlog = Backlog::new(limit, 1);
         let ((one, _), (other, line)) = (Line::peer(1), Line::peer(2));
         let large = backlog.enter(&one, of(1000), true).unwrap();
         let BacklogFull(used) = backlog.enter(&other, of(1), true).unwrap_err();

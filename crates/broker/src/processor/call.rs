@@ -1,4 +1,4 @@
-//! Requests that the broker forwards to a consumer: 307 asks for its running state, 309 makes it consume a message now
+//! Requests that the broker forwards to a consumer: 307 asks for its running context, 309 makes it consume a message now
 //! (Apache `AdminBrokerProcessor.callConsumer`).
 
 use crate::context::BrokerContext;
@@ -18,17 +18,17 @@ use std::time::Duration;
 /// How long a consumer may take (Apache `Broker2Client.callClient`).
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Older consumers do not know these requests (Apache `MQVersion.V3_1_8_SNAPSHOT`).
-const OLDEST: i32 = 62;
+const MIN_VERSION: i32 = 62;
 
 /// Answers 307 and 309.
 #[derive(Debug)]
 pub(crate) struct Call {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
 }
 
 impl Call {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// The consumer's connection, and the message to forward for 309.
@@ -43,7 +43,7 @@ impl Call {
         // Both requests name the group and the client, so this header reads both.
         let header = GetConsumerRunningInfoRequestHeader::decode(&request.fields)?;
         let (group, client) = (header.consumer_group, header.client_id);
-        let member = self.state.clients.consumers(group, |consumers| {
+        let member = self.context.clients.consumers(group, |consumers| {
             consumers
                 .members
                 .values()
@@ -56,7 +56,7 @@ impl Call {
                 format!("The Consumer <{group}> <{client}> not online"),
             )
         })?;
-        if member.version < OLDEST {
+        if member.version < MIN_VERSION {
             return Err(Refusal::internal(format!(
                 "The Consumer <{client}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
                 member.version
@@ -65,7 +65,7 @@ impl Call {
         let Some(offset) = message else {
             return Ok((member.peer, None));
         };
-        let record = self.state.store.record_at(offset);
+        let record = self.context.store.record_at(offset);
         let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
         let record = record
             .ok_or_else(|| Refusal::internal(format!("no message begins at commit log offset {offset}")))?;
@@ -80,13 +80,13 @@ impl Processor for Call {
                 if message.is_some() {
                     request.body = message;
                 }
-                let log = self.state.requests.clone();
+                let log = self.context.requests.clone();
                 consumer.request_with(request, CALL_TIMEOUT, move |result| match outcome(result) {
                     Ok(answer) => reply.send(answer),
                     Err(refusal) => refusal.answer(reply.request_code(), reply, &log),
                 });
             }
-            Err(refusal) => self.state.refuse(&request, reply, refusal),
+            Err(refusal) => self.context.refuse(&request, reply, refusal),
         }
     }
 }

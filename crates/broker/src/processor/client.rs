@@ -4,9 +4,9 @@
 use crate::admission;
 use crate::context::{BrokerContext, NewGroup};
 use crate::error::Refusal;
-use crate::processor::first_use::Needs;
+use crate::processor::auto_create::Missing;
 use crate::processor::{Answer, answer, read_body};
-use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, TooMany};
+use crate::tables::clients::{Client, ConsumeMode, ConsumerHeartbeat, TooMany};
 use crate::tables::conflicts::Conflicts;
 use crate::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::{
@@ -20,86 +20,94 @@ use pyrmq_remoting::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
     GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader,
 };
+use pyrmq_remoting::names;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::sync::atomic::Ordering;
 
 /// Longest client id, in bytes.
-const LONGEST_ID: usize = 1024;
+const MAX_ID_BYTES: usize = 1024;
 /// Longest name of a producer group, in bytes (Apache `Validators.CHARACTER_MAX_LENGTH`).
-const LONGEST_GROUP: usize = 255;
+const MAX_GROUP_BYTES: usize = 255;
 
 /// Maximum number of topics to which a heartbeat subscribes one group: each is looked up while pulls wait.
 const SUBSCRIPTIONS: usize = 4096;
 
 /// Serves a heartbeat (34).
-pub(crate) fn heartbeat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
-    let answer = beat(state, request, peer);
+pub(crate) fn heartbeat(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+    let answer = apply_heartbeat(context, request, peer);
     // It may have waited for its groups, and its connection may have ended before it is in the tables.
     if peer.is_closed() {
-        forget(state, peer);
+        forget(context, peer);
     }
     answer
 }
 
 /// The groups that a heartbeat makes, with their retry topics.
-pub(super) fn needs_of_heartbeat(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing_of_heartbeat(
+    context: &BrokerContext,
+    request: &Command,
+    _peer: &Peer,
+) -> Option<Missing> {
     // One that cannot be read is refused by its row.
     let body = HeartbeatData::decode(request.body.as_deref()?).ok()?;
     check_heartbeat(&body).ok()?;
     let mut groups = Vec::new();
     for consumer in body.consumer_data_set {
         let name = &consumer.group_name;
-        let makes = if state.groups.contains(name) {
-            admission::group_name(name).is_ok() && state.topics.get(&admission::retry_topic(name)).is_none()
+        let creates = if context.groups.contains(name) {
+            admission::group_name(name).is_ok() && context.topics.get(&names::retry_topic(name)).is_none()
         } else {
-            state.may_make_group(name)
+            context.may_create_group(name)
         };
-        if makes && is_welcome(state, &consumer) {
+        if creates && is_welcome(context, &consumer) {
             groups.push(NewGroup {
                 retry_topic: Some(retry_flags(consumer.unit_mode)),
                 ..NewGroup::new(&consumer.group_name)
             });
         }
     }
-    (!groups.is_empty()).then(|| Needs {
+    (!groups.is_empty()).then(|| Missing {
         groups,
-        ..Needs::default()
+        ..Missing::default()
     })
 }
 
 /// Removes a client whose connection has ended from all groups.
-pub(crate) fn forget(state: &BrokerContext, peer: &Peer) {
+pub(crate) fn forget(context: &BrokerContext, peer: &Peer) {
     let gone = peer.id();
-    state.clients.release_ids(gone);
-    for (group, members) in state.clients.sweep(|client| client.peer.id() == gone) {
-        state.notify(&group, &members);
+    context.clients.release_ids(gone);
+    for (group, members) in context.clients.sweep(|client| client.peer.id() == gone) {
+        context.notify(&group, &members);
     }
 }
 
-fn beat(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+fn apply_heartbeat(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: HeartbeatData = read_body(request)?;
     check_heartbeat(&body)?;
     let client = Client {
         id: body.client_id,
         peer: peer.clone(),
-        user: state.user_of(request),
+        user: context.user_of(request),
         language: request.language,
         version: request.version,
         seen_ms: clock::now_ms(),
     };
-    claim_id(state, &client)?;
+    claim_id(context, &client)?;
     let fingerprint = body.heartbeat_fingerprint;
     let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
     for consumer in &body.consumer_data_set {
-        wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
+        wants_subscriptions |= register_consumer(context, consumer, &client, fingerprint, is_short)?;
     }
     let named = body.producer_data_set.iter();
     for producer in named.filter(|producer| !producer.group_name.is_empty()) {
         let group = &producer.group_name;
-        check_length("producer group", group, LONGEST_GROUP)?;
-        state.clients.beat_producer(group, &client).map_err(too_many)?;
+        check_length("producer group", group, MAX_GROUP_BYTES)?;
+        context
+            .clients
+            .register_producer(group, &client)
+            .map_err(too_many)?;
     }
     Ok(Command::response(response::SUCCESS)
         .with_field("IS_SUPPORT_HEART_BEAT_V2", "true")
@@ -115,11 +123,11 @@ fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
     if body.client_id.is_empty() {
         return invalid("the body has no clientID".to_owned());
     }
-    check_length("clientID", &body.client_id, LONGEST_ID)?;
+    check_length("clientID", &body.client_id, MAX_ID_BYTES)?;
     for consumer in &body.consumer_data_set {
         let count = consumer.subscription_data_set.len();
         if count > SUBSCRIPTIONS {
-            let group: String = consumer.group_name.chars().take(255).collect();
+            let group = names::shortened(&consumer.group_name);
             return invalid(format!(
                 "the heartbeat subscribes the group {group} to {count} topics, allowed are {SUBSCRIPTIONS}: use \
                  several groups"
@@ -130,11 +138,11 @@ fn check_heartbeat(body: &HeartbeatData) -> Result<(), Refusal> {
 }
 
 /// Refuses a long name: the table of clients keeps it as long as the connection lives.
-fn check_length(what: &str, name: &str, most: usize) -> Result<(), Refusal> {
-    if name.len() <= most {
+fn check_length(what: &str, name: &str, limit: usize) -> Result<(), Refusal> {
+    if name.len() <= limit {
         return Ok(());
     }
-    let text = format!("the {what} has {} bytes, it may have {most}", name.len());
+    let text = format!("the {what} has {} bytes, it may have {limit}", name.len());
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
@@ -144,11 +152,11 @@ fn too_many(what: TooMany) -> Refusal {
 
 /// Binds the client id to the user that had it first, while rights are checked: answers to requests go to whoever has
 /// the id that they name.
-fn claim_id(state: &BrokerContext, client: &Client) -> Result<(), Refusal> {
+fn claim_id(context: &BrokerContext, client: &Client) -> Result<(), Refusal> {
     let Some(user) = &client.user else {
         return Ok(());
     };
-    if state
+    if context
         .clients
         .claim_id(&client.id, user, client.peer.id())
         .map_err(too_many)?
@@ -164,31 +172,31 @@ pub(super) fn retry_flags(unit_mode: bool) -> i32 {
     if unit_mode { 2 } else { 0 }
 }
 
-fn is_welcome(state: &BrokerContext, consumer: &ConsumerData) -> bool {
-    !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
+fn is_welcome(context: &BrokerContext, consumer: &ConsumerData) -> bool {
+    !context.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
 /// Processes one consumer group of a heartbeat. True: the broker needs its subscriptions in full.
-fn consumer_beat(
-    state: &BrokerContext,
+fn register_consumer(
+    context: &BrokerContext,
     consumer: &ConsumerData,
     client: &Client,
     fingerprint: i32,
     is_short: bool,
 ) -> Result<bool, Refusal> {
     let group = &consumer.group_name;
-    if group.is_empty() || !is_welcome(state, consumer) {
+    if group.is_empty() || !is_welcome(context, consumer) {
         return Ok(false);
     }
     // Skipped silently, as in Apache: an unknown group that may not be created.
-    let Ok(config) = state.group(group) else {
+    let Ok(config) = context.group(group) else {
         return Ok(false);
     };
     let flags = retry_flags(consumer.unit_mode);
-    state.retry_topic(group, config.retry_queue_nums, flags)?;
+    context.retry_topic(group, config.retry_queue_nums, flags)?;
     let subscriptions = consumer.subscription_data_set.iter().filter_map(subscription_of);
-    let change = state.clients.beat_consumer(
-        ConsumerBeat {
+    let change = context.clients.register_consumer(
+        ConsumerHeartbeat {
             group: group.clone(),
             consume_mode: ConsumeMode {
                 consume_type: consumer.consume_type,
@@ -200,18 +208,18 @@ fn consumer_beat(
         },
         client,
     );
-    warn_of(&change.conflicts, state, group);
+    warn_of(&change.conflicts, context, group);
     if change.changed {
         tracing::info!(group, client = client.id, peer = %client.peer.remote(), "a consumer group changed");
-        state.notify(group, &change.notify);
+        context.notify(group, &change.notify);
     }
     Ok(change.wants_subscriptions)
 }
 
 /// Counts the topics in which a member differs from others of its group, and warns of the first ones.
-fn warn_of(conflicts: &Conflicts, state: &BrokerContext, group: &str) {
+fn warn_of(conflicts: &Conflicts, context: &BrokerContext, group: &str) {
     let count = u64::try_from(conflicts.count).unwrap_or(u64::MAX);
-    state
+    context
         .stats
         .subscription_conflicts
         .fetch_add(count, Ordering::Relaxed);
@@ -248,20 +256,20 @@ fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
 }
 
 /// Unregisters a client from its groups (35).
-pub(crate) fn unregister(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn unregister(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = UnregisterClientRequestHeader::decode(&request.fields)?;
     if let Some(group) = header.producer_group {
-        state.clients.leave_producers(group, peer.id());
+        context.clients.leave_producers(group, peer.id());
     }
     if let Some(group) = header.consumer_group {
-        let members = state.clients.leave_consumers(group, peer.id());
-        state.notify(group, &members);
+        let members = context.clients.leave_consumers(group, peer.id());
+        context.notify(group, &members);
     }
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Checks a subscription before a consumer starts with it (46).
-pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn check_config(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: CheckClientRequestBody = read_body(request)?;
     let Some(data) = body.subscription_data else {
         return Ok(Command::response(response::SUCCESS));
@@ -270,7 +278,7 @@ pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Pee
     let Some(subscription) = Subscription::parse(&data.topic, Some(&data.sub_string), kind, 0) else {
         return Ok(Command::response(response::SUCCESS));
     };
-    if !subscription.is_tag() && !state.live.enable_property_filter() {
+    if !subscription.is_tag() && !context.live.enable_property_filter() {
         return Err(Refusal::no_property_filter(&subscription.expression_type));
     }
     if let MessageFilter::Invalid(cause) = &subscription.filter {
@@ -280,9 +288,9 @@ pub(crate) fn check_config(state: &BrokerContext, request: &Command, _peer: &Pee
 }
 
 /// Lists the client ids of a consumer group (38).
-pub(crate) fn members(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn members(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::decode(&request.fields)?;
-    let ids = state.clients.consumers(
+    let ids = context.clients.consumers(
         header.consumer_group,
         crate::tables::clients::Consumers::client_ids,
     );
@@ -295,46 +303,48 @@ pub(crate) fn members(state: &BrokerContext, request: &Command, _peer: &Peer) ->
 }
 
 /// Locks queues for an orderly consumer (41).
-pub(crate) fn lock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn lock(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: LockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     // A lock on a queue that does not exist would never be released, and their number would be unbounded.
-    let asked = body
+    let own_queues = body
         .mq_set
         .into_iter()
-        .filter(|queue| is_here(state, queue))
+        .filter(|queue| is_here(context, queue))
         .collect();
-    state.group(&body.consumer_group)?;
+    context.group(&body.consumer_group)?;
     let group = body.consumer_group.as_str();
-    let is_connected = |client: &str| state.clients.has_consumer(group, client);
-    let won = state
+    let is_connected = |client: &str| context.clients.has_consumer(group, client);
+    let won = context
         .locks
-        .lock(group, &body.client_id, asked, clock::now_ms(), is_connected);
+        .lock(group, &body.client_id, own_queues, clock::now_ms(), is_connected);
     Ok(answer(&LockBatchResponseBody {
         locked: won.into_iter().collect(),
     }))
 }
 
 /// The group that locks make.
-pub(super) fn needs_of_locks(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing_of_locks(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let body = LockBatchRequestBody::decode(request.body.as_deref()?).ok()?;
     require_names(&body.consumer_group, &body.client_id).ok()?;
-    Needs::group(state, &body.consumer_group)
+    Missing::group(context, &body.consumer_group)
 }
 
 /// Whether the queue exists on this broker.
-fn is_here(state: &BrokerContext, queue: &MessageQueue) -> bool {
-    let topic = state.topics.get(&queue.topic);
-    queue.broker_name == state.options.broker_name
+fn is_here(context: &BrokerContext, queue: &MessageQueue) -> bool {
+    let topic = context.topics.get(&queue.topic);
+    queue.broker_name == context.options.broker_name
         && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.queue_id))
 }
 
 /// Unlocks queues of an orderly consumer (42).
-pub(crate) fn unlock(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn unlock(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let body: UnlockBatchRequestBody = read_body(request)?;
     require_names(&body.consumer_group, &body.client_id)?;
     let queues: Vec<MessageQueue> = body.mq_set.into_iter().collect();
-    state.locks.unlock(&body.consumer_group, &body.client_id, &queues);
+    context
+        .locks
+        .unlock(&body.consumer_group, &body.client_id, &queues);
     Ok(Command::response(response::SUCCESS))
 }
 
@@ -347,9 +357,9 @@ fn require_names(group: &str, client: &str) -> Result<(), Refusal> {
 }
 
 /// Lists the connections of a consumer group (203).
-pub(crate) fn consumer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn consumer_connections(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::decode(&request.fields)?;
-    let body = state.clients.consumers(header.consumer_group, |group| {
+    let body = context.clients.consumers(header.consumer_group, |group| {
         let subscriptions = group.subscriptions.iter();
         ConsumerConnection {
             connection_set: group.members.values().map(connection).collect(),
@@ -373,9 +383,9 @@ pub(crate) fn consumer_connections(state: &BrokerContext, request: &Command, _pe
 }
 
 /// Lists the connections of a producer group (204).
-pub(crate) fn producer_connections(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn producer_connections(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetProducerConnectionListRequestHeader::decode(&request.fields)?;
-    let members = state.clients.producers(header.producer_group);
+    let members = context.clients.producers(header.producer_group);
     if members.is_empty() {
         return Err(Refusal::internal(format!(
             "the producer group[{}] not exist: none of its producers is connected to this broker",
@@ -388,7 +398,7 @@ pub(crate) fn producer_connections(state: &BrokerContext, request: &Command, _pe
 }
 
 /// Lists the connections of all producer groups (328).
-pub(crate) fn all_producers(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn all_producers(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     let info = |client: &Client| ProducerInfo {
         client_id: client.id.clone(),
         language: client.language,
@@ -396,7 +406,7 @@ pub(crate) fn all_producers(state: &BrokerContext, _request: &Command, _peer: &P
         remote_ip: client.peer.remote().to_string(),
         version: client.version,
     };
-    let groups = state.clients.all_producers().into_iter();
+    let groups = context.clients.all_producers().into_iter();
     Ok(answer(&ProducerTableInfo {
         data: groups
             .map(|(group, members)| (group, members.iter().map(info).collect()))

@@ -22,12 +22,12 @@ use std::time::Duration;
 /// How long each consumer may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Older consumers do not know these requests (Apache `MQVersion.V3_0_7_SNAPSHOT`).
-const OLDEST: i32 = 28;
+const MIN_VERSION: i32 = 28;
 
 /// Serves 223.
 #[derive(Debug)]
 pub(crate) struct ConsumerStatus {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
 }
 
 /// The answers so far. Dropping the last share sends the response; a member that never answers drops its share at its
@@ -51,14 +51,14 @@ impl Drop for Collected {
 }
 
 impl ConsumerStatus {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// The members to ask, and the request to send them.
     fn prepare(&self, request: &Command) -> Result<(Vec<Client>, Command), Refusal> {
         let header = GetConsumerStatusRequestHeader::decode(&request.fields)?;
-        let mut members = members_of(&self.state, header.group).ok_or_else(|| {
+        let mut members = members_of(&self.context, header.group).ok_or_else(|| {
             Refusal::internal(format!(
                 "No Any Consumer online in the consumer group: [{}]",
                 header.group
@@ -83,7 +83,7 @@ impl Processor for ConsumerStatus {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         let (members, question) = match self.prepare(&request) {
             Ok(prepared) => prepared,
-            Err(refusal) => return self.state.refuse(&request, reply, refusal),
+            Err(refusal) => return self.context.refuse(&request, reply, refusal),
         };
         let collected = Arc::new(Collected {
             table: Mutex::default(),
@@ -109,8 +109,8 @@ impl Processor for ConsumerStatus {
 }
 
 /// The connected members of a group; `None` if there are none.
-fn members_of(state: &BrokerContext, group: &str) -> Option<Vec<Client>> {
-    let members = state
+fn members_of(context: &BrokerContext, group: &str) -> Option<Vec<Client>> {
+    let members = context
         .clients
         .consumers(group, |group| group.members.values().cloned().collect::<Vec<_>>());
     members.filter(|members| !members.is_empty())
@@ -118,19 +118,19 @@ fn members_of(state: &BrokerContext, group: &str) -> Option<Vec<Client>> {
 
 /// Serves 222 without `useServerSideResetOffset`: makes the connected members stop, take these offsets and commit them.
 pub(crate) fn reset_by_members(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &ResetOffsetRequestHeader<'_>,
     language: Language,
 ) -> Answer {
     let (group, name) = (header.group, header.topic);
-    let topic = state.topics.get(name).ok_or_else(|| {
+    let topic = context.topics.get(name).ok_or_else(|| {
         Refusal::no_topic_in(
             "[reset-offset] reset offset failed, no topic in this broker. topic={}; ",
             name,
         )
     })?;
-    let offset_table = targets(state, header, topic.write_queue_nums)?;
-    let members = members_of(state, group).ok_or_else(|| {
+    let offset_table = targets(context, header, topic.write_queue_nums)?;
+    let members = members_of(context, group).ok_or_else(|| {
         Refusal::new(
             response::CONSUMER_NOT_ONLINE,
             format!(
@@ -139,7 +139,7 @@ pub(crate) fn reset_by_members(
             ),
         )
     })?;
-    if let Some(old) = members.iter().find(|member| member.version < OLDEST) {
+    if let Some(old) = members.iter().find(|member| member.version < MIN_VERSION) {
         return Err(Refusal::internal(format!(
             "the client does not support this feature. version={}",
             old.version
@@ -166,7 +166,7 @@ pub(crate) fn reset_by_members(
             group,
             topic = name,
             client = member.id,
-            "told a consumer to reset its offsets"
+            "asked a consumer to reset its offsets"
         );
     }
     Ok(answer(&body))
@@ -174,28 +174,28 @@ pub(crate) fn reset_by_members(
 
 /// The offset that each queue of the topic goes on at: that of the time, unless the group is already before it.
 fn targets(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &ResetOffsetRequestHeader<'_>,
     queues: i32,
 ) -> Result<BTreeMap<MessageQueue, i64>, Refusal> {
     let (group, name) = (header.group, header.topic);
     let mut offset_table = BTreeMap::new();
     for queue_id in 0..queues {
-        let committed = state.offsets.get(group, name, queue_id).ok_or_else(|| {
+        let committed = context.offsets.get(group, name, queue_id).ok_or_else(|| {
             Refusal::internal(format!(
                 "THe consumer group <{group}> not exist: it has no offset of queue {queue_id}"
             ))
         })?;
         let target = if header.timestamp == -1 {
-            state.store.max_offset(name, queue_id)
+            context.store.max_offset(name, queue_id)
         } else {
-            let found = state
+            let found = context
                 .store
                 .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower);
             found.map_err(|error| Refusal::internal(error.to_string()))?
         };
         let target = target.max(0);
-        let queue = MessageQueue::new(name, &state.options.broker_name, queue_id);
+        let queue = MessageQueue::new(name, &context.options.broker_name, queue_id);
         let is_taken = header.is_force || target < committed;
         offset_table.insert(queue, if is_taken { target } else { committed });
     }

@@ -21,19 +21,19 @@ use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 
 /// Creates or changes a consumer group (200).
-pub(crate) fn put(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn put(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let group: SubscriptionGroupConfig = read_body(request)?;
     check(&group)?;
     tracing::info!(group = group.group_name, peer = %peer.remote(), "changed a consumer group");
-    state.groups.put(vec![group])?;
+    context.groups.put(vec![group])?;
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Creates or changes several consumer groups (225).
-pub(crate) fn put_list(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn put_list(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let groups = read_body::<SubscriptionGroupList>(request)?.group_config_list;
     groups.iter().try_for_each(check)?;
-    state.groups.put(groups)?;
+    context.groups.put(groups)?;
     Ok(Command::response(response::SUCCESS))
 }
 
@@ -50,28 +50,30 @@ fn check(group: &SubscriptionGroupConfig) -> Result<(), Refusal> {
 }
 
 /// Returns all consumer groups (201).
-pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(answer(&state.groups.to_body()))
+pub(crate) fn all(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&context.groups.to_body()))
 }
 
 /// Deletes a consumer group (207).
-pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn delete(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields)?;
     let name = header.group_name;
-    if state.groups.remove(name)? {
+    if context.groups.remove(name)? {
         tracing::info!(group = name, peer = %peer.remote(), "deleted a consumer group");
     }
     if header.clean_offset {
-        state.offsets.remove_group(name);
-        state.offsets.note_change(name, "", state.store.end_position());
-        state.pops.remove_group(name);
-        state
+        context.offsets.remove_group(name);
+        context
+            .offsets
+            .record_change(name, "", context.store.end_position());
+        context.pops.remove_group(name);
+        context
             .persist_orders()
-            .and_then(|()| state.persist_offsets())
+            .and_then(|()| context.persist_offsets())
             .map_err(|error| Refusal::internal(error.to_string()))?;
     }
-    state.pops.remove_group(name);
-    let (topics, _) = state.topics.all();
+    context.pops.remove_group(name);
+    let (topics, _) = context.topics.all();
     for topic in topics {
         topic.traffic.remove_group(name);
     }
@@ -79,9 +81,9 @@ pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> A
 }
 
 /// Returns one consumer group (352).
-pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn config(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetSubscriptionGroupConfigRequestHeader::decode(&request.fields)?;
-    let group = state
+    let group = context
         .groups
         .get(header.group)
         .ok_or_else(|| Refusal::no_group_in("No group in this broker: {}; ", header.group))?;
@@ -89,20 +91,20 @@ pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
 }
 
 /// Returns whether a group may read a topic, after changing that if asked to (353).
-pub(crate) fn forbid(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn forbid(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = UpdateGroupForbiddenRequestHeader::decode(&request.fields)?;
     let (group, topic) = (header.group, header.topic);
     if let Some(readable) = header.readable {
-        if state.groups.get(group).is_none() {
+        if context.groups.get(group).is_none() {
             return Err(Refusal::no_group(group));
         }
-        if state.topics.get(topic).is_none() {
+        if context.topics.get(topic).is_none() {
             return Err(Refusal::no_topic(topic));
         }
         tracing::info!(group, topic, readable, peer = %peer.remote(), "changed what a consumer group may read");
-        state.groups.forbid(group, topic, !readable)?;
+        context.groups.forbid(group, topic, !readable)?;
     }
-    let readable = !state.groups.is_forbidden(group, topic);
+    let readable = !context.groups.is_forbidden(group, topic);
     Ok(answer(&GroupForbidden {
         group: Some(group.to_owned()),
         readable: Some(readable),
@@ -111,21 +113,21 @@ pub(crate) fn forbid(state: &BrokerContext, request: &Command, peer: &Peer) -> A
 }
 
 /// For each queue returns the store times of its first and last message, and of the group's next one (303).
-pub(crate) fn time_span(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn time_span(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeTimeSpanRequestHeader::decode(&request.fields)?;
-    let topic = state
+    let topic = context
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
-    let committed = state.offsets.of_topic(header.group, &topic.topic_name);
+    let committed = context.offsets.of_topic(header.group, &topic.topic_name);
     let mut spans = Vec::new();
     for queue_id in 0..topic.queue_nums() {
         let time = |offset: i64| {
-            let found = state.store.store_time(&topic.topic_name, queue_id, offset);
+            let found = context.store.store_time(&topic.topic_name, queue_id, offset);
             Ok::<_, Refusal>(found.map_err(|error| internal(&error))?.unwrap_or(-1))
         };
-        let (_, max) = ends(state, &topic.topic_name, queue_id);
-        let earliest = state.store.earliest_time(&topic.topic_name, queue_id);
+        let (_, max) = ends(context, &topic.topic_name, queue_id);
+        let earliest = context.store.earliest_time(&topic.topic_name, queue_id);
         let earliest = earliest.map_err(|error| internal(&error))?.unwrap_or(-1);
         let consumed = committed.get(&queue_id).copied().unwrap_or(0);
         let behind = if consumed < max {
@@ -143,7 +145,7 @@ pub(crate) fn time_span(state: &BrokerContext, request: &Command, _peer: &Peer) 
             max_time_stamp: if max > 0 { time(max - 1)? } else { -1 },
             message_queue: Some(MessageQueue::new(
                 &topic.topic_name,
-                &state.options.broker_name,
+                &context.options.broker_name,
                 queue_id,
             )),
             min_time_stamp: earliest,
@@ -155,16 +157,16 @@ pub(crate) fn time_span(state: &BrokerContext, request: &Command, _peer: &Peer) 
 }
 
 /// Lists the topics that a group reads (343).
-pub(crate) fn topics(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn topics(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicsByConsumerRequestHeader::decode(&request.fields)?;
-    Ok(topic_list(state.offsets.topics_of(header.group)))
+    Ok(topic_list(context.offsets.topics_of(header.group)))
 }
 
 /// Returns a group's subscription to a topic (345).
-pub(crate) fn subscription(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn subscription(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QuerySubscriptionByConsumerRequestHeader::decode(&request.fields)?;
     let topic = header.topic.unwrap_or_default();
-    let data = state
+    let data = context
         .clients
         .consumers(header.group, |group| group.subscriptions.get(topic).cloned());
     Ok(answer(&QuerySubscriptionResponseBody {

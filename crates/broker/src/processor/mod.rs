@@ -4,13 +4,13 @@
     reason = "the functions of the table share one signature"
 )]
 
+mod auto_create;
+mod auto_create_rules;
 mod backlog;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod consumer_status;
-mod first_use;
 pub(crate) mod group;
-mod makers;
 pub(crate) mod offset;
 pub(crate) mod pop;
 pub(crate) mod pull;
@@ -30,7 +30,7 @@ pub(crate) mod store_admin;
 pub(crate) mod topic;
 pub(crate) mod transaction;
 
-pub(crate) use first_use::FirstUses;
+pub(crate) use auto_create::AutoCreateQueue;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;
@@ -44,6 +44,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
@@ -62,12 +63,12 @@ pub(crate) fn answer(body: &impl Body) -> Command {
 }
 
 /// Answers a request that was served from `began` on, and logs it if it was slow or is refused.
-fn send_answer(state: &BrokerContext, request: &Command, reply: Reply, began: Instant, answer: Answer) {
+fn send_answer(context: &BrokerContext, request: &Command, reply: Reply, began: Instant, answer: Answer) {
     let (from, times) = (reply.peer().remote(), reply.times(began));
-    state.requests.served(request, from, times);
+    context.requests.served(request, from, times);
     match answer {
         Ok(answer) => reply.send(answer),
-        Err(refusal) => state.refuse(request, reply, refusal),
+        Err(refusal) => context.refuse(request, reply, refusal),
     }
 }
 
@@ -76,14 +77,14 @@ pub(crate) type Function = fn(&BrokerContext, &Command, &Peer) -> Answer;
 
 /// A row that calls a function.
 pub(crate) struct Handler {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     function: Function,
 }
 
 impl Handler {
-    pub(crate) fn row(state: &Arc<BrokerContext>, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(context: &Arc<BrokerContext>, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             function,
         })
     }
@@ -92,8 +93,8 @@ impl Handler {
 impl Processor for Handler {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let began = Instant::now();
-        let answer = (self.function)(&self.state, &request, peer);
-        send_answer(&self.state, &request, reply, began, answer);
+        let answer = (self.function)(&self.context, &request, peer);
+        send_answer(&self.context, &request, reply, began, answer);
     }
 }
 
@@ -109,16 +110,20 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
 /// disk.
 pub(crate) struct Change {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     tasks: Tracker,
     function: Function,
     is_announced: bool,
 }
 
 impl Change {
-    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(
+        context: &Arc<BrokerContext>,
+        tasks: &Tracker,
+        function: Function,
+    ) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             function,
             is_announced: false,
@@ -128,12 +133,12 @@ impl Change {
     /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
     /// for its route must find it.
     pub(crate) fn announced(
-        state: &Arc<BrokerContext>,
+        context: &Arc<BrokerContext>,
         tasks: &Tracker,
         function: Function,
     ) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
             function,
             is_announced: true,
@@ -143,11 +148,11 @@ impl Change {
 
 impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (state, function, is_announced) = (self.state.clone(), self.function, self.is_announced);
+        let (context, function, is_announced) = (self.context.clone(), self.function, self.is_announced);
         // Later requests of the connection find the change.
         let (peer, pause) = (peer.clone(), peer.pause());
         self.tasks.spawn(async move {
-            let changing = state.clone();
+            let changing = context.clone();
             let change = move || {
                 let began = Instant::now();
                 let answer = function(&changing, &request, &peer);
@@ -158,11 +163,14 @@ impl Processor for Change {
             match changed {
                 Ok((request, began, answer)) => {
                     if is_announced && answer.is_ok() {
-                        state.announcements.settle(SETTLE_LIMIT).await;
+                        context.announcements.settle(SETTLE_LIMIT).await;
                     }
-                    send_answer(&state, &request, reply, began, answer);
+                    send_answer(&context, &request, reply, began, answer);
                 }
-                Err(error) => tracing::error!(%error, "a change panicked"),
+                Err(error) => {
+                    context.stats.panics.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(%error, "a change panicked");
+                }
             }
         });
     }

@@ -4,8 +4,8 @@
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
+use crate::processor::auto_create::Missing;
 use crate::processor::consumer_status::reset_by_members;
-use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::{Answer, answer};
 use crate::tables::topics::Topic;
@@ -24,16 +24,16 @@ use std::sync::Arc;
 
 /// Returns a group's offset of a queue (14). A group without one starts at 0 while the queue's first message can still
 /// be read cheaply, so a new group on a young topic misses nothing.
-pub(crate) fn query(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn query(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::decode(&request.fields)?;
-    if let Some(committed) = state
+    if let Some(committed) = context
         .offsets
         .get(header.consumer_group, header.topic, header.queue_id)
     {
         return Ok(found(committed));
     }
     let may_be_zero = header.set_zero_if_not_found != Some(false);
-    if may_be_zero && is_young(state, header.topic, header.queue_id) {
+    if may_be_zero && is_read_from_start(context, header.topic, header.queue_id) {
         return Ok(found(0));
     }
     Err(Refusal::new(
@@ -49,30 +49,30 @@ fn found(offset: i64) -> Command {
     Command::response(response::SUCCESS).with_header(&QueryConsumerOffsetResponseHeader { offset })
 }
 
-/// Whether a queue is young. Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`), that is,
-/// within 40 % of RAM of the log's end. Here the queue must begin at 0 and its messages lie within a fixed distance of
-/// the log's end.
-pub(crate) fn is_young(state: &BrokerContext, topic: &str, queue_id: i32) -> bool {
-    if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
+/// Whether a new group reads a queue from its start. Apache asks whether message 0 is still in memory
+/// (`checkInMemByConsumeOffset`), that is, within 40 % of RAM of the log's end. Here the queue must begin at 0 and its
+/// messages lie within a fixed distance of the log's end.
+pub(crate) fn is_read_from_start(context: &BrokerContext, topic: &str, queue_id: i32) -> bool {
+    if context.topics.get(topic).is_none() || context.store.min_offset(topic, queue_id) > 0 {
         return false;
     }
-    let health = state.store.health();
-    health.max_physical_offset - health.min_physical_offset <= state.young_bytes
+    let health = context.store.health();
+    health.max_physical_offset - health.min_physical_offset <= context.new_group_from_start_bytes
 }
 
 /// The group that a commit (15) makes; `None` if it is known, or if the commit is refused before.
-pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
-    let group = Needs::group(state, request.fields.get("consumerGroup")?)?;
-    checked(state, request).is_ok().then_some(group)
+pub(super) fn missing(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
+    let group = Missing::group(context, request.fields.get("consumerGroup")?)?;
+    checked(context, request).is_ok().then_some(group)
 }
 
 /// Reads a commit and refuses a wrong one, before its group is looked up.
 fn checked<'r>(
-    state: &BrokerContext,
+    context: &BrokerContext,
     request: &'r Command,
 ) -> Result<(UpdateConsumerOffsetRequestHeader<'r>, Arc<Topic>), Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields).map_err(nothing_to_commit)?;
-    let known = state
+    let known = context
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("Topic {} not exist! ", header.topic))?;
@@ -89,22 +89,22 @@ fn checked<'r>(
 }
 
 /// Commits an offset (15).
-pub(crate) fn update(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
-    let (header, known) = checked(state, request)?;
+pub(crate) fn update(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+    let (header, known) = checked(context, request)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     // Last, since it may create the group.
-    state
+    context
         .group(group)
         .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", group))?;
     let response = Command::response(response::SUCCESS);
-    if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
+    if context.options.use_server_side_reset_offset && context.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
-            // Consumers tell it from a commit that was taken by how Apache's words begin.
+            // Consumers distinguish it from an accepted commit by the beginning of Apache's words.
             remark: Some("Offset has been previously reset: this commit is ignored".to_owned()),
             ..response
         });
     }
-    state.commit(group, &known, queue_id, header.commit_offset);
+    context.commit(group, &known, queue_id, header.commit_offset);
     Ok(response)
 }
 
@@ -135,18 +135,18 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
 }
 
 /// Returns all offsets (43).
-pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(answer(&state.offsets_body()))
+pub(crate) fn all(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&context.offsets_body()))
 }
 
 /// Returns the progress of all delay levels (45).
-pub(crate) fn all_delays(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(answer(&state.delays.to_body()))
+pub(crate) fn all_delays(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&context.delays.to_body()))
 }
 
 /// Returns each queue's smallest offset among all groups except some (308), or the largest number where the compared
 /// group is not ahead of it.
-pub(crate) fn correction(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn correction(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryCorrectionOffsetHeader::decode(&request.fields)?;
     let topic = header.topic;
     let without: Vec<&str> = header
@@ -155,9 +155,9 @@ pub(crate) fn correction(state: &BrokerContext, request: &Command, _peer: &Peer)
         .split(',')
         .map(str::trim)
         .collect();
-    let mut correction_offsets = state.offsets.smallest(topic, &without);
-    correction_offsets.retain(|queue_id, offset| *offset >= state.store.min_offset(topic, *queue_id));
-    for (queue_id, compared) in state.offsets.of_topic(header.compare_group, topic) {
+    let mut correction_offsets = context.offsets.smallest(topic, &without);
+    correction_offsets.retain(|queue_id, offset| *offset >= context.store.min_offset(topic, *queue_id));
+    for (queue_id, compared) in context.offsets.of_topic(header.compare_group, topic) {
         if let Some(offset) = correction_offsets.get_mut(&queue_id)
             && *offset > compared
         {
@@ -168,55 +168,57 @@ pub(crate) fn correction(state: &BrokerContext, request: &Command, _peer: &Peer)
 }
 
 /// Copies the offsets of one group to another, for one topic or for all (314).
-pub(crate) fn copy(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn copy(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = CloneGroupOffsetRequestHeader::decode(&request.fields)?;
     let (from, to) = (header.src_group, header.dest_group);
     admission::open_to_commits(to)?;
     let topics = match header.topic.map(str::trim) {
         // One group's retries do not concern another group.
         None | Some("") => {
-            let topics = state.offsets.topics_of(from).into_iter();
+            let topics = context.offsets.topics_of(from).into_iter();
             topics.filter(|topic| !names::is_retry(topic)).collect()
         }
         Some(topic) => vec![topic.to_owned()],
     };
     // While members are connected, only the topics that they subscribe to count.
-    let subscribed = state.clients.consumers(from, |members| {
+    let subscribed = context.clients.consumers(from, |members| {
         members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
     });
     let subscribed = subscribed.filter(|topics| !header.offline && !topics.is_empty());
     // Last, since it may create the group.
-    state
+    context
         .group(to)
         .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", to))?;
     let is_read = |topic: &String| subscribed.as_ref().is_none_or(|topics| topics.contains(topic));
-    let existing = |topic: &&String| state.topics.get(topic).is_some() && is_read(topic);
+    let existing = |topic: &&String| context.topics.get(topic).is_some() && is_read(topic);
     let copied = topics.iter().filter(existing);
     let copied = copied.filter(|topic| {
-        let is_copied = state.offsets.copy(from, to, topic);
+        let is_copied = context.offsets.copy(from, to, topic);
         if is_copied {
-            state.offsets.note_change(to, topic, state.store.end_position());
+            context
+                .offsets
+                .record_change(to, topic, context.store.end_position());
         }
         is_copied
     });
     let copied = copied.count();
-    state.persist_offsets().map_err(|error| internal(&error))?;
+    context.persist_offsets().map_err(|error| internal(&error))?;
     tracing::info!(from, to, topics = copied, peer = %peer.remote(), "copied a consumer group's offsets");
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Resets a group's offsets, which take effect with its next pulls (222).
-pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn reset(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
-    if !state.options.use_server_side_reset_offset {
-        return reset_by_members(state, &header, request.language);
+    if !context.options.use_server_side_reset_offset {
+        return reset_by_members(context, &header, request.language);
     }
     let (group, name) = (header.group, header.topic);
-    let topic = state
+    let topic = context
         .topics
         .get(name)
         .ok_or_else(|| Refusal::no_topic_in("Topic {} does not exist, ", name))?;
-    if state.groups.get(group).is_none() {
+    if context.groups.get(group).is_none() {
         return Err(Refusal::no_group_in("Group {} does not exist, ", group));
     }
     admission::open_to_commits(group)?;
@@ -227,11 +229,11 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     let queues = one.map_or(0..topic.read_queue_nums, |queue| queue..queue.saturating_add(1));
     let mut found = Vec::new();
     for queue_id in queues {
-        let asked = header.offset.filter(|offset| *offset >= 0 && one.is_some());
-        let target = match asked {
-            Some(offset) => in_range(state, name, queue_id, offset)?,
-            None if header.timestamp < 0 => state.store.max_offset(name, queue_id),
-            None => state
+        let requested = header.offset.filter(|offset| *offset >= 0 && one.is_some());
+        let target = match requested {
+            Some(offset) => in_range(context, name, queue_id, offset)?,
+            None if header.timestamp < 0 => context.store.max_offset(name, queue_id),
+            None => context
                 .store
                 .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower)
                 .map_err(|error| internal(&error))?,
@@ -245,18 +247,20 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     }
     for (queue_id, target) in &found {
         // A pop in progress must not commit what it took over the new offset.
-        let _lock = state.pops.lock(name, group, *queue_id);
-        state.offsets.reset(group, name, *queue_id, *target);
-        state.pops.orders.clear((name, group, *queue_id));
+        let _lock = context.pops.lock(name, group, *queue_id);
+        context.offsets.reset(group, name, *queue_id, *target);
+        context.pops.orders.clear((name, group, *queue_id));
     }
-    state.offsets.note_change(group, name, state.store.end_position());
-    state.persist_orders().map_err(|error| internal(&error))?;
-    state.persist_offsets().map_err(|error| internal(&error))?;
+    context
+        .offsets
+        .record_change(group, name, context.store.end_position());
+    context.persist_orders().map_err(|error| internal(&error))?;
+    context.persist_offsets().map_err(|error| internal(&error))?;
     // Waiting pulls would keep the old offset until their deadline.
-    state.long_polling.release_all(Some(name));
-    state.pops.held.release_topic(name);
+    context.long_polling.release_all(Some(name));
+    context.pops.held.release_topic(name);
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
-    let queue = |queue_id: i32| MessageQueue::new(name, &state.options.broker_name, queue_id);
+    let queue = |queue_id: i32| MessageQueue::new(name, &context.options.broker_name, queue_id);
     let offsets = found
         .into_iter()
         .map(|(queue_id, target)| (queue(queue_id), target));
@@ -265,10 +269,10 @@ pub(crate) fn reset(state: &BrokerContext, request: &Command, peer: &Peer) -> An
     }))
 }
 
-fn in_range(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {
+fn in_range(context: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {
     let (min, max) = (
-        state.store.min_offset(topic, queue_id),
-        state.store.max_offset(topic, queue_id),
+        context.store.min_offset(topic, queue_id),
+        context.store.max_offset(topic, queue_id),
     );
     if offset < min || offset > max + 1 {
         return Err(Refusal::internal(format!(

@@ -19,7 +19,7 @@ use pyrmq_store::{Boundary, KeyKind, KeyQuery, StoreError};
 const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 
 /// Finds messages by key (12).
-pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_key(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryMessageRequestHeader::decode(&request.fields)?;
     let is_unique = request
         .fields
@@ -31,16 +31,16 @@ pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
         _ if is_unique => KeyKind::Unique,
         _ => KeyKind::Key,
     };
-    let asked = if is_unique {
-        state.live.default_query_max_num()
+    let max_count = if is_unique {
+        context.live.default_query_max_num()
     } else {
         header.max_num
     };
-    let found = state.store.query(&KeyQuery {
+    let found = context.store.query(&KeyQuery {
         topic: header.topic,
         key: header.key,
         kind,
-        max_count: usize::try_from(asked).unwrap_or(0),
+        max_count: usize::try_from(max_count).unwrap_or(0),
         begin_ms: header.begin_timestamp,
         end_ms: header.end_timestamp,
     });
@@ -66,9 +66,9 @@ pub(crate) fn by_key(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
 }
 
 /// Returns the message at a log offset (33).
-pub(crate) fn by_id(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_id(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewMessageRequestHeader::decode(&request.fields)?;
-    match state
+    match context
         .store
         .readable_at(header.offset)
         .map_err(|error| internal(&error))?
@@ -82,27 +82,27 @@ pub(crate) fn by_id(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
 }
 
 /// Returns a queue's maximum offset (30).
-pub(crate) fn max_offset(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn max_offset(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMaxOffsetRequestHeader::decode(&request.fields)?;
-    let offset = state.store.max_offset(header.topic, header.queue_id);
+    let offset = context.store.max_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMaxOffsetResponseHeader { offset }))
 }
 
 /// Returns a queue's minimum offset (31).
-pub(crate) fn min_offset(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn min_offset(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMinOffsetRequestHeader::decode(&request.fields)?;
-    let offset = state.store.min_offset(header.topic, header.queue_id);
+    let offset = context.store.min_offset(header.topic, header.queue_id);
     Ok(Command::response(response::SUCCESS).with_header(&GetMinOffsetResponseHeader { offset }))
 }
 
 /// Finds a queue's offset by store time (29).
-pub(crate) fn by_time(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn by_time(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = SearchOffsetRequestHeader::decode(&request.fields)?;
     let boundary = match header.boundary_type {
         Some(kind) if kind.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
         _ => Boundary::Lower,
     };
-    let found = state
+    let found = context
         .store
         .offset_by_time(header.topic, header.queue_id, header.timestamp, boundary);
     let offset = found.map_err(|error| internal(&error))?;
@@ -110,9 +110,9 @@ pub(crate) fn by_time(state: &BrokerContext, request: &Command, _peer: &Peer) ->
 }
 
 /// Returns when a queue's first message was stored (32).
-pub(crate) fn earliest_time(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn earliest_time(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::decode(&request.fields)?;
-    let time = state
+    let time = context
         .store
         .earliest_time(header.topic, header.queue_id)
         .map_err(|error| internal(&error))?;

@@ -24,31 +24,31 @@ const TAG: &str = "_RECALL_TAG_";
 /// Serves 370.
 #[derive(Debug)]
 pub(crate) struct Recall {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
 }
 
 impl Recall {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 }
 
 impl Processor for Recall {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        match recall(&self.state, &request, peer) {
+        match recall(&self.context, &request, peer) {
             // As in Apache, the result of the fsync does not change the response.
             Ok((answer, Some(position))) => {
-                self.state
+                self.context
                     .store
                     .when_durable(position, move |_flushed| reply.send(answer));
             }
             Ok((answer, None)) => reply.send(answer),
             Err(refusal) => {
-                let (state, from) = (&self.state, peer.remote());
-                state
+                let (context, from) = (&self.context, peer.remote());
+                context
                     .requests
                     .refused(&request, from, refusal.code, &refusal.remark);
-                let region = &state.options.region_id;
+                let region = &context.options.region_id;
                 reply.send(refusal.into_response().with_field(names::MSG_REGION, region));
             }
         }
@@ -56,9 +56,13 @@ impl Processor for Recall {
 }
 
 /// The response, and the log position that must be durable before it is sent.
-fn recall(state: &BrokerContext, request: &Command, peer: &Peer) -> Result<(Command, Option<i64>), Refusal> {
+fn recall(
+    context: &BrokerContext,
+    request: &Command,
+    peer: &Peer,
+) -> Result<(Command, Option<i64>), Refusal> {
     let header = RecallMessageRequestHeader::decode(&request.fields)?;
-    let handle = check(state, &header)?;
+    let handle = check(context, &header)?;
     let now_ms = clock::now_ms();
     let mut text = String::new();
     properties::append(&mut text, names::TAGS, TAG);
@@ -77,7 +81,7 @@ fn recall(state: &BrokerContext, request: &Command, peer: &Peer) -> Result<(Comm
             sys_flag: 0,
             born_timestamp_ms: now_ms,
             born_host: born_host(peer),
-            store_host: state.store_host(),
+            store_host: context.store_host(),
             reconsume_times: 0,
             prepared_transaction_offset: 0,
             body: b"0",
@@ -91,42 +95,42 @@ fn recall(state: &BrokerContext, request: &Command, peer: &Peer) -> Result<(Comm
     };
     let failed = |reason: &str| {
         tracing::warn!(topic = handle.topic, reason, "a recall failed");
-        state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+        context.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         Refusal::internal("recall failed, execute error")
     };
-    state
+    context
         .timers
         .schedule(&mut pending)
         .map_err(|refusal| failed(&refusal.remark))?
         .ok_or_else(|| failed("its time is over"))?;
     let stored = pending
-        .put(&state.store, state.delays.levels())
+        .put(&context.store, context.delays.levels())
         .map_err(|error| failed(&error.to_string()))?;
-    state.stats.count_put(1, stored.bytes());
+    context.stats.count_put(1, stored.bytes());
     let answer = Command::response(response::SUCCESS)
-        .with_field(names::MSG_REGION, &state.options.region_id)
+        .with_field(names::MSG_REGION, &context.options.region_id)
         .with_header(&RecallMessageResponseHeader {
             msg_id: &handle.unique_key,
         });
-    Ok((answer, state.waits_for_disk().then_some(stored.end_position)))
+    Ok((answer, context.waits_for_disk().then_some(stored.end_position)))
 }
 
-fn check(state: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
-    let options = &state.options;
-    if !state.live.recall_message_enable() {
+fn check(context: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
+    let options = &context.options;
+    if !context.live.recall_message_enable() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             "recall failed, operation is forbidden",
         ));
     }
-    let is_writeable = admission::is_writeable(state.live.broker_permission());
-    if !is_writeable && !state.live.allow_recall_when_broker_not_writeable() {
+    let is_writeable = admission::is_writeable(context.live.broker_permission());
+    if !is_writeable && !context.live.allow_recall_when_broker_not_writeable() {
         return Err(Refusal::new(
             response::SERVICE_NOT_AVAILABLE,
             "recall failed, broker service not available",
         ));
     }
-    if state.topics.get(header.topic).is_none() {
+    if context.topics.get(header.topic).is_none() {
         return Err(Refusal::new(
             response::TOPIC_NOT_EXIST,
             format!("recall failed, the topic[{}] not exist", header.topic),
@@ -145,16 +149,16 @@ fn check(state: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Resu
         .parse::<i64>()
         .unwrap_or(-1)
         .saturating_sub(clock::now_ms());
-    let most_ms = options.store.timer.max_delay_sec * 1000;
-    if !(1..most_ms).contains(&left_ms) {
+    let max_ms = options.store.timer.max_delay_sec * 1000;
+    if !(1..max_ms).contains(&left_ms) {
         return Err(illegal("recall failed, timestamp invalid"));
     }
     Ok(handle)
 }
 
 /// Returns the timer's checkpoint (60).
-pub(crate) fn checkpoint(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    let numbers = state
+pub(crate) fn checkpoint(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    let numbers = context
         .timers
         .checkpoint()
         .ok_or_else(|| Refusal::internal("The checkpoint is null"))?;

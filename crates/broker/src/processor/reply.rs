@@ -6,7 +6,7 @@
 use crate::context::{BrokerContext, born_host};
 use crate::error::Refusal;
 use crate::message::properties::{self, names};
-use crate::processor::first_use::Needs;
+use crate::processor::auto_create::Missing;
 use crate::processor::{Answer, send};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
@@ -23,42 +23,42 @@ const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves 324 and 325.
 #[derive(Debug)]
 pub(crate) struct SendReply {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
 }
 
 impl SendReply {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// The topic that a reply makes.
-    pub(super) fn needs(state: &BrokerContext, request: &Command, peer: &Peer) -> Option<Needs> {
+    pub(super) fn missing(context: &BrokerContext, request: &Command, peer: &Peer) -> Option<Missing> {
         let topic = request.fields.get("topic").or_else(|| request.fields.get("b"))?;
-        if state.topics.get(topic).is_some() {
+        if context.topics.get(topic).is_some() {
             return None;
         }
         let header = SendMessageRequestHeader::decode(request.code, &request.fields).ok()?;
-        state.find_topic(&header, request).ok()?;
-        Some(Needs {
-            topics: vec![state.awaited_topic(&header, request, peer)?],
-            ..Needs::default()
+        context.find_topic(&header, request).ok()?;
+        Some(Missing {
+            topics: vec![context.awaited_topic(&header, request, peer)?],
+            ..Missing::default()
         })
     }
 
     fn push(&self, request: &Command, peer: &Peer) -> Result<(Peer, Command, i32), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body = request.body.as_deref().unwrap_or_default();
-        let topic = state.admit(&header, request, peer)?;
+        let topic = context.admit(&header, request, peer)?;
         let parsed = properties::parse(header.properties.unwrap_or_default());
         send::refuse_unsupported(&header, &parsed)?;
         if sys_flag::is_hidden(header.sys_flag) {
             let text = "a reply cannot be part of a transaction";
             return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
         }
-        let queue_id = state.choose_queue(&topic, header.queue_id)?;
-        if state.options.store_reply_message_enable
-            && let Err(refusal) = store(state, &header, &topic.topic_name, queue_id, body, peer)
+        let queue_id = context.choose_queue(&topic, header.queue_id)?;
+        if context.options.store_reply_message_enable
+            && let Err(refusal) = store(context, &header, &topic.topic_name, queue_id, body, peer)
         {
             // Only a warning: the requester needs the reply, not the stored copy.
             tracing::warn!(
@@ -69,7 +69,7 @@ impl SendReply {
         }
         let client = properties::find(header.properties.unwrap_or_default(), names::REPLY_TO_CLIENT)
             .ok_or_else(|| Refusal::internal("reply message properties[REPLY_TO_CLIENT] is null"))?;
-        let requester = state.clients.producer_peer(client).ok_or_else(|| {
+        let requester = context.clients.producer_peer(client).ok_or_else(|| {
             Refusal::internal(format!(
                 "push reply message fail, channel of <{client}> not found."
             ))
@@ -92,7 +92,7 @@ impl SendReply {
                 reconsume_times: header.reconsume_times,
                 unit_mode: header.unit_mode,
                 born_host: &peer.remote().to_string(),
-                store_host: &state.address(),
+                store_host: &context.address(),
                 store_timestamp: clock::now_ms(),
             });
         push.body.clone_from(&request.body);
@@ -104,7 +104,7 @@ impl Processor for SendReply {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         match self.push(&request, peer) {
             Ok((requester, push, queue_id)) => {
-                let log = self.state.requests.clone();
+                let log = self.context.requests.clone();
                 requester.request_with(push, PUSH_TIMEOUT, move |result| {
                     match outcome(result, queue_id) {
                         Ok(answer) => reply.send(answer),
@@ -112,7 +112,7 @@ impl Processor for SendReply {
                     }
                 });
             }
-            Err(refusal) => self.state.refuse(&request, reply, refusal),
+            Err(refusal) => self.context.refuse(&request, reply, refusal),
         }
     }
 }
@@ -133,7 +133,7 @@ fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Answer {
 }
 
 fn store(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &SendMessageRequestHeader<'_>,
     topic: &str,
     queue_id: i32,
@@ -141,7 +141,7 @@ fn store(
     peer: &Peer,
 ) -> Result<(), Refusal> {
     let parsed = properties::parse(header.properties.unwrap_or_default());
-    let own = &state.broker_fields().properties;
+    let own = &context.broker_fields().properties;
     let mut text =
         properties::copy_for_store(header.properties.unwrap_or_default(), &parsed, own.len(), true);
     text.push_str(own);
@@ -152,7 +152,7 @@ fn store(
         sys_flag: header.sys_flag,
         born_timestamp_ms: header.born_timestamp,
         born_host: born_host(peer),
-        store_host: state.store_host(),
+        store_host: context.store_host(),
         reconsume_times: header.reconsume_times.unwrap_or(0),
         prepared_transaction_offset: 0,
         body,
@@ -162,10 +162,10 @@ fn store(
         keys: parsed.keys,
         tag: parsed.tags,
     };
-    let stored = state
+    let stored = context
         .store
         .put(&message)
         .map_err(|error| Refusal::of_put(&error))?;
-    state.stats.count_put(1, stored.bytes());
+    context.stats.count_put(1, stored.bytes());
     Ok(())
 }

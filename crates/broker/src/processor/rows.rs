@@ -1,10 +1,10 @@
 //! The table of request codes: the one list that defines the processor tables, the refusals and docs/compat.md.
 
 use crate::context::BrokerContext;
+use crate::processor::auto_create::AutoCreateQueue;
+use crate::processor::auto_create_rules;
 use crate::processor::call::Call;
 use crate::processor::consumer_status::ConsumerStatus;
-use crate::processor::first_use::FirstUses;
-use crate::processor::makers;
 use crate::processor::pop::{self, Pop};
 use crate::processor::pull::Pull;
 use crate::processor::recall::{self, Recall};
@@ -203,7 +203,7 @@ const CHANGES: &[(i32, Function, &str)] = &[
 ];
 
 /// Requests that are answered at once, on the main port only.
-const LOOKS: &[(i32, Function, &str)] = &[
+const PEEKS: &[(i32, Function, &str)] = &[
     (request::PEEK_MESSAGE, pop::peek, "main port only"),
     (request::POLLING_INFO, pop::polling_info, "main port only"),
 ];
@@ -320,7 +320,7 @@ fn row(code: i32) -> RowInfo {
         .chain(CHANGES)
         .chain(SEARCHES)
         .chain(ANNOUNCED)
-        .chain(LOOKS)
+        .chain(PEEKS)
         .map(|(code, _, note)| (*code, *note));
     let others = SENDS
         .iter()
@@ -357,9 +357,9 @@ fn row(code: i32) -> RowInfo {
 
 /// The table of one port. `python_codes` without a native row go to Python.
 pub(crate) fn table(
-    (state, pull): (&Arc<BrokerContext>, &Arc<Pull>),
+    (context, pull): (&Arc<BrokerContext>, &Arc<Pull>),
     tasks: &Tracker,
-    first_uses: &FirstUses,
+    auto_create: &AutoCreateQueue,
     fast: bool,
     python: Option<&Arc<Requests>>,
     python_codes: &[i32],
@@ -367,59 +367,65 @@ pub(crate) fn table(
     let mut table = ProcessorTable::new();
     let mut native = |codes: &[i32], row: Arc<dyn Processor>| {
         for code in codes {
-            table.native(&[*code], &makers::row_of(*code, row.clone(), first_uses));
+            let row = auto_create_rules::wrap(*code, row.clone(), auto_create);
+            table.native(&[*code], &row);
         }
     };
     for (code, function, _) in PLAIN {
-        native(&[*code], Handler::row(state, *function));
+        native(&[*code], Handler::row(context, *function));
     }
     for (code, function, _) in CHANGES {
-        native(&[*code], Change::row(state, tasks, *function));
+        native(&[*code], Change::row(context, tasks, *function));
     }
-    let searches = Searches::new(state, tasks);
+    let searches = Searches::new(context, tasks);
     for (code, function, _) in SEARCHES {
         native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
-        native(&[*code], Change::announced(state, tasks, *function));
+        native(&[*code], Change::announced(context, tasks, *function));
     }
-    native(&codes(REPLIES), Arc::new(SendReply::new(state.clone())));
-    native(&codes(RECALLS), Arc::new(Recall::new(state.clone())));
-    native(&codes(CALLS), Arc::new(Call::new(state.clone())));
-    native(&codes(STATUS), Arc::new(ConsumerStatus::new(state.clone())));
-    for (code, processor) in pop::rows(state) {
+    native(&codes(REPLIES), Arc::new(SendReply::new(context.clone())));
+    native(&codes(RECALLS), Arc::new(Recall::new(context.clone())));
+    native(&codes(CALLS), Arc::new(Call::new(context.clone())));
+    native(&codes(STATUS), Arc::new(ConsumerStatus::new(context.clone())));
+    for (code, processor) in pop::rows(context) {
         native(&[code], processor);
     }
     if !fast {
-        native(&codes(POPS), Arc::new(Pop::new(state.clone())));
-        for (code, function, _) in LOOKS {
-            native(&[*code], Handler::row(state, *function));
+        native(&codes(POPS), Arc::new(Pop::new(context.clone())));
+        for (code, function, _) in PEEKS {
+            native(&[*code], Handler::row(context, *function));
         }
         native(&codes(PULLS), pull.clone());
     }
-    let sends = Send::new(state.clone(), first_uses.clone());
+    let sends = Send::new(context.clone(), auto_create.clone());
     table.batched(&codes(SENDS), Arc::new(sends));
     if let Some(requests) = python {
         table.python(python_codes, requests);
     }
     for (_, code) in REQUEST_CODES {
         if table.get(*code).is_none() {
-            let note = if fast && is_main_only(*code) {
-                "the fast port does not serve pulls and pops, use the main port"
-            } else if row(*code).kind == Kind::Python {
-                NO_PYTHON
-            } else {
-                row(*code).note
-            };
-            table.refused(*code, note);
+            table.refused(*code, reason_of_refusal(*code, fast));
         }
     }
     table
 }
 
+/// Why a port without a row for this code refuses it.
+fn reason_of_refusal(code: i32, fast: bool) -> &'static str {
+    if fast && is_main_only(code) {
+        return "the fast port does not serve pulls and pops, use the main port";
+    }
+    let row = row(code);
+    if row.kind == Kind::Python {
+        return NO_PYTHON;
+    }
+    row.note
+}
+
 fn is_main_only(code: i32) -> bool {
-    let looks = LOOKS.iter().any(|(look, _, _)| *look == code);
-    looks || PULLS.iter().chain(POPS).any(|(main, _)| *main == code)
+    let peeks = PEEKS.iter().any(|(peek, _, _)| *peek == code);
+    peeks || PULLS.iter().chain(POPS).any(|(main, _)| *main == code)
 }
 
 fn codes(rows: &[(i32, &str)]) -> Vec<i32> {

@@ -24,73 +24,73 @@ const POOLS: [(&str, &str); 4] = [
 ];
 
 /// Returns the broker's runtime information (28).
-pub(crate) fn runtime(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    let table = info(state).into_iter().collect();
+pub(crate) fn runtime(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    let table = info(context).into_iter().collect();
     Ok(answer(&KVTable { table }))
 }
 
 /// The keys and values, sorted by key.
-pub(crate) fn info(state: &BrokerContext) -> Vec<(String, String)> {
-    let mut rows = Rows::default();
-    counters(state, &mut rows);
-    store(state, &mut rows);
+pub(crate) fn info(context: &BrokerContext) -> Vec<(String, String)> {
+    let mut entries = Entries::default();
+    counters(context, &mut entries);
+    store(context, &mut entries);
     for (pool, capacity) in POOLS {
-        rows.add(&format!("{pool}ThreadPoolQueueSize"), &0);
-        rows.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
-        rows.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
+        entries.add(&format!("{pool}ThreadPoolQueueSize"), &0);
+        entries.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
+        entries.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
     }
-    flow_control(state, &mut rows);
-    rows.add("EndTransactionQueueSize", &0);
-    rows.add("EndTransactionThreadPoolQueueCapacity", &100_000);
-    let [late, unread, waiting] = state.timers.figures(&state.store);
-    rows.add("timerReadBehind", &late);
-    rows.add("timerOffsetBehind", &unread);
-    rows.add("timerCongestNum", &waiting);
-    rows.add("timerEnqueueTps", &"0.0");
-    rows.add("timerDequeueTps", &"0.0");
-    for (level, offset) in state.delays.offsets() {
-        let end = state.store.max_offset(SCHEDULE_TOPIC, level - 1);
-        rows.add(
+    flow_control(context, &mut entries);
+    entries.add("EndTransactionQueueSize", &0);
+    entries.add("EndTransactionThreadPoolQueueCapacity", &100_000);
+    let [late, unread, waiting] = context.timers.metrics(&context.store);
+    entries.add("timerReadBehind", &late);
+    entries.add("timerOffsetBehind", &unread);
+    entries.add("timerCongestNum", &waiting);
+    entries.add("timerEnqueueTps", &"0.0");
+    entries.add("timerDequeueTps", &"0.0");
+    for (level, offset) in context.delays.offsets() {
+        let end = context.store.max_offset(SCHEDULE_TOPIC, level - 1);
+        entries.add(
             &format!("scheduleMessageOffset_{level}"),
             &format!("{offset},{end}"),
         );
     }
-    rows.0.sort_unstable();
-    rows.0
+    entries.0.sort_unstable();
+    entries.0
 }
 
 #[derive(Default)]
-struct Rows(Vec<(String, String)>);
+struct Entries(Vec<(String, String)>);
 
-impl Rows {
+impl Entries {
     fn add(&mut self, key: &str, value: &dyn Display) {
         self.0.push((key.to_owned(), value.to_string()));
     }
 }
 
-fn counters(state: &BrokerContext, rows: &mut Rows) {
-    let stats = &state.stats;
+fn counters(context: &BrokerContext, entries: &mut Entries) {
+    let stats = &context.stats;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (put, sent) = (load(&stats.put), load(&stats.sent));
     let (put_mornings, get_mornings) = stats.mornings();
-    rows.add("brokerActive", &true);
-    rows.add("brokerVersionDesc", &VERSION_TEXT);
-    rows.add("brokerVersion", &pyrmq_remoting::command::CURRENT_VERSION);
-    rows.add("bootTimestamp", &stats.started_ms());
-    rows.add("startAcceptSendRequestTimeStamp", &0);
+    entries.add("brokerActive", &true);
+    entries.add("brokerVersionDesc", &VERSION_TEXT);
+    entries.add("brokerVersion", &pyrmq_remoting::command::CURRENT_VERSION);
+    entries.add("bootTimestamp", &stats.started_ms());
+    entries.add("startAcceptSendRequestTimeStamp", &0);
     let seconds = (clock::now_ms() - stats.started_ms()) / 1000;
-    rows.add("runtime", &uptime_text(seconds));
-    rows.add("msgPutTotalYesterdayMorning", &put_mornings[0]);
-    rows.add("msgPutTotalTodayMorning", &put_mornings[1]);
-    rows.add("msgPutTotalTodayNow", &put);
-    rows.add("msgGetTotalYesterdayMorning", &get_mornings[0]);
-    rows.add("msgGetTotalTodayMorning", &get_mornings[1]);
-    rows.add("msgGetTotalTodayNow", &sent);
-    rows.add("putMessageTimesTotal", &put);
-    rows.add("getMessageTimesTotal", &sent);
-    rows.add("putMessageFailedTimes", &load(&stats.put_failed));
-    rows.add("putMessageSizeTotal", &load(&stats.put_bytes));
-    rows.add(
+    entries.add("runtime", &uptime_text(seconds));
+    entries.add("msgPutTotalYesterdayMorning", &put_mornings[0]);
+    entries.add("msgPutTotalTodayMorning", &put_mornings[1]);
+    entries.add("msgPutTotalTodayNow", &put);
+    entries.add("msgGetTotalYesterdayMorning", &get_mornings[0]);
+    entries.add("msgGetTotalTodayMorning", &get_mornings[1]);
+    entries.add("msgGetTotalTodayNow", &sent);
+    entries.add("putMessageTimesTotal", &put);
+    entries.add("getMessageTimesTotal", &sent);
+    entries.add("putMessageFailedTimes", &load(&stats.put_failed));
+    entries.add("putMessageSizeTotal", &load(&stats.put_bytes));
+    entries.add(
         "putMessageAverageSize",
         &load(&stats.put_bytes).checked_div(put).unwrap_or(0),
     );
@@ -101,11 +101,11 @@ fn counters(state: &BrokerContext, rows: &mut Rows) {
         "remainTransientStoreBufferNumbs",
         "remainHowManyDataToCommit",
     ] {
-        rows.add(key, &0);
+        entries.add(key, &0);
     }
-    rows.add("putLatency99", &"0.0");
-    rows.add("putLatency999", &"0.0");
-    rows.add("putMessageDistributeTime", &"");
+    entries.add("putLatency99", &"0.0");
+    entries.add("putLatency999", &"0.0");
+    entries.add("putMessageDistributeTime", &"");
     let rates = stats.rates();
     for (key, windows) in [
         ("putTps", rates.put),
@@ -115,10 +115,10 @@ fn counters(state: &BrokerContext, rows: &mut Rows) {
         // The spelling of 4.x, whose `mqadmin clusterList` fails without it.
         ("getTransferedTps", rates.sent),
     ] {
-        rows.add(key, &windows_text(windows));
+        entries.add(key, &windows_text(windows));
     }
     let total = [0, 1, 2].map(|at| rates.found[at] + rates.missed[at]);
-    rows.add("getTotalTps", &windows_text(total));
+    entries.add("getTotalTps", &windows_text(total));
 }
 
 fn uptime_text(seconds: i64) -> String {
@@ -130,19 +130,22 @@ fn uptime_text(seconds: i64) -> String {
 }
 
 /// What sends wait for, and how often that took too long. Apache does not have the last four keys.
-fn flow_control(state: &BrokerContext, rows: &mut Rows) {
-    let busy = state.store.health().busy;
-    rows.add("pageCacheLockTimeMills", &busy.held_now_ms);
-    rows.add(
+fn flow_control(context: &BrokerContext, entries: &mut Entries) {
+    let busy = context.store.health().busy;
+    entries.add("pageCacheLockTimeMills", &busy.held_now_ms);
+    entries.add(
         "sendThreadPoolQueueSize",
         &(busy.waiting_for_lock + busy.waiting_for_disk),
     );
-    rows.add("sendThreadPoolQueueCapacity", &state.store.live().send_capacity());
-    rows.add("sendThreadPoolQueueHeadWaitTimeMills", &busy.oldest_ms);
-    rows.add("busyPageCacheTimes", &busy.held);
-    rows.add("busyWaitedTimes", &busy.waited);
-    rows.add("busyOverloadTimes", &busy.overload);
-    rows.add("busyLongestWaitMills", &busy.longest_ms);
+    entries.add(
+        "sendThreadPoolQueueCapacity",
+        &context.store.live().send_capacity(),
+    );
+    entries.add("sendThreadPoolQueueHeadWaitTimeMills", &busy.oldest_ms);
+    entries.add("busyPageCacheTimes", &busy.held);
+    entries.add("busyWaitedTimes", &busy.waited);
+    entries.add("busyOverloadTimes", &busy.overload);
+    entries.add("busyLongestWaitMills", &busy.longest_ms);
 }
 
 fn windows_text(windows: [f64; 3]) -> String {
@@ -150,17 +153,17 @@ fn windows_text(windows: [f64; 3]) -> String {
     format!("{short:?} {middle:?} {long:?}")
 }
 
-fn store(state: &BrokerContext, rows: &mut Rows) {
-    let health = state.store.health();
-    rows.add("commitLogMinOffset", &health.min_physical_offset);
-    rows.add("commitLogMaxOffset", &health.max_physical_offset);
-    rows.add("dispatchBehindBytes", &health.dispatch_behind_bytes);
+fn store(context: &BrokerContext, entries: &mut Entries) {
+    let health = context.store.health();
+    entries.add("commitLogMinOffset", &health.min_physical_offset);
+    entries.add("commitLogMaxOffset", &health.max_physical_offset);
+    entries.add("dispatchBehindBytes", &health.dispatch_behind_bytes);
     let unflushed = (health.max_physical_offset - health.flushed_offset).max(0);
-    rows.add("remainHowManyDataToFlush", &readable(unflushed));
-    rows.add("commitLogDiskRatio", &health.disk_ratio);
-    rows.add("consumeQueueDiskRatio", &health.disk_ratio);
+    entries.add("remainHowManyDataToFlush", &readable(unflushed));
+    entries.add("commitLogDiskRatio", &health.disk_ratio);
+    entries.add("consumeQueueDiskRatio", &health.disk_ratio);
     let free = i64::try_from(health.disk_free_bytes).unwrap_or(i64::MAX);
-    rows.add(
+    entries.add(
         "commitLogDirCapacity",
         &format!(
             "Total : {}, Free : {}.",
@@ -168,7 +171,7 @@ fn store(state: &BrokerContext, rows: &mut Rows) {
             readable(free)
         ),
     );
-    rows.add("earliestMessageTimeStamp", &state.earliest_ms());
+    entries.add("earliestMessageTimeStamp", &context.earliest_ms());
 }
 
 #[expect(

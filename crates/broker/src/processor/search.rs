@@ -8,30 +8,30 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// Maximum number of searches of one kind that run on one port at a time.
 const SEARCHES: usize = 2;
-/// How many searches of a port wait or run, and what they use.
-const MOST_SEARCHES: Load = Load {
+/// Maximum number of searches of a port that wait or run, and of their bytes.
+const MAX_SEARCHES: Load = Load {
     requests: 1000,
     bytes: 16 << 20,
 };
-/// A connection with one of these parts of both is not read until none of its searches waits or runs.
+/// A connection that has this part of the searches or bytes is not read until none of its searches waits or runs.
 const SEARCH_PARTS: usize = 50;
-/// A search that waited longer is not run: most clients have given up by then. So what nobody waits for does not delay
-/// what is asked anew.
-const SEARCH_PATIENCE: Duration = Duration::from_secs(15);
+/// A search that waited longer is not run: most clients have given up by then, and it would delay later searches.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The searches of a port.
 #[derive(Debug, Clone)]
 pub(crate) struct Searches {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     tasks: Tracker,
     backlog: Arc<Backlog>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A row whose function may read much from the disk. It runs on a thread that may block, so that no other request waits
@@ -43,12 +43,12 @@ pub(crate) struct Search {
 }
 
 impl Searches {
-    pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
+    pub(crate) fn new(context: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
         Self {
-            state: state.clone(),
+            context: context.clone(),
             tasks: tasks.clone(),
-            backlog: Backlog::new(MOST_SEARCHES, SEARCH_PARTS),
-            patience: SEARCH_PATIENCE,
+            backlog: Backlog::new(MAX_SEARCHES, SEARCH_PARTS),
+            timeout: SEARCH_TIMEOUT,
         }
     }
 
@@ -64,19 +64,19 @@ impl Searches {
 impl Processor for Search {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let Searches {
-            state,
+            context,
             tasks,
             backlog,
-            patience,
+            timeout,
         } = self.searches.clone();
         let entry = match backlog.enter(peer, Load::of(&request), true) {
             Ok(entry) => entry,
             Err(BacklogFull(used)) => {
                 let text = format!(
                     "[OVERLOAD] {} searches with {} bytes wait, allowed are {} with {} bytes: ask for less at once",
-                    used.requests, used.bytes, MOST_SEARCHES.requests, MOST_SEARCHES.bytes
+                    used.requests, used.bytes, MAX_SEARCHES.requests, MAX_SEARCHES.bytes
                 );
-                return state.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
+                return context.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
             }
         };
         let (function, permits) = (self.function, self.permits.clone());
@@ -91,25 +91,27 @@ impl Processor for Search {
                 return reply.silence();
             }
             let waited = since.elapsed();
-            if waited > patience {
+            if waited > timeout {
                 let text = format!(
                     "[TIMEOUT_CLEAN_QUEUE] {} ms behind other searches, at most {} ms: ask for less at once",
                     waited.as_millis(),
-                    patience.as_millis()
+                    timeout.as_millis()
                 );
-                return state.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
+                return context.refuse(&request, reply, Refusal::new(response::SYSTEM_BUSY, text));
             }
             // Its user may have lost its rights meanwhile.
-            if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
+            if has_waited && let Some(refusal) = context.check_again(&request, &peer) {
                 return reply.send(refusal);
             }
+            let searcher = context.clone();
             let search = move || {
                 let began = Instant::now();
-                let answer = function(&state, &request, &peer);
-                send_answer(&state, &request, reply, began, answer);
+                let answer = function(&searcher, &request, &peer);
+                send_answer(&searcher, &request, reply, began, answer);
                 drop(entry);
             };
             if let Err(error) = spawn_blocking(search).await {
+                context.stats.panics.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "a search panicked");
             }
         });
@@ -123,7 +125,7 @@ mod tests {
     use crate::processor::site::{Line, Site, soon};
     use pyrmq_remoting::codes::request;
     use pyrmq_remoting::sync::lock;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Condvar, Mutex};
 
     /// Holds up searches until it is open.
@@ -170,8 +172,8 @@ mod tests {
     async fn a_limited_number_of_searches_and_bytes_waits() {
         static GATE: Gate = Gate::new();
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::MAX;
+        let mut searches = Searches::new(&site.context, &site.tasks);
+        searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (peer, line) = Line::peer(1);
         let (other, refused) = Line::peer(2);
@@ -200,8 +202,8 @@ mod tests {
     async fn a_search_whose_asker_has_gone_is_not_run() {
         static GATE: Gate = Gate::new();
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::MAX;
+        let mut searches = Searches::new(&site.context, &site.tasks);
+        searches.timeout = Duration::MAX;
         let row = searches.row(|_, _, _| GATE.pass());
         let (stays, (gone, line)) = (Line::peer(1), Line::peer(2));
         ask(&row, (&stays.0, 1), 0);
@@ -219,8 +221,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_search_that_has_waited_for_too_long_is_not_run() {
         let site = Site::new();
-        let mut searches = Searches::new(&site.state, &site.tasks);
-        searches.patience = Duration::ZERO;
+        let mut searches = Searches::new(&site.context, &site.tasks);
+        searches.timeout = Duration::ZERO;
         let row = searches.row(|_, _, _| Ok(Command::response(response::SUCCESS)));
         let (peer, line) = Line::peer(1);
         ask(&row, (&peer, 1), 0);

@@ -1,7 +1,7 @@
 //! Messages that a consumer sends back: 36 (Apache `AbstractSendMessageProcessor.consumerSendMsgBack`).
 //!
 //! ```text
-//! tries left       -> %RETRY%group by way of the schedule topic, level 3 + tries (or as asked)
+//! tries left       -> %RETRY%group through the schedule topic, level 3 + tries (or as the client requests)
 //! none left        -> %DLQ%group
 //! ```
 //! The new record keeps the original message's born fields, body, flags and properties. RETRY_TOPIC and
@@ -13,8 +13,8 @@ use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
 use crate::processor::Answer;
+use crate::processor::auto_create::Missing;
 use crate::processor::client::retry_flags;
-use crate::processor::first_use::Needs;
 use crate::processor::query::internal;
 use crate::processor::send::VERSION_MAX_RECONSUME;
 use crate::tables::topics::Topic;
@@ -24,7 +24,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, sys_flag};
-use pyrmq_remoting::names::{RETRY_PREFIX, is_retry};
+use pyrmq_remoting::names::{dead_letter_topic, group_of_retry, is_retry, retry_topic};
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::NewMessage;
 use std::sync::Arc;
@@ -47,9 +47,7 @@ impl RetryTarget {
 /// Refuses a message whose topic differs from the one for which the user's rights were checked: the offset could name
 /// any message, and the retry topic would reveal it.
 fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> Result<(), Refusal> {
-    let is_own_retry = topic
-        .strip_prefix(RETRY_PREFIX)
-        .is_some_and(|group| group == header.group);
+    let is_own_retry = group_of_retry(topic) == Some(header.group);
     if is_own_retry || (header.origin_topic == Some(topic) && !is_retry(topic)) {
         return Ok(());
     }
@@ -60,16 +58,16 @@ fn check_origin(header: &ConsumerSendMsgBackRequestHeader<'_>, topic: &str) -> R
 }
 
 /// Sends a message back for a retry (36).
-pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn send_back(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields)?;
-    let group = state
+    let group = context
         .group(header.group)
         .map_err(|refusal| refusal.with_group_words("subscription group not exist, {} ; ", header.group))?;
-    state.check_writeable()?;
+    context.check_writeable()?;
     if group.retry_queue_nums <= 0 {
         return Ok(Command::response(response::SUCCESS));
     }
-    let bytes = state
+    let bytes = context
         .store
         .record_at(header.offset)
         .map_err(|error| internal(&error))?;
@@ -81,14 +79,14 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
     })?;
     let record = Record::decode(&bytes)?;
     check_visible(&record)?;
-    if state.checks_rights() {
+    if context.checks_rights() {
         check_origin(&header, record.topic)?;
     }
-    let target = retry_target(state, request.version, &header, &group, record.reconsume_times)?;
+    let target = retry_target(context, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
     let pending = PendingMessage {
         message: NewMessage {
-            store_host: state.store_host(),
+            store_host: context.store_host(),
             reconsume_times: record.reconsume_times.saturating_add(1),
             properties: retry_properties(&record, old, &target).into(),
             ..copy_of(&record, &target.topic.topic_name, target.queue_id, old)
@@ -96,27 +94,27 @@ pub(crate) fn send_back(state: &BrokerContext, request: &Command, _peer: &Peer) 
         delay_level: target.level,
     };
     let stored = pending
-        .put_accepted(&state.store, state.delays.levels())
+        .put_accepted(&context.store, context.delays.levels())
         .map_err(|error| Refusal::of_put(&error))?;
-    count(state, &header, &target, record.topic, stored.bytes());
+    count(context, &header, &target, record.topic, stored.bytes());
     Ok(Command::response(response::SUCCESS))
 }
 
 /// What a request (36) makes: its group, the retry topic of that, or the one of its dead letters.
-pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Needs> {
+pub(super) fn missing(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields).ok()?;
-    let known = state.groups.get(header.group);
-    if known.is_none() && !state.may_make_group(header.group) {
+    let known = context.groups.get(header.group);
+    if known.is_none() && !context.may_create_group(header.group) {
         return None;
     }
-    let exists = |topic: String| state.topics.get(&topic).is_some();
-    let has_retries = exists(admission::retry_topic(header.group));
-    let has_dead_letters = exists(admission::dead_letter_topic(header.group));
+    let exists = |topic: String| context.topics.get(&topic).is_some();
+    let has_retries = exists(retry_topic(header.group));
+    let has_dead_letters = exists(dead_letter_topic(header.group));
     if known.is_some() && has_retries && has_dead_letters {
         return None;
     }
     let (is_known, group) = (known.is_some(), known.unwrap_or_default());
-    let record = state.store.record_at(header.offset).ok().flatten();
+    let record = context.store.record_at(header.offset).ok().flatten();
     // Without its message, or without retries in its group, it makes no topic.
     let tries = record.and_then(|record| Some(Record::decode(&record).ok()?.reconsume_times));
     let tries = tries.filter(|_| group.retry_queue_nums > 0);
@@ -126,7 +124,7 @@ pub(super) fn needs(state: &BrokerContext, request: &Command, _peer: &Peer) -> O
         dead_letters: !has_dead_letters && tries.is_some_and(is_last),
         ..NewGroup::new(header.group)
     };
-    (!is_known || new.has_topics()).then(|| Needs::of(new))
+    (!is_known || new.has_topics()).then(|| Missing::of(new))
 }
 
 /// Whether a message has no tries left.
@@ -155,21 +153,21 @@ fn check_visible(record: &Record<'_>) -> Result<(), Refusal> {
 }
 
 fn count(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     target: &RetryTarget,
     from: &str,
     bytes: u64,
 ) {
     let counter = if target.is_dead() {
-        &state.stats.dead
+        &context.stats.dead
     } else {
-        &state.stats.sent_back
+        &context.stats.sent_back
     };
     counter.fetch_add(1, Ordering::Relaxed);
-    state.stats.count_put(1, bytes);
+    context.stats.count_put(1, bytes);
     target.topic.traffic.count_put(1, bytes);
-    if let Some(from) = state.topics.get(from) {
+    if let Some(from) = context.topics.get(from) {
         from.traffic
             .group_or_new(header.group)
             .count_send_back(target.is_dead(), bytes);
@@ -179,14 +177,14 @@ fn count(
 /// The retry topic while retries are left, otherwise the dead-letter topic. The retry topic is created in either case,
 /// because the group subscribes to it.
 fn retry_target(
-    state: &BrokerContext,
+    context: &BrokerContext,
     version: i32,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     group: &SubscriptionGroupConfig,
     tries: i32,
 ) -> Result<RetryTarget, Refusal> {
     let flags = retry_flags(header.unit_mode);
-    let retry = state.retry_topic(header.group, group.retry_queue_nums, flags)?;
+    let retry = context.retry_topic(header.group, group.retry_queue_nums, flags)?;
     if !admission::is_writeable(retry.perm) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
@@ -198,20 +196,20 @@ fn retry_target(
     }
     if is_last(version, header, group, tries) {
         return Ok(RetryTarget {
-            topic: state.dead_letter_topic(header.group)?,
+            topic: context.dead_letter_topic(header.group)?,
             queue_id: 0,
             level: 0,
         });
     }
-    let asked = if header.delay_level == 0 {
+    let requested_level = if header.delay_level == 0 {
         tries.saturating_add(3)
     } else {
         header.delay_level
     };
     Ok(RetryTarget {
-        queue_id: state.choose_queue(&retry, -1)?,
+        queue_id: context.choose_queue(&retry, -1)?,
         topic: retry,
-        level: asked.max(1),
+        level: requested_level.max(1),
     })
 }
 

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 pub(super) struct Site {
     _dir: TempDir,
     pub(super) disk: FaultyDisk,
-    pub(super) state: Arc<BrokerContext>,
+    pub(super) context: Arc<BrokerContext>,
     pub(super) tasks: Tracker,
 }
 
@@ -32,11 +32,11 @@ impl Site {
         let disk = FaultyDisk::default();
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let held = (LongPolling::new(1).0, HeldPops::new(1, 1).0);
-        let state = Arc::new(BrokerContext::open(options, &fs, held, 0).unwrap());
+        let context = Arc::new(BrokerContext::open(options, &fs, held, 0).unwrap());
         Self {
             _dir: dir,
             disk,
-            state,
+            context,
             tasks: Tracker::new(Handle::current()),
         }
     }

@@ -26,7 +26,7 @@ enum Measure {
 }
 
 /// Returns one counter (315).
-pub(crate) fn counter(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn counter(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewBrokerStatsDataRequestHeader::decode(&request.fields)?;
     let name = header.stats_name.unwrap_or_default();
     let key = header.stats_key.unwrap_or_default();
@@ -35,7 +35,7 @@ pub(crate) fn counter(state: &BrokerContext, request: &Command, _peer: &Peer) ->
     } else {
         Measure::Messages
     };
-    let item = |span: Span| grown(state, name, key, span).map(|growth| item(growth, measure));
+    let item = |span: Span| grown(context, name, key, span).map(|growth| item(growth, measure));
     let (Some(minute), Some(hour), Some(day)) = (item(Span::Minute), item(Span::Hour), item(Span::Day))
     else {
         return Err(Refusal::internal(format!(
@@ -50,16 +50,18 @@ pub(crate) fn counter(state: &BrokerContext, request: &Command, _peer: &Peer) ->
 }
 
 /// The counts of a counter with Apache's name and key (`BrokerStatsManager`); `None` if it never counted.
-fn grown(state: &BrokerContext, name: &str, key: &str, span: Span) -> Option<Growth> {
+fn grown(context: &BrokerContext, name: &str, key: &str, span: Span) -> Option<Growth> {
     let now_ms = clock::now_ms();
-    let [put, sent] = state.stats.growth(span, now_ms);
-    let of_cluster = key == state.options.broker_cluster_name;
+    let [put, sent] = context.stats.growth(span, now_ms);
+    let of_cluster = key == context.options.broker_cluster_name;
     let parts: Vec<&str> = key.split('@').collect();
-    let group_of = |topic: &str, group: &str| state.topics.get(topic)?.traffic.group(group);
+    let group_of = |topic: &str, group: &str| context.topics.get(topic)?.traffic.group(group);
     match (name, parts.as_slice()) {
         ("BROKER_PUT_NUMS", _) => of_cluster.then_some(put),
         ("BROKER_GET_NUMS", _) => of_cluster.then_some(sent),
-        ("TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE", [topic]) => state.topics.get(topic)?.traffic.puts(span, now_ms),
+        ("TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE", [topic]) => {
+            context.topics.get(topic)?.traffic.puts(span, now_ms)
+        }
         ("GROUP_GET_NUMS" | "GROUP_GET_SIZE", [topic, group]) => {
             group_of(topic, group)?.gets(None, span, now_ms)
         }
@@ -90,7 +92,7 @@ fn item(growth: Growth, measure: Measure) -> BrokerStatsItem {
 }
 
 /// Returns a group's progress (208).
-pub(crate) fn of_group(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn of_group(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsRequestHeader::decode(&request.fields)?;
     let group = header.consumer_group;
     let listed = header.topic_list.unwrap_or_default().split(';');
@@ -99,15 +101,15 @@ pub(crate) fn of_group(state: &BrokerContext, request: &Command, _peer: &Peer) -
         let named = header.topic.filter(|topic| !topic.trim().is_empty());
         let topics = match named {
             Some(topic) => vec![topic.to_owned()],
-            None => state.offsets.topics_of(group),
+            None => context.offsets.topics_of(group),
         };
-        subscribed(state, group, topics).collect()
+        subscribed(context, group, topics).collect()
     } else {
         listed.into_iter().map(str::to_owned).collect()
     };
     let mut body = ConsumeStats::default();
-    for topic in topics.iter().filter_map(|name| state.topics.get(name)) {
-        let stats = on_topic(state, group, &topic, topic.read_queue_nums)?;
+    for topic in topics.iter().filter_map(|name| context.topics.get(name)) {
+        let stats = on_topic(context, group, &topic, topic.read_queue_nums)?;
         body.consume_tps += stats.consume_tps;
         body.offset_table.extend(stats.offset_table);
     }
@@ -115,8 +117,8 @@ pub(crate) fn of_group(state: &BrokerContext, request: &Command, _peer: &Peer) -
 }
 
 /// The topics that the group reads: while members are connected, only those that they subscribe to.
-fn subscribed(state: &BrokerContext, group: &str, topics: Vec<String>) -> impl Iterator<Item = String> {
-    let subscribed = state.clients.consumers(group, |members| {
+fn subscribed(context: &BrokerContext, group: &str, topics: Vec<String>) -> impl Iterator<Item = String> {
+    let subscribed = context.clients.consumers(group, |members| {
         members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
     });
     let subscribed = subscribed.filter(|subscribed| !subscribed.is_empty());
@@ -128,22 +130,22 @@ fn subscribed(state: &BrokerContext, group: &str, topics: Vec<String>) -> impl I
 }
 
 /// Returns the progress of all groups (317).
-pub(crate) fn of_all_groups(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn of_all_groups(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetConsumeStatsInBrokerHeader::decode(&request.fields)?;
     let mut body = ConsumeStatsList {
-        broker_addr: Some(state.address()),
+        broker_addr: Some(context.address()),
         ..ConsumeStatsList::default()
     };
-    for group in state.groups.names() {
+    for group in context.groups.names() {
         let mut list = Vec::new();
-        for name in subscribed(state, &group, state.offsets.topics_of(&group)) {
-            let Some(topic) = state.topics.get(&name) else {
+        for name in subscribed(context, &group, context.offsets.topics_of(&group)) {
+            let Some(topic) = context.topics.get(&name) else {
                 continue;
             };
             if header.is_order && !topic.order {
                 continue;
             }
-            let stats = on_topic(state, &group, &topic, topic.write_queue_nums)?;
+            let stats = on_topic(context, &group, &topic, topic.write_queue_nums)?;
             for offsets in stats.offset_table.values() {
                 body.total_diff += offsets.broker_offset - offsets.consumer_offset;
                 body.total_inflight_diff += offsets.pull_offset - offsets.consumer_offset;
@@ -156,9 +158,14 @@ pub(crate) fn of_all_groups(state: &BrokerContext, request: &Command, _peer: &Pe
 }
 
 /// A group's progress on a topic.
-fn on_topic(state: &BrokerContext, group: &str, topic: &Topic, queues: i32) -> Result<ConsumeStats, Refusal> {
+fn on_topic(
+    context: &BrokerContext,
+    group: &str,
+    topic: &Topic,
+    queues: i32,
+) -> Result<ConsumeStats, Refusal> {
     let name = &topic.topic_name;
-    let committed = state.offsets.of_topic(group, name);
+    let committed = context.offsets.of_topic(group, name);
     let traffic = topic.traffic.group(group);
     let gets = traffic
         .as_ref()
@@ -171,11 +178,11 @@ fn on_topic(state: &BrokerContext, group: &str, topic: &Topic, queues: i32) -> R
         let consumed = committed.get(&queue_id).copied().unwrap_or(0);
         let pulled = traffic.as_ref().and_then(|traffic| traffic.pulled_to(queue_id));
         stats.offset_table.insert(
-            MessageQueue::new(name, &state.options.broker_name, queue_id),
+            MessageQueue::new(name, &context.options.broker_name, queue_id),
             OffsetWrapper {
-                broker_offset: ends(state, name, queue_id).1,
+                broker_offset: ends(context, name, queue_id).1,
                 consumer_offset: consumed,
-                last_timestamp: last_consumed(state, name, queue_id, consumed)?,
+                last_timestamp: last_consumed(context, name, queue_id, consumed)?,
                 pull_offset: pulled.unwrap_or(0).max(consumed),
             },
         );
@@ -184,10 +191,10 @@ fn on_topic(state: &BrokerContext, group: &str, topic: &Topic, queues: i32) -> R
 }
 
 /// When the last consumed message was stored, in ms; 0 if there is none.
-fn last_consumed(state: &BrokerContext, topic: &str, queue_id: i32, consumed: i64) -> Result<i64, Refusal> {
+fn last_consumed(context: &BrokerContext, topic: &str, queue_id: i32, consumed: i64) -> Result<i64, Refusal> {
     if consumed <= 0 {
         return Ok(0);
     }
-    let time = state.store.store_time(topic, queue_id, consumed - 1);
+    let time = context.store.store_time(topic, queue_id, consumed - 1);
     Ok(time.map_err(|error| internal(&error))?.unwrap_or(0))
 }

@@ -15,28 +15,28 @@ use pyrmq_store::{MaintenanceTask, QueueEntry};
 use std::sync::Arc;
 
 /// Maximum number of consume queue entries in a response.
-const MOST_ENTRIES: i32 = 4096;
+const MAX_ENTRIES: i32 = 4096;
 
 /// Returns entries of a consume queue (321).
-pub(crate) fn queue_entries(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn queue_entries(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumeQueueRequestHeader::decode(&request.fields)?;
     let topic = header.topic.ok_or(WireError::MissingField("topic"))?;
     let queue_id = header.queue_id.unwrap_or(0);
     let index = header.index.unwrap_or(0);
-    let count = header.count.unwrap_or(0).clamp(0, MOST_ENTRIES);
-    let entries = state
+    let count = header.count.unwrap_or(0).clamp(0, MAX_ENTRIES);
+    let entries = context
         .store
         .queue_entries(topic, queue_id, index, i64::from(count))
         .map_err(|error| internal(&error))?
         .ok_or_else(|| Refusal::internal(format!("{queue_id}@{topic} is not exist!")))?;
     let mut body = QueryConsumeQueueResponseBody {
-        max_queue_index: state.store.max_offset(topic, queue_id),
-        min_queue_index: state.store.min_offset(topic, queue_id),
+        max_queue_index: context.store.max_offset(topic, queue_id),
+        min_queue_index: context.store.min_offset(topic, queue_id),
         queue_data: entries.iter().map(queue_data).collect(),
         ..QueryConsumeQueueResponseBody::default()
     };
     if let Some(group) = header.consumer_group {
-        let subscription = state
+        let subscription = context
             .clients
             .consumers(group, |group| group.subscriptions.get(topic).cloned())
             .flatten();
@@ -64,8 +64,8 @@ fn queue_data(entry: &QueueEntry) -> ConsumeQueueData {
 }
 
 /// Deletes the oldest files of consume queues together with the log's: runs one round of retention now (306).
-pub(crate) fn clean_expired_queues(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    state
+pub(crate) fn clean_expired_queues(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    context
         .store
         .run(MaintenanceTask::Clean)
         .map_err(|error| internal(&error))?;
@@ -74,12 +74,12 @@ pub(crate) fn clean_expired_queues(state: &BrokerContext, _request: &Command, _p
 
 /// Deletes the consume queues of topics that are not in the table (316): a crash right after a topic's deletion leaves
 /// them.
-pub(crate) fn clean_unused_topics(state: &BrokerContext, _request: &Command, peer: &Peer) -> Answer {
-    for (topic, _) in state.store.topics() {
-        let is_used = state.topics.get(&topic).is_some() || state.topics.is_system(&topic);
+pub(crate) fn clean_unused_topics(context: &BrokerContext, _request: &Command, peer: &Peer) -> Answer {
+    for (topic, _) in context.store.topics() {
+        let is_used = context.topics.get(&topic).is_some() || context.topics.is_system(&topic);
         if !is_used {
             tracing::info!(topic, peer = %peer.remote(), "deleted the consume queues of an unknown topic");
-            state
+            context
                 .store
                 .delete_topic(&topic)
                 .map_err(|error| internal(&error))?;
@@ -90,8 +90,8 @@ pub(crate) fn clean_unused_topics(state: &BrokerContext, _request: &Command, pee
 
 /// Deletes segments older than `fileReservedTime` at any hour (329). Responds before it is done, as Apache does,
 /// because it may take longer than the caller waits.
-pub(crate) fn delete_expired(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    let store = Arc::clone(&state.store);
+pub(crate) fn delete_expired(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    let store = Arc::clone(&context.store);
     std::thread::Builder::new()
         .name("pyrmq-delete".to_owned())
         .spawn(move || match store.delete_expired() {
@@ -103,10 +103,10 @@ pub(crate) fn delete_expired(state: &BrokerContext, _request: &Command, _peer: &
 }
 
 /// Returns the state of replication (907): a master without slaves.
-pub(crate) fn replication(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn replication(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(answer(&HARuntimeInfo {
         master: true,
-        master_commit_log_max_offset: state.store.health().max_physical_offset,
+        master_commit_log_max_offset: context.store.health().max_physical_offset,
         ..HARuntimeInfo::default()
     }))
 }

@@ -29,9 +29,9 @@ pub(crate) const QUEUES_LIMIT: i32 = 65_536;
 const FURTHER_TOPICS: usize = 1000;
 
 /// Creates or changes a topic (17).
-pub(crate) fn create(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn create(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = CreateTopicRequestHeader::decode(&request.fields)?;
-    let old = state.topics.get(header.topic);
+    let old = context.topics.get(header.topic);
     let topic = TopicConfig {
         topic_name: header.topic.to_owned(),
         read_queue_nums: header.read_queue_nums,
@@ -47,35 +47,36 @@ pub(crate) fn create(state: &BrokerContext, request: &Command, peer: &Peer) -> A
         )?,
         ..TopicConfig::default()
     };
-    check(state, &topic)?;
-    if state.made_by(request, peer, &[header.topic], || state.topics.put(topic))? {
+    check(context, &topic)?;
+    if context.create_as_user(request, peer, &[header.topic], || context.topics.put(topic))? {
         tracing::info!(topic = header.topic, peer = %peer.remote(), "changed a topic");
-        state.announcements.changed();
+        context.announcements.changed();
     }
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Creates or changes several topics (18).
-pub(crate) fn create_list(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn create_list(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let mut topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
     for topic in &mut topics {
-        check(state, topic)?;
+        check(context, topic)?;
         topic.topic_filter_type = filter_type(topic.topic_filter_type.name())?;
-        let old = state.topics.get(&topic.topic_name);
+        let old = context.topics.get(&topic.topic_name);
         let current = old.as_ref().map(|old| &old.attributes);
         topic.attributes = attributes::altered(attributes::OF_TOPICS, current, &topic.attributes)?;
     }
     let names: Vec<String> = topics.iter().map(|topic| topic.topic_name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if state.made_by(request, peer, &names, || state.topics.put_all(topics))? {
-        state.announcements.changed();
+    if context.create_as_user(request, peer, &names, || context.topics.put_all(topics))? {
+        context.announcements.changed();
     }
     Ok(Command::response(response::SUCCESS))
 }
 
-fn check(state: &BrokerContext, topic: &TopicConfig) -> Result<(), Refusal> {
+fn check(context: &BrokerContext, topic: &TopicConfig) -> Result<(), Refusal> {
     admission::topic_name(&topic.topic_name)?;
-    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.topic_name) {
+    if context.options.validate_system_topic_when_update_topic && context.topics.is_system(&topic.topic_name)
+    {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
             format!(
@@ -120,7 +121,7 @@ fn filter_type(name: &str) -> Result<TopicFilterType, Refusal> {
 }
 
 /// Deletes a topic (215).
-pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn delete(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteTopicRequestHeader::decode(&request.fields)?;
     let name = header.topic;
     if name.trim().is_empty() {
@@ -129,32 +130,35 @@ pub(crate) fn delete(state: &BrokerContext, request: &Command, peer: &Peer) -> A
             "The specified topic is blank. Say which topic is to be deleted",
         ));
     }
-    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(name) {
+    if context.options.validate_system_topic_when_update_topic && context.topics.is_system(name) {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
             format!("The topic[{name}] is conflict with system topic. It cannot be deleted"),
         ));
     }
-    if state.topics.remove(name)? {
+    if context.topics.remove(name)? {
         tracing::info!(topic = name, peer = %peer.remote(), "deleted a topic");
     }
-    state.offsets.remove_topic(name);
-    state.pops.remove_topic(name);
+    context.offsets.remove_topic(name);
+    context.pops.remove_topic(name);
     // Before the messages: a crash must not leave offsets that lie past the messages of a new topic with this name.
-    state.persist_orders().map_err(|error| internal(&error))?;
-    state.persist_offsets().map_err(|error| internal(&error))?;
-    state.store.delete_topic(name).map_err(|error| internal(&error))?;
-    state.long_polling.release_all(Some(name));
+    context.persist_orders().map_err(|error| internal(&error))?;
+    context.persist_offsets().map_err(|error| internal(&error))?;
+    context
+        .store
+        .delete_topic(name)
+        .map_err(|error| internal(&error))?;
+    context.long_polling.release_all(Some(name));
     // A pop may have been under way at the first time.
-    state.pops.remove_topic(name);
-    state.announcements.changed();
+    context.pops.remove_topic(name);
+    context.announcements.changed();
     Ok(Command::response(response::SUCCESS))
 }
 
 /// Returns one topic's configuration (351).
-pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn config(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicConfigRequestHeader::decode(&request.fields)?;
-    let topic = state
+    let topic = context
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("No topic in this broker. topic: {}; ", header.topic))?;
@@ -162,8 +166,8 @@ pub(crate) fn config(state: &BrokerContext, request: &Command, _peer: &Peer) -> 
 }
 
 /// Returns all topics (21).
-pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    let (topics, version) = state.topics.all();
+pub(crate) fn all(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    let (topics, version) = context.topics.all();
     Ok(
         answer(&announced(&topics, version, -1)).with_header(&GetAllTopicConfigResponseHeader {
             total_topic_num: i32::try_from(topics.len()).ok(),
@@ -175,9 +179,9 @@ pub(crate) fn all(state: &BrokerContext, _request: &Command, _peer: &Peer) -> An
 ///
 /// Unlike Apache's brokers, also those of further topics, which the body names: `{"topics":["a","b"]}`. A further topic
 /// that does not exist is left out, and one that is named several times counts once.
-pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn stats(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
-    let topic = state
+    let topic = context
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
@@ -188,7 +192,7 @@ pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
     };
     let names = further_topics(request)?.into_iter();
     let names = names.filter(|name| *name != header.topic);
-    let further: Vec<_> = names.filter_map(|name| state.topics.get(&name)).collect();
+    let further: Vec<_> = names.filter_map(|name| context.topics.get(&name)).collect();
     let queues = |topic: &TopicConfig| i64::from(topic.queue_nums());
     let count = queues(&topic) + further.iter().map(|topic| queues(topic)).sum::<i64>();
     if !further.is_empty() && count > i64::from(QUEUES_LIMIT) {
@@ -200,7 +204,7 @@ pub(crate) fn stats(state: &BrokerContext, request: &Command, _peer: &Peer) -> A
         ));
     }
     for topic in std::iter::once(&topic).chain(&further) {
-        add_queues(state, topic, &mut body)?;
+        add_queues(context, topic, &mut body)?;
     }
     Ok(answer(&body))
 }
@@ -225,11 +229,15 @@ fn further_topics(request: &Command) -> Result<BTreeSet<String>, Refusal> {
     Ok(names.map(str::to_owned).collect())
 }
 
-fn add_queues(state: &BrokerContext, topic: &TopicConfig, body: &mut TopicStatsTable) -> Result<(), Refusal> {
+fn add_queues(
+    context: &BrokerContext,
+    topic: &TopicConfig,
+    body: &mut TopicStatsTable,
+) -> Result<(), Refusal> {
     for queue_id in 0..topic.queue_nums() {
-        let (min_offset, max_offset) = ends(state, &topic.topic_name, queue_id);
+        let (min_offset, max_offset) = ends(context, &topic.topic_name, queue_id);
         let newest = if max_offset > 0 {
-            state
+            context
                 .store
                 .store_time(&topic.topic_name, queue_id, max_offset - 1)
                 .map_err(|error| internal(&error))?
@@ -238,7 +246,7 @@ fn add_queues(state: &BrokerContext, topic: &TopicConfig, body: &mut TopicStatsT
             0
         };
         body.offset_table.insert(
-            MessageQueue::new(&topic.topic_name, &state.options.broker_name, queue_id),
+            MessageQueue::new(&topic.topic_name, &context.options.broker_name, queue_id),
             TopicOffset {
                 last_update_timestamp: newest,
                 max_offset,
@@ -250,26 +258,26 @@ fn add_queues(state: &BrokerContext, topic: &TopicConfig, body: &mut TopicStatsT
 }
 
 /// The smallest and largest offset of a queue, never negative.
-pub(crate) fn ends(state: &BrokerContext, topic: &str, queue_id: i32) -> (i64, i64) {
+pub(crate) fn ends(context: &BrokerContext, topic: &str, queue_id: i32) -> (i64, i64) {
     (
-        state.store.min_offset(topic, queue_id).max(0),
-        state.store.max_offset(topic, queue_id).max(0),
+        context.store.min_offset(topic, queue_id).max(0),
+        context.store.max_offset(topic, queue_id).max(0),
     )
 }
 
 /// Lists the groups that consume a topic (300).
-pub(crate) fn consumed_by(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+pub(crate) fn consumed_by(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicConsumeByWhoRequestHeader::decode(&request.fields)?;
-    let mut groups = state.offsets.groups_of(header.topic);
-    groups.extend(state.clients.groups_of_topic(header.topic));
+    let mut groups = context.offsets.groups_of(header.topic);
+    groups.extend(context.clients.groups_of_topic(header.topic));
     Ok(answer(&GroupList {
         group_list: groups.into_iter().collect(),
     }))
 }
 
 /// Lists the system topics (305).
-pub(crate) fn system(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(topic_list(state.topics.system().map(str::to_owned).collect()))
+pub(crate) fn system(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(topic_list(context.topics.system().map(str::to_owned).collect()))
 }
 
 /// A response that lists topics.

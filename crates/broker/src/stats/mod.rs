@@ -39,6 +39,8 @@ pub struct Stats {
     pub dead: AtomicU64,
     /// Heartbeats of members whose subscriptions differ from those of others in their group.
     pub subscription_conflicts: AtomicU64,
+    /// Panics of background work, and of requests on threads of their own.
+    pub panics: AtomicU64,
     started_ms: AtomicI64,
     // Guards the windows of puts and of gets; used by the sampler and by tools.
     windows: Mutex<[Windows; 2]>,

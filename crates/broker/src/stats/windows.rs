@@ -40,13 +40,13 @@ impl Span {
 /// Values of a counter at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When they were read, ms.
+    /// When the values were read, in ms.
     pub at_ms: i64,
     /// Messages.
     pub messages: u64,
-    /// Bytes of their records.
+    /// Bytes of the messages' records.
     pub bytes: u64,
-    /// Requests that stored or fetched them.
+    /// Requests that stored or fetched the messages.
     pub calls: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Sample {
 pub struct Growth {
     /// Messages.
     pub messages: u64,
-    /// Bytes of their records.
+    /// Bytes of the messages' records.
     pub bytes: u64,
     /// Requests.
     pub calls: u64,

@@ -103,10 +103,10 @@ impl Attribute {
             Values::OneOf(allowed) | Values::Built(allowed, _) if !allowed.contains(&value) => {
                 refuse(format!("value is not in set: [{}]", allowed.join(", ")))
             }
-            Values::Number(least, most) => match value.parse::<i64>() {
+            Values::Number(min, max) => match value.parse::<i64>() {
                 Err(_) => refuse(format!("For input string: \"{value}\", it must be a number")),
-                Ok(number) if !(*least..=*most).contains(&number) => {
-                    refuse(format!("value is not in range({least}, {most})"))
+                Ok(number) if !(*min..=*max).contains(&number) => {
+                    refuse(format!("value is not in range({min}, {max})"))
                 }
                 Ok(_) => Ok(()),
             },

@@ -16,20 +16,20 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Maximum number of producer groups, whose names clients choose freely.
 pub const PRODUCER_GROUPS: usize = 65_536;
 
-/// Maximum number of producer groups of one connection, and of client ids: one client must not take the places of all.
+/// Maximum number of producer groups of one connection, and of client ids: one client must not use up the limit of all.
 pub const NAMES_OF_CONNECTION: usize = 256;
 
-/// A name that is not taken, because there are too many.
+/// A limit on names that a heartbeat would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMany {
-    /// The broker's producer groups.
-    #[error("there are {PRODUCER_GROUPS} producer groups, one more is not taken")]
+    /// All producer groups of the broker.
+    #[error("the broker has {PRODUCER_GROUPS} producer groups, which is the limit")]
     Groups,
     /// The producer groups of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, one more is not taken")]
+    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, which is the limit")]
     GroupsOfConnection,
     /// The client ids of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} client ids, one more is not taken")]
+    #[error("the connection has {NAMES_OF_CONNECTION} client ids, which is the limit")]
     Ids,
 }
 
@@ -42,11 +42,11 @@ pub struct Client {
     pub peer: Peer,
     /// The user who sent its heartbeat; `None` while rights are not checked.
     pub user: Option<Arc<str>>,
-    /// The language that it is written in.
+    /// The language of the client.
     pub language: Language,
     /// Version ordinal of the client's software.
     pub version: i32,
-    /// When it last sent a heartbeat, in ms.
+    /// When the client last sent a heartbeat, in ms.
     pub seen_ms: i64,
 }
 
@@ -86,10 +86,10 @@ pub struct Consumers {
 
 /// The part of a heartbeat about one consumer group.
 #[derive(Debug)]
-pub struct ConsumerBeat {
+pub struct ConsumerHeartbeat {
     /// The group.
     pub group: String,
-    /// How it consumes.
+    /// How the group consumes.
     pub consume_mode: ConsumeMode,
     /// The group's subscriptions; `None` in the short form, which omits them.
     pub subscriptions: Option<Vec<Subscription>>,
@@ -142,21 +142,21 @@ pub struct Clients {
 
 impl Clients {
     /// Applies a consumer's heartbeat.
-    pub fn beat_consumer(&self, beat: ConsumerBeat, client: &Client) -> Change {
+    pub fn register_consumer(&self, heartbeat: ConsumerHeartbeat, client: &Client) -> Change {
         let mut tables = self.write();
-        let group = tables.consumers.entry(beat.group).or_default();
-        let known_fingerprint = std::mem::replace(&mut group.fingerprint, beat.fingerprint);
-        group.consume_mode = beat.consume_mode;
+        let group = tables.consumers.entry(heartbeat.group).or_default();
+        let known_fingerprint = std::mem::replace(&mut group.fingerprint, heartbeat.fingerprint);
+        group.consume_mode = heartbeat.consume_mode;
         let before = group.members.insert(client.peer.id(), client.clone());
         let mut changed = before.is_none();
         let mut change = Change::default();
-        match beat.subscriptions {
+        match heartbeat.subscriptions {
             Some(subscriptions) => {
                 let last_ms = before.map(|before| before.seen_ms);
                 change.conflicts = group.conflicts(&subscriptions, client, last_ms);
                 changed |= group.subscribe(subscriptions, &client.id);
             }
-            None => change.wants_subscriptions = known_fingerprint != beat.fingerprint,
+            None => change.wants_subscriptions = known_fingerprint != heartbeat.fingerprint,
         }
         change.changed = changed;
         if changed {
@@ -166,7 +166,7 @@ impl Clients {
     }
 
     /// Applies a producer's heartbeat.
-    pub fn beat_producer(&self, group: &str, client: &Client) -> Result<(), TooMany> {
+    pub fn register_producer(&self, group: &str, client: &Client) -> Result<(), TooMany> {
         let mut tables = self.write();
         let peer = client.peer.id();
         if let Some(known) = tables

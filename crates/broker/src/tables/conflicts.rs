@@ -31,9 +31,9 @@ pub struct Conflict {
 /// The topics in which a member differs from others of its group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conflicts {
-    /// Their number.
+    /// The number of topics that differ.
     pub count: usize,
-    /// The first few of them.
+    /// The first few topics that differ.
     pub named: Vec<Conflict>,
     /// Whether it is time to warn of the group again.
     pub is_due: bool,
@@ -123,7 +123,7 @@ fn selects_alike(one: &Subscription, other: &Subscription) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::clients::{Clients, ConsumeMode, ConsumerBeat};
+    use crate::tables::clients::{Clients, ConsumeMode, ConsumerHeartbeat};
     use pyrmq_remoting::net::{Outbox, Peer};
     use pyrmq_remoting::{Command, Language};
     use std::net::{Ipv4Addr, SocketAddr};
@@ -154,11 +154,11 @@ mod tests {
         }
     }
 
-    fn subscribed(topics: &[String], version: i64) -> ConsumerBeat {
+    fn subscribed(topics: &[String], version: i64) -> ConsumerHeartbeat {
         let parsed = topics
             .iter()
             .map(|topic| Subscription::parse(topic, Some("*"), None, version).unwrap());
-        ConsumerBeat {
+        ConsumerHeartbeat {
             group: "G".to_owned(),
             consume_mode: ConsumeMode::default(),
             subscriptions: Some(parsed.collect()),
@@ -166,9 +166,9 @@ mod tests {
         }
     }
 
-    fn beat(clients: &Clients, client: &Client, topics: &[String]) -> Conflicts {
-        let beat = subscribed(topics, client.seen_ms);
-        clients.beat_consumer(beat, client).conflicts
+    fn heartbeat(clients: &Clients, client: &Client, topics: &[String]) -> Conflicts {
+        let heartbeat = subscribed(topics, client.seen_ms);
+        clients.register_consumer(heartbeat, client).conflicts
     }
 
     fn topics(prefix: &str, count: usize) -> Vec<String> {
@@ -182,9 +182,9 @@ mod tests {
         let times = (0..8).map(|round| {
             let at = usize::from(round % 2 == 0);
             let client = client(u64::from(round % 2 == 0), 1_700_000_000_000 + round * 5000);
-            let beat = subscribed(&said[at], client.seen_ms);
+            let heartbeat = subscribed(&said[at], client.seen_ms);
             let began = Instant::now();
-            let conflicts = clients.beat_consumer(beat, &client).conflicts;
+            let conflicts = clients.register_consumer(heartbeat, &client).conflicts;
             // The first one of each is just starting.
             assert_eq!(conflicts.count, if round < 2 { 0 } else { count });
             began.elapsed()
@@ -207,7 +207,7 @@ mod tests {
         for round in 0..20 {
             let now_ms = start_ms + round * 10_000;
             for (number, said) in [(1, &a), (2, &b)] {
-                let conflicts = beat(&clients, &client(number, now_ms), said);
+                let conflicts = heartbeat(&clients, &client(number, now_ms), said);
                 assert!(conflicts.named.len() <= 3);
                 warnings += i32::from(conflicts.is_due);
                 if conflicts.count > 0 {

@@ -73,16 +73,16 @@ impl Groups {
     }
 
     /// Finds a group, or creates it with the defaults.
-    pub fn get_or_make(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
+    pub fn get_or_create(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         if let Some(known) = self.get(name) {
             return Ok(known);
         }
-        self.make_all(&[name])?;
+        self.create_all(&[name])?;
         self.get(name).ok_or_else(|| Refusal::no_group(name))
     }
 
     /// Creates the missing ones of these groups with the defaults, all with one write.
-    pub fn make_all(&self, names: &[&str]) -> Result<(), Refusal> {
+    pub fn create_all(&self, names: &[&str]) -> Result<(), Refusal> {
         names.iter().try_for_each(|name| admission::group_name(name))?;
         self.change(|table| {
             let before = table.len();

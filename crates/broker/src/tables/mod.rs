@@ -8,5 +8,5 @@ pub mod groups;
 pub mod locks;
 pub mod offsets;
 pub mod subscription;
-pub(crate) mod topic_makers;
+pub(crate) mod topic_creators;
 pub mod topics;

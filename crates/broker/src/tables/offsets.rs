@@ -3,9 +3,9 @@
 //! Kept in memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop.
 //! A reset offset is kept until the group's next pull of the queue takes it.
 //!
-//! After a kill, check points of popped messages move offsets ahead (`processor/pop/recover.rs`). So that they do not
-//! undo what an operator did, the position of the commit log at each reset, copy or deletion is kept for a minute, also
-//! in the file (`popCutoffs`, ours; Apache ignores it): check points before it do not count.
+//! After a kill, pop check points move offsets ahead (`processor/pop/recover.rs`). So that they do not undo what an
+//! operator did, the position of the commit log at each reset, copy or deletion is kept for a minute, also in the file
+//! (`popCutoffs`, ours; Apache ignores it): pop check points before it do not count.
 
 use pyrmq_remoting::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub type Queues = BTreeMap<i32, i64>;
 type Table = HashMap<String, HashMap<String, Queues>>;
 
-/// How long a change of offsets is remembered. Check points are read from a second before the file was written.
+/// How long a change of offsets is remembered. Pop check points are read from a second before the file was written.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// An offset that was ahead of its queue and was moved back.
@@ -132,7 +132,7 @@ impl Offsets {
 
     /// Records that an operator changed a group's offsets on a topic when the commit log ended at this position. An
     /// empty topic stands for all.
-    pub fn note_change(&self, group: &str, topic: &str, position: i64) {
+    pub fn record_change(&self, group: &str, topic: &str, position: i64) {
         let cutoff = Cutoff {
             position,
             since: Instant::now(),
@@ -162,20 +162,20 @@ impl Offsets {
     pub fn load_cutoffs(&self, rows: impl IntoIterator<Item = (String, i64)>) {
         for (key, position) in rows {
             if let Some((topic, group)) = key.split_once('@') {
-                self.note_change(group, topic, position);
+                self.record_change(group, topic, position);
             }
         }
     }
 
-    /// Lowers each offset that is above the largest one that `most` allows for its group, topic and queue, and forgets
+    /// Lowers each offset that is above the largest one that `limit` allows for its group, topic and queue, and forgets
     /// it where that is negative; `None` allows any. Returns what moved, sorted.
-    pub(crate) fn lower(&self, most: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
+    pub(crate) fn lower(&self, limit: impl Fn(&str, &str, i32) -> Option<i64>) -> Vec<Move> {
         let mut moves = Vec::new();
         let mut table = lock(&self.table);
         for (group, topics) in &mut *table {
             for (topic, queues) in topics {
                 queues.retain(|queue, offset| {
-                    let Some(to) = most(group, topic, *queue).filter(|most| most < offset) else {
+                    let Some(to) = limit(group, topic, *queue).filter(|limit| limit < offset) else {
                         return true;
                     };
                     let whose = format!("{topic}@{group} queue {queue}");

@@ -244,7 +244,7 @@ impl Topics {
     /// Removes a topic. False: it did not exist.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         let removed = self.change(|table| table.remove(name).is_some())?;
-        // Whoever sees the new number does not see the topic.
+        // A reader that sees the new number does not see the topic.
         self.removals.fetch_add(u64::from(removed), Ordering::Release);
         Ok(removed)
     }

@@ -7,6 +7,7 @@ mod window_full;
 pub use failures::{Attempt, SendFailure, Uncommitted, id_at};
 use failures::{FailureText, some};
 use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::{NetError, Retry};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +75,8 @@ pub enum ClientError {
     },
     /// More properties than a message can carry.
     #[error(
-        "the properties of a message for topic `{topic}` have {bytes} bytes together with keys, tags and the unique id, the limit is 32767: put some of it into the body"
+        "the properties of a message for topic `{topic}` have {bytes} bytes together with keys, tags and the unique id, the limit is {}: put some of it into the body",
+        MAX_BYTES
     )]
     Properties {
         /// Where it should go.

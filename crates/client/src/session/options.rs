@@ -4,14 +4,12 @@ use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_auth::Credentials;
+use pyrmq_remoting::names::GROUP_LIMIT;
 use pyrmq_remoting::net::{Client, ClientTls, ProcessorTable, Resolve, Security};
 use pyrmq_remoting::text::split_host_port;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-
-/// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
-const GROUP_BYTES: usize = 120;
 
 /// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
 const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
@@ -113,7 +111,7 @@ impl ClientOptions {
             }
         }
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
-        if self.group.is_empty() || self.group.len() > GROUP_BYTES || !self.group.bytes().all(legal) {
+        if self.group.is_empty() || self.group.len() > GROUP_LIMIT || !self.group.bytes().all(legal) {
             return Err(ClientError::Option {
                 option: "group",
                 value: self.group.clone(),

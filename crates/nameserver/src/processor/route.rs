@@ -7,6 +7,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, BrokerMemberGroup, GetBrokerMemberGroupResponseBody, route_style};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{GetBrokerMemberGroupRequestHeader, GetRouteInfoRequestHeader};
+use pyrmq_remoting::names;
 use std::sync::atomic::Ordering;
 
 /// 105, in the JSON form that the client reads.
@@ -28,7 +29,7 @@ pub(crate) fn route(
     };
     let Some(body) = body else {
         context.counters.unknown_topics.fetch_add(1, Ordering::Relaxed);
-        let topic: String = header.topic.chars().take(255).collect();
+        let topic = names::shortened(header.topic);
         let remark = format!(
             "No topic route info in name server for the topic: {topic}: no broker has registered it at this name \
              server; create the topic, or look whether its broker names this name server"

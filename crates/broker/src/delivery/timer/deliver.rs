@@ -169,7 +169,7 @@ fn each(
     while from < units.len() {
         let rest = units.get(from..).unwrap_or_default();
         let mut bytes = 0;
-        let places: Vec<(i64, i32)> = rest
+        let records: Vec<(i64, i32)> = rest
             .iter()
             .take(READ_COUNT)
             .take_while(|unit| {
@@ -179,21 +179,21 @@ fn each(
             })
             .map(|unit| (unit.position, unit.size))
             .collect();
-        if let Some(body) = store.records_at(&places)? {
+        if let Some(body) = store.records_at(&records)? {
             let mut left = body.as_ref();
-            for (at, (position, size)) in places.iter().enumerate() {
+            for (at, (position, size)) in records.iter().enumerate() {
                 let size = usize::try_from(*size).unwrap_or(0);
                 let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
                 left = rest;
                 inspect(*position, bytes, |record| take(from + at, record))?;
             }
         } else {
-            for (at, (position, _)) in places.iter().enumerate() {
+            for (at, (position, _)) in records.iter().enumerate() {
                 let bytes = store.record_at(*position)?.unwrap_or_default();
                 inspect(*position, &bytes, |record| take(from + at, record))?;
             }
         }
-        from += places.len();
+        from += records.len();
     }
     Ok(())
 }
@@ -224,7 +224,7 @@ fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, 
     let mut own = properties::copy(text, 96, |name| {
         matches!(name, names::TIMER_ENQUEUE_MS | names::TIMER_DEQUEUE_MS)
     });
-    note_times(&mut own, taken_ms);
+    append_times(&mut own, taken_ms);
     let stored = put(store, record, topic, queue_id.unwrap_or(-1), &own);
     if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
         return stored;
@@ -248,7 +248,7 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
         names::TIMER_ROLL_TIMES,
         &times.unwrap_or(0).saturating_add(1).to_string(),
     );
-    note_times(&mut own, taken_ms);
+    append_times(&mut own, taken_ms);
     let stored = put(store, record, TIMER_TOPIC, TIMER_QUEUE, &own);
     if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
         return stored;
@@ -256,7 +256,7 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
     put(store, record, TIMER_TOPIC, TIMER_QUEUE, text)
 }
 
-fn note_times(text: &mut String, taken_ms: i64) {
+fn append_times(text: &mut String, taken_ms: i64) {
     properties::append(text, names::TIMER_ENQUEUE_MS, &taken_ms.to_string());
     properties::append(text, names::TIMER_DEQUEUE_MS, &clock::now_ms().to_string());
 }

@@ -14,7 +14,7 @@ const READ_BYTES: usize = 4 << 20;
 
 impl Timers {
     /// Gives every message of the topic a unit, unless it has one.
-    pub(super) fn take_in(
+    pub(super) fn enqueue_all(
         &self,
         files: &Mutex<TimerStore>,
         store: &Store,
@@ -48,7 +48,7 @@ impl Timers {
             })?;
             let (mut next, mut taken) = (from, 0);
             for record in record::records(&got.body).map_while(Result::ok) {
-                self.take(files, work, &record)?;
+                self.enqueue(files, work, &record)?;
                 (next, taken) = (record.queue_offset + 1, taken + 1);
                 lock(files).set_queue_offset(next);
             }
@@ -67,7 +67,7 @@ impl Timers {
         }
     }
 
-    fn take(
+    fn enqueue(
         &self,
         files: &Mutex<TimerStore>,
         work: &mut Work,
@@ -87,7 +87,7 @@ impl Timers {
         work.log_end = work.log_end.max(record.physical_offset + size);
         let deletes = properties::find(text, names::TIMER_DEL_UNIQKEY).is_some();
         let mut files = lock(files);
-        let (time_ms, magic) = place(
+        let (time_ms, magic) = wait_until(
             &self.options,
             due_ms.saturating_add(self.ahead_ms()),
             work.write_ms,
@@ -109,7 +109,7 @@ impl Timers {
 }
 
 /// The time until which a message waits: its due time, or an earlier one if that is too far ahead for one round.
-fn place(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
+fn wait_until(options: &TimerOptions, due_ms: i64, write_ms: i64) -> (i64, i32) {
     let window_ms = options.roll_window_ms();
     let over_ms = due_ms - write_ms - window_ms;
     if over_ms < 0 {
@@ -140,12 +140,15 @@ mod tests {
         let rolls = TimerUnit::DEFAULT | TimerUnit::ROLL;
         let now = 1_700_000_000_000;
         assert_eq!(
-            place(&options, now + 29_000, now),
+            wait_until(&options, now + 29_000, now),
             (now + 29_000, TimerUnit::DEFAULT)
         );
-        assert_eq!(place(&options, now - 1000, now), (now - 1000, TimerUnit::DEFAULT));
-        assert_eq!(place(&options, now + 30_000, now), (now + 15_000, rolls));
-        assert_eq!(place(&options, now + 39_000, now), (now + 15_000, rolls));
-        assert_eq!(place(&options, now + 40_000, now), (now + 30_000, rolls));
+        assert_eq!(
+            wait_until(&options, now - 1000, now),
+            (now - 1000, TimerUnit::DEFAULT)
+        );
+        assert_eq!(wait_until(&options, now + 30_000, now), (now + 15_000, rolls));
+        assert_eq!(wait_until(&options, now + 39_000, now), (now + 15_000, rolls));
+        assert_eq!(wait_until(&options, now + 40_000, now), (now + 30_000, rolls));
     }
 }

@@ -187,9 +187,9 @@ impl Timers {
         if behind_ms > FAR_BEHIND_STEPS * self.options.precision_ms {
             self.deliver(files, store, work)?;
         }
-        self.take_in(files, store, work)?;
+        self.enqueue_all(files, store, work)?;
         if self.deliver(files, store, work)? {
-            self.take_in(files, store, work)?;
+            self.enqueue_all(files, store, work)?;
         }
         self.save(files, store, work)?;
         let now_ms = self.now_ms();
@@ -287,7 +287,7 @@ impl Timers {
     }
 
     /// Values for request 28: seconds behind in delivery, messages still to take in, messages that wait.
-    pub(crate) fn figures(&self, store: &Store) -> [i64; 3] {
+    pub(crate) fn metrics(&self, store: &Store) -> [i64; 3] {
         let Some(files) = self.files() else {
             return [0; 3];
         };

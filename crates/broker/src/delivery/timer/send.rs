@@ -18,7 +18,7 @@ impl Timers {
             return Ok(None);
         }
         let now_ms = clock::now_ms();
-        let Some(asked) = asked_ms(text, now_ms) else {
+        let Some(due_ms) = delivery_ms(text, now_ms) else {
             return Ok(None);
         };
         if !self.options.enable {
@@ -26,7 +26,7 @@ impl Timers {
                 "accurate timer message is not enabled, timerWheelEnable is false",
             ));
         }
-        let due_ms = asked.map_err(|()| self.illegal())?;
+        let due_ms = due_ms.map_err(|()| self.illegal())?;
         if due_ms <= now_ms {
             let deletes = properties::find(text, names::TIMER_DEL_UNIQKEY).is_some();
             return if deletes { Err(self.illegal()) } else { Ok(None) };
@@ -61,8 +61,8 @@ impl Timers {
 
     /// Refuses some sends for a step with many messages, and all once it has twice as many (Apache `isReject`).
     fn check_capacity(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
-        let most = self.options.congest_num_each_slot;
-        if most == i64::from(i32::MAX) {
+        let limit = self.options.congest_num_each_slot;
+        if limit == i64::from(i32::MAX) {
             return Ok(());
         }
         // A send must not wait for a disk: while the files are in use, none is refused.
@@ -70,20 +70,20 @@ impl Timers {
         let count = files.map_or(0, |files| files.count_at(step_ms));
         // Apache's formula, by which the refused share grows up to twice the limit. The clock serves as the random
         // number.
-        let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - most) / most;
-        if count <= most || (count < most * 2 && passes) {
+        let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - limit) / limit;
+        if count <= limit || (count < limit * 2 && passes) {
             return Ok(());
         }
         Err(Refusal::internal(format!(
-            "timer message is under flow control, max num limit is {} or the current value is greater than {most} and less than {}, trigger random flow control",
-            most * 2,
-            most * 2
+            "timer message is under flow control, max num limit is {} or the current value is greater than {limit} and less than {}, trigger random flow control",
+            limit * 2,
+            limit * 2
         )))
     }
 }
 
 /// The delivery time in the properties: a delay in seconds first, then one in milliseconds, then a time.
-fn asked_ms(text: &str, now_ms: i64) -> Option<Result<i64, ()>> {
+fn delivery_ms(text: &str, now_ms: i64) -> Option<Result<i64, ()>> {
     let number = |text: &str| text.parse::<i64>().map_err(|_| ());
     if let Some(seconds) = properties::find(text, names::TIMER_DELAY_SEC) {
         return Some(number(seconds).map(|seconds| now_ms.wrapping_add(seconds.wrapping_mul(1000))));
@@ -101,14 +101,14 @@ mod tests {
     #[test]
     fn seconds_win_over_milliseconds_over_the_moment() {
         let all = "TIMER_DELIVER_MS\u{1}9\u{2}TIMER_DELAY_MS\u{1}5\u{2}TIMER_DELAY_SEC\u{1}2\u{2}";
-        assert_eq!(asked_ms(all, 100), Some(Ok(2100)));
+        assert_eq!(delivery_ms(all, 100), Some(Ok(2100)));
         let (two, _) = all.rsplit_once("TIMER_DELAY_SEC").unwrap_or_default();
-        assert_eq!(asked_ms(two, 100), Some(Ok(105)));
+        assert_eq!(delivery_ms(two, 100), Some(Ok(105)));
         let (one, _) = all.split_once("TIMER_DELAY_MS").unwrap_or_default();
-        assert_eq!(asked_ms(one, 100), Some(Ok(9)));
-        assert_eq!(asked_ms("TIMER_DELAY_SEC\u{1}soon\u{2}", 100), Some(Err(())));
-        assert_eq!(asked_ms("KEYS\u{1}k\u{2}", 100), None);
+        assert_eq!(delivery_ms(one, 100), Some(Ok(9)));
+        assert_eq!(delivery_ms("TIMER_DELAY_SEC\u{1}soon\u{2}", 100), Some(Err(())));
+        assert_eq!(delivery_ms("KEYS\u{1}k\u{2}", 100), None);
         let overflow = format!("TIMER_DELAY_SEC\u{1}{}\u{2}", i64::MAX);
-        assert_eq!(asked_ms(&overflow, 100), Some(Ok(-900)));
+        assert_eq!(delivery_ms(&overflow, 100), Some(Ok(-900)));
     }
 }

@@ -6,9 +6,9 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::base64;
-use crate::pop::checkpoint::Taken;
 use crate::pop::message_at;
 use crate::pop::order::OrderedAck;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
 use crate::processor::read_body;
 use crate::tables::topics::Topic;
@@ -23,7 +23,7 @@ use pyrmq_remoting::net::{Peer, Processor, Reply};
 use std::sync::Arc;
 
 /// Messages that one entry of 200151 may name: the bits of a pop of a queue lie close together.
-const MOST_BITS: usize = 1 << 16;
+const MAX_BITS: usize = 1 << 16;
 
 /// Answers 200051.
 #[derive(Debug)]
@@ -45,36 +45,36 @@ impl Processor for BatchedAck {
     }
 }
 
-fn answer(state: &BrokerContext, request: &Command, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
+fn answer(context: &BrokerContext, request: &Command, outcome: Result<Option<i64>, Refusal>, reply: Reply) {
     match outcome {
-        Ok(end) => reply_when_durable(state, end, reply, Command::response(response::SUCCESS)),
-        Err(refusal) => state.refuse(request, reply, refusal),
+        Ok(end) => reply_when_durable(context, end, reply, Command::response(response::SUCCESS)),
+        Err(refusal) => context.refuse(request, reply, refusal),
     }
 }
 
 /// Answers the end of what was stored.
-fn one(state: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
+fn one(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let header = AckMessageRequestHeader::decode(&request.fields)?;
-    let topic = popped_from(state, header.topic, header.queue_id)?;
-    check_offset(state, header.topic, header.queue_id, header.offset)?;
+    let topic = popped_from(context, header.topic, header.queue_id)?;
+    check_offset(context, header.topic, header.queue_id, header.offset)?;
     let handle = ReceiptHandle::parse(header.extra_info)?;
     check_queue(&handle, header.queue_id)?;
-    check_broker(state, handle.broker_name)?;
-    known_group(state, header.consumer_group)?;
+    check_broker(context, handle.broker_name)?;
+    known_group(context, header.consumer_group)?;
     let taken = Taken::by(&handle, (header.topic, header.queue_id), header.consumer_group);
     if handle.is_ordered() {
-        return in_order(state, &topic, &taken, header.offset).map(|()| None);
+        return in_order(context, &topic, &taken, header.offset).map(|()| None);
     }
-    check_revive_queue(state, handle.revive_queue_id)?;
-    let stored = revive_log(state).put_ack(handle.revive_queue_id, &taken, header.offset)?;
+    check_revive_queue(context, handle.revive_queue_id)?;
+    let stored = revive_log(context).put_ack(handle.revive_queue_id, &taken, header.offset)?;
     Ok(Some(stored.end_position))
 }
 
 /// Refuses an offset that the queue has not.
-fn check_offset(state: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
+fn check_offset(context: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
     let (min, max) = (
-        state.store.min_offset(topic, queue_id),
-        state.store.max_offset(topic, queue_id),
+        context.store.min_offset(topic, queue_id),
+        context.store.max_offset(topic, queue_id),
     );
     if (min..=max).contains(&offset) {
         return Ok(());
@@ -97,23 +97,23 @@ pub(super) fn check_queue(handle: &ReceiptHandle<'_>, queue_id: i32) -> Result<(
 }
 
 /// Refuses a group that does not exist: it has nothing to acknowledge.
-pub(super) fn known_group(state: &BrokerContext, group: &str) -> Result<(), Refusal> {
-    match state.groups.get(group) {
+pub(super) fn known_group(context: &BrokerContext, group: &str) -> Result<(), Refusal> {
+    match context.groups.get(group) {
         Some(_) => Ok(()),
         None => Err(Refusal::no_group(group)),
     }
 }
 
 /// A message of an ordered group is done.
-fn in_order(state: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
+fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
     let (name, group, queue_id) = (taken.topic, taken.group, taken.queue_id);
     let queue = (name, group, queue_id);
-    let lock = state.pops.lock(name, group, queue_id);
-    let committed = state.offsets.get(group, name, queue_id);
+    let lock = context.pops.lock(name, group, queue_id);
+    let committed = context.offsets.get(group, name, queue_id);
     if committed.is_some_and(|committed| offset < committed) {
         return Ok(());
     }
-    let next = match state.pops.orders.acknowledge(queue, offset, taken.pop_time) {
+    let next = match context.pops.orders.acknowledge(queue, offset, taken.pop_time) {
         OrderedAck::Outdated => return Ok(()),
         OrderedAck::Unknown => {
             let text = format!(
@@ -123,7 +123,7 @@ fn in_order(state: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64
             return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
         }
         OrderedAck::Advance(next) => next,
-        OrderedAck::Lost if !was_handed_out(state, taken, offset) => return Ok(()),
+        OrderedAck::Lost if !was_handed_out(context, taken, offset) => return Ok(()),
         // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
         // began at the group's offset, so what lies before is done. Apache goes on behind the message, and loses those
         // before it that are not acknowledged any more.
@@ -132,19 +132,19 @@ fn in_order(state: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64
             first.saturating_add(i64::from(offset == first))
         }
     };
-    if !state.offsets.has_reset(group, name, queue_id) {
-        state.commit(group, topic, queue_id, next);
+    if !context.offsets.has_reset(group, name, queue_id) {
+        context.commit(group, topic, queue_id, next);
     }
     drop(lock);
-    if !state.pops.orders.blocks(queue, None) {
-        state.pops.held.notify(name, group, queue_id);
+    if !context.pops.orders.blocks(queue, None) {
+        context.pops.held.notify(name, group, queue_id);
     }
     Ok(())
 }
 
 /// Whether the message at an offset is older than the pop. If not, the topic was deleted and made again since.
-fn was_handed_out(state: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool {
-    let stored_ms = message_at(&state.store, taken.topic, taken.queue_id, offset, |record| {
+fn was_handed_out(context: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool {
+    let stored_ms = message_at(&context.store, taken.topic, taken.queue_id, offset, |record| {
         record.store_timestamp_ms
     });
     let stored_ms = stored_ms.ok().flatten();
@@ -153,16 +153,16 @@ fn was_handed_out(state: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool
 
 /// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same. If none can
 /// be, the answer is that of the first, as 200051 would have it.
-fn several(state: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
+fn several(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let body: BatchAckMessageRequestBody = read_body(request)?;
     if body.acks.is_empty() {
         return Err(Refusal::new(response::NO_MESSAGE, "the body has no acks"));
     }
-    check_broker(state, &body.broker_name)?;
+    check_broker(context, &body.broker_name)?;
     let mut end = None;
     let (mut is_any_done, mut first_refusal) = (false, None);
     for ack in &body.acks {
-        match entry(state, &body.broker_name, ack) {
+        match entry(context, &body.broker_name, ack) {
             Ok(stored) => {
                 is_any_done = true;
                 end = end.max(stored);
@@ -187,12 +187,12 @@ fn several(state: &BrokerContext, request: &Command) -> Result<Option<i64>, Refu
     first_refusal.filter(|_| !is_any_done).map_or(Ok(end), Err)
 }
 
-fn entry(state: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
+fn entry(context: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Option<i64>, Refusal> {
     let source: PopSource = ack.retry.parse()?;
     let name = source.topic(&ack.topic, &ack.consumer_group);
-    let topic = popped_from(state, &name, ack.queue_id)?;
-    known_group(state, &ack.consumer_group)?;
-    let range = state.store.min_offset(&name, ack.queue_id)..=state.store.max_offset(&name, ack.queue_id);
+    let topic = popped_from(context, &name, ack.queue_id)?;
+    known_group(context, &ack.consumer_group)?;
+    let range = context.store.min_offset(&name, ack.queue_id)..=context.store.max_offset(&name, ack.queue_id);
     let named = bits(ack)?
         .into_iter()
         .map(|bit| ack.start_offset.saturating_add(bit));
@@ -210,15 +210,15 @@ fn entry(state: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Opt
         // One that the group was not given keeps none of the others from being done. The answer names it, as Apache's.
         let outcomes = offsets
             .into_iter()
-            .map(|offset| in_order(state, &topic, &taken, offset));
+            .map(|offset| in_order(context, &topic, &taken, offset));
         let outcomes: Vec<Result<(), Refusal>> = outcomes.collect();
         return outcomes.into_iter().find_map(Result::err).map_or(Ok(None), Err);
     }
-    check_revive_queue(state, ack.revive_queue_id)?;
+    check_revive_queue(context, ack.revive_queue_id)?;
     if offsets.is_empty() {
         return Ok(None);
     }
-    let stored = revive_log(state).put_batch_ack(ack.revive_queue_id, &taken, offsets)?;
+    let stored = revive_log(context).put_batch_ack(ack.revive_queue_id, &taken, offsets)?;
     Ok(Some(stored.end_position))
 }
 
@@ -226,11 +226,11 @@ fn entry(state: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<Opt
 fn bits(ack: &BatchAck) -> Result<Vec<i64>, Refusal> {
     let text = ack.bit_set.as_deref().unwrap_or_default();
     let bytes = base64::decode(text)
-        .filter(|bytes| bytes.len() * 8 <= MOST_BITS)
+        .filter(|bytes| bytes.len() * 8 <= MAX_BITS)
         .ok_or_else(|| {
             Refusal::new(
                 response::MESSAGE_ILLEGAL,
-                format!("the bits of an acknowledgement are no base64 of at most {MOST_BITS} bits"),
+                format!("the bits of an acknowledgement are no base64 of at most {MAX_BITS} bits"),
             )
         })?;
     let numbered = bytes.iter().zip((0_i64..).step_by(8));

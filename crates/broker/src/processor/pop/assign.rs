@@ -32,30 +32,31 @@ impl Processor for QueryAssignment {
             Ok(body) => body,
             Err(refusal) => return self.0.refuse(&request, reply, refusal),
         };
-        let state = self.0.clone();
-        let Some((client, name_server)) = state.name_server() else {
-            let queues = own_queues(&state, &body.topic);
-            return reply.send(assigned(&state, &body, queues));
+        let context = self.0.clone();
+        let Some((client, name_server)) = context.name_server() else {
+            let queues = own_queues(&context, &body.topic);
+            return reply.send(assigned(&context, &body, queues));
         };
-        let ask = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
-            topic: &body.topic,
-            accept_standard_json_only: Some(true),
-        });
-        let asking = client.clone();
-        asking.request_with(&name_server, ask, ROUTE_TIMEOUT, move |route| {
+        let route_request =
+            Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
+                topic: &body.topic,
+                accept_standard_json_only: Some(true),
+            });
+        let requester = client.clone();
+        requester.request_with(&name_server, route_request, ROUTE_TIMEOUT, move |route| {
             // The last clone of a client ends its requests.
             drop(client);
-            let queues = queues_of(route, &state, &body.topic);
-            reply.send(assigned(&state, &body, queues));
+            let queues = queues_of(route, &context, &body.topic);
+            reply.send(assigned(&context, &body, queues));
         });
     }
 }
 
 /// The readable queues of this broker; nothing for an unknown topic.
-fn own_queues(state: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>> {
-    let known = state.topics.get(topic)?;
+fn own_queues(context: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>> {
+    let known = context.topics.get(topic)?;
     let queues = 0..known.read_queue_nums;
-    let broker = &state.options.broker_name;
+    let broker = &context.options.broker_name;
     Some(
         queues
             .map(|queue_id| MessageQueue::new(topic, broker, queue_id))
@@ -66,7 +67,7 @@ fn own_queues(state: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>> {
 /// The readable queues of a route. This broker's own where no name server says.
 fn queues_of(
     route: Result<Command, NetError>,
-    state: &BrokerContext,
+    context: &BrokerContext,
     topic: &str,
 ) -> Option<Vec<MessageQueue>> {
     let found = match route {
@@ -78,16 +79,16 @@ fn queues_of(
                 code = answer.code,
                 "a name server refused the route of a topic"
             );
-            return own_queues(state, topic);
+            return own_queues(context, topic);
         }
         Err(error) => {
             tracing::warn!(topic, %error, "no name server gave the route of a topic");
-            return own_queues(state, topic);
+            return own_queues(context, topic);
         }
     };
     let route = TopicRouteData::decode(found.as_deref().unwrap_or_default());
     let Ok(route) = route else {
-        return own_queues(state, topic);
+        return own_queues(context, topic);
     };
     let readable = route.queue_datas.iter().filter(|data| data.perm & PERM_READ != 0);
     let mut queues: Vec<MessageQueue> = readable
@@ -101,14 +102,14 @@ fn queues_of(
 
 /// The answer: without `messageQueueAssignments` where nothing can be said, as the client keeps what it has then.
 fn assigned(
-    state: &BrokerContext,
-    ask: &QueryAssignmentRequestBody,
+    context: &BrokerContext,
+    body: &QueryAssignmentRequestBody,
     queues: Option<Vec<MessageQueue>>,
 ) -> Command {
-    let mode = state.pops.modes.get(&ask.topic, &ask.consumer_group);
+    let mode = context.pops.modes.get(&body.topic, &body.consumer_group);
     let chosen = queues
         .filter(|queues| !queues.is_empty())
-        .and_then(|queues| share(state, ask, &mode, queues));
+        .and_then(|queues| share(context, body, &mode, queues));
     let Some(chosen) = chosen else {
         return Command::response(response::SUCCESS).with_body("{}");
     };
@@ -123,20 +124,21 @@ fn assigned(
 }
 
 fn share(
-    state: &BrokerContext,
-    ask: &QueryAssignmentRequestBody,
+    context: &BrokerContext,
+    body: &QueryAssignmentRequestBody,
     mode: &SetMessageRequestModeRequestBody,
     queues: Vec<MessageQueue>,
 ) -> Option<Vec<MessageQueue>> {
-    if ask.message_model == MessageModel::Broadcasting || !state.options.server_load_balancer_enable {
+    if body.message_model == MessageModel::Broadcasting || !context.options.server_load_balancer_enable {
         return Some(queues);
     }
-    let clients = state
-        .clients
-        .consumers(&ask.consumer_group, crate::tables::clients::Consumers::client_ids)?;
+    let clients = context.clients.consumers(
+        &body.consumer_group,
+        crate::tables::clients::Consumers::client_ids,
+    )?;
     let mut ids: Vec<&str> = clients.iter().map(String::as_str).collect();
-    let own = allocate::place(&mut ids, &ask.client_id);
-    let by_circle = is_by_circle(ask)?;
+    let own = allocate::place(&mut ids, &body.client_id);
+    let by_circle = is_by_circle(body)?;
     let of_client = |client: usize| -> Vec<usize> {
         if by_circle {
             allocate::average_by_circle(queues.len(), ids.len(), client).collect()
@@ -144,7 +146,7 @@ fn share(
             allocate::average(queues.len(), ids.len(), client).collect()
         }
     };
-    let places = if mode.mode == POP {
+    let indexes = if mode.mode == POP {
         let sharers = usize::try_from(mode.pop_share_queue_num).unwrap_or(0);
         if sharers == 0 || sharers >= ids.len().saturating_sub(1) {
             return Some(every_queue(&queues));
@@ -160,7 +162,7 @@ fn share(
     } else {
         own.map(of_client).unwrap_or_default()
     };
-    let mut chosen: Vec<MessageQueue> = places
+    let mut chosen: Vec<MessageQueue> = indexes
         .into_iter()
         .filter_map(|at| queues.get(at))
         .cloned()
@@ -171,15 +173,15 @@ fn share(
 }
 
 /// Whether the strategy is the average by circle; `None`: it is not known here.
-fn is_by_circle(ask: &QueryAssignmentRequestBody) -> Option<bool> {
-    match ask.strategy_name.as_deref() {
+fn is_by_circle(body: &QueryAssignmentRequestBody) -> Option<bool> {
+    match body.strategy_name.as_deref() {
         Some(AVERAGE) => Some(false),
         Some(AVERAGE_BY_CIRCLE) => Some(true),
         other => {
             tracing::warn!(
-                group = ask.consumer_group,
+                group = body.consumer_group,
                 strategy = other,
-                "an unknown strategy was asked for, AVG and AVG_BY_CIRCLE are known"
+                "unknown allocation strategy; supported: AVG, AVG_BY_CIRCLE"
             );
             None
         }
@@ -198,7 +200,7 @@ fn every_queue(queues: &[MessageQueue]) -> Vec<MessageQueue> {
 }
 
 /// 401.
-pub(crate) fn set_request_mode(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn set_request_mode(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let body: SetMessageRequestModeRequestBody = read_body(request)?;
     if names::is_retry(&body.topic) {
         return Err(Refusal::new(
@@ -206,7 +208,7 @@ pub(crate) fn set_request_mode(state: &BrokerContext, request: &Command, peer: &
             "retry topic is not allowed to set mode",
         ));
     }
-    if state.topics.get(&body.topic).is_none() {
+    if context.topics.get(&body.topic).is_none() {
         let text = format!("topic[{}] not exist", body.topic);
         return Err(Refusal::new(response::TOPIC_NOT_EXIST, text));
     }
@@ -214,15 +216,15 @@ pub(crate) fn set_request_mode(state: &BrokerContext, request: &Command, peer: &
         let text = format!("mode is {}, allowed are PULL and POP", body.mode);
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    state.group(&body.consumer_group).map_err(|refusal| {
+    context.group(&body.consumer_group).map_err(|refusal| {
         refusal.with_group_words("subscription group does not exist: {} ; ", &body.consumer_group)
     })?;
     tracing::info!(topic = body.topic, group = body.consumer_group, mode = body.mode, peer = %peer.remote(), "set how a group gets messages");
-    state.pops.modes.set(body)?;
+    context.pops.modes.set(body)?;
     Ok(Command::response(response::SUCCESS))
 }
 
 /// 402.
-pub(crate) fn all_request_modes(state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(answer(&state.pops.modes.all()))
+pub(crate) fn all_request_modes(context: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(answer(&context.pops.modes.all()))
 }

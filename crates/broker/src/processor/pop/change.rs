@@ -1,12 +1,12 @@
 //! A consumer hides a popped message for longer, or gives it back at once: 200053 (Apache
 //! `ChangeInvisibleTimeProcessor`).
 //!
-//! The message gets a check point of its own, which counts from now, and is done for the old one. An ordered group
-//! has no check points: there the time of the message changes.
+//! The message gets a pop check point of its own, which counts from now, and is done for the old one. An ordered group
+//! has no pop check points: there the time of the message changes.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::checkpoint::Taken;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::ack::{check_queue, known_group};
 use crate::processor::pop::{
     check_broker, check_invisible_time, check_revive_queue, popped_from, reply_when_durable, revive_log,
@@ -32,12 +32,12 @@ impl Processor for ChangeInvisibleTime {
 }
 
 /// The answer, and the end of what was stored.
-fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
+fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
     let header = ChangeInvisibleTimeRequestHeader::decode(&request.fields)?;
-    popped_from(state, header.topic, header.queue_id)?;
+    popped_from(context, header.topic, header.queue_id)?;
     let (min, max) = (
-        state.store.min_offset(header.topic, header.queue_id),
-        state.store.max_offset(header.topic, header.queue_id),
+        context.store.min_offset(header.topic, header.queue_id),
+        context.store.max_offset(header.topic, header.queue_id),
     );
     if !(min..max).contains(&header.offset) {
         let text = format!(
@@ -49,14 +49,14 @@ fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i
     }
     let handle = ReceiptHandle::parse(header.extra_info)?;
     check_queue(&handle, header.queue_id)?;
-    check_broker(state, handle.broker_name)?;
-    check_invisible_time(state, header.invisible_time)?;
-    known_group(state, header.consumer_group)?;
+    check_broker(context, handle.broker_name)?;
+    check_invisible_time(context, header.invisible_time)?;
+    known_group(context, header.consumer_group)?;
     if handle.is_ordered() {
-        return Ok((in_order(state, &header, &handle), None));
+        return Ok((in_order(context, &header, &handle), None));
     }
-    check_revive_queue(state, handle.revive_queue_id)?;
-    // Offset and time name a check point: two of one millisecond must differ.
+    check_revive_queue(context, handle.revive_queue_id)?;
+    // Offset and time name a pop check point: two of one millisecond must differ.
     let now_ms = clock::now_ms().max(handle.pop_time.saturating_add(1));
     let old = Taken::by(&handle, (header.topic, header.queue_id), header.consumer_group);
     let new = Taken {
@@ -65,8 +65,8 @@ fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i
         invisible_time: header.invisible_time,
         ..old
     };
-    let log = revive_log(state);
-    // The new check point first: a crash between the two hands the message out twice, never not at all.
+    let log = revive_log(context);
+    // The new pop check point first: a crash between the two hands the message out twice, never not at all.
     log.put_check_point(handle.revive_queue_id, &new, &[header.offset], header.suspend)?;
     let stored = log.put_ack(handle.revive_queue_id, &old, header.offset)?;
     let answer = Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
@@ -81,18 +81,18 @@ fn change(state: &BrokerContext, request: &Command) -> Result<(Command, Option<i
 /// is: the answer has no times, as Apache answers for the former. With times its client would go on with a message
 /// that another has.
 fn in_order(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &ChangeInvisibleTimeRequestHeader<'_>,
     handle: &ReceiptHandle<'_>,
 ) -> Command {
     let (topic, group, queue_id) = (header.topic, header.consumer_group, header.queue_id);
-    let _lock = state.pops.lock(topic, group, queue_id);
-    let committed = state.offsets.get(group, topic, queue_id);
+    let _lock = context.pops.lock(topic, group, queue_id);
+    let committed = context.offsets.get(group, topic, queue_id);
     let visible_at = clock::now_ms().saturating_add(header.invisible_time);
     let is_done = committed.is_some_and(|committed| header.offset < committed);
     let queue = (topic, group, queue_id);
     let is_changed = !is_done
-        && state
+        && context
             .pops
             .orders
             .hide_until(queue, header.offset, handle.pop_time, visible_at);
@@ -104,7 +104,7 @@ fn in_order(
             revive_qid: handle.revive_queue_id,
         };
         // The queue opens at another time now, so the pops that wait for it must look again.
-        state.pops.held.notify(topic, group, queue_id);
+        context.pops.held.notify(topic, group, queue_id);
     }
     Command::response(response::SUCCESS).with_header(&times)
 }

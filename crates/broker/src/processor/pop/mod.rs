@@ -5,7 +5,7 @@
 mod ack;
 mod assign;
 mod change;
-mod look;
+mod peek;
 mod recover;
 mod result;
 mod revive;
@@ -14,7 +14,7 @@ mod take;
 mod wait;
 
 pub(crate) use assign::{all_request_modes, set_request_mode};
-pub(crate) use look::{peek, polling_info, rollback};
+pub(crate) use peek::{peek, polling_info, rollback};
 pub(crate) use recover::advance_offsets;
 pub(crate) use revive::revive;
 pub(crate) use rows::rows;
@@ -23,8 +23,8 @@ pub(crate) use take::Pop;
 use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::checkpoint::{ReviveLog, revive_topic};
-use crate::processor::offset::is_young;
+use crate::pop::pop_check_point::{ReviveLog, revive_topic};
+use crate::processor::offset::is_read_from_start;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
@@ -42,20 +42,23 @@ type Admitted = (Arc<Topic>, Arc<SubscriptionGroupConfig>);
 
 /// The checks that pops, peeks and notifications share, in Apache's order.
 fn admit(
-    state: &BrokerContext,
+    context: &BrokerContext,
     what: &str,
     topic: &str,
     group: &str,
     queue_id: i32,
 ) -> Result<Admitted, Refusal> {
-    if !admission::is_readable(state.live.broker_permission()) {
+    if !admission::is_readable(context.live.broker_permission()) {
         let text = format!(
             "the broker[{}] {what} message is forbidden: brokerPermission of {}",
-            state.options.broker_ip1, state.options.broker_name
+            context.options.broker_ip1, context.options.broker_name
         );
         return Err(Refusal::new(response::NO_PERMISSION, text));
     }
-    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    let known = context
+        .topics
+        .get(topic)
+        .ok_or_else(|| Refusal::no_topic(topic))?;
     if !admission::is_readable(known.perm) {
         let text = format!("the topic[{topic}] {what} message is forbidden: its perm");
         return Err(Refusal::new(response::NO_PERMISSION, text));
@@ -64,7 +67,7 @@ fn admit(
         let text = illegal_queue(queue_id, &known);
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    let config = state.group(group)?;
+    let config = context.group(group)?;
     if !config.consume_enable {
         let text = format!("subscription group no permission, {group}: consumeEnable");
         return Err(Refusal::new(response::NO_PERMISSION, text));
@@ -80,8 +83,11 @@ fn illegal_queue(queue_id: i32, topic: &Topic) -> String {
 }
 
 /// The topic and queue of a message that was popped: what acknowledgements and changes of the invisible time name.
-fn popped_from(state: &BrokerContext, topic: &str, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
-    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+fn popped_from(context: &BrokerContext, topic: &str, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
+    let known = context
+        .topics
+        .get(topic)
+        .ok_or_else(|| Refusal::no_topic(topic))?;
     if (0..known.read_queue_nums).contains(&queue_id) {
         return Ok(known);
     }
@@ -90,18 +96,18 @@ fn popped_from(state: &BrokerContext, topic: &str, queue_id: i32) -> Result<Arc<
 }
 
 /// Refuses a time that no timer holds.
-fn check_invisible_time(state: &BrokerContext, invisible_ms: i64) -> Result<(), Refusal> {
-    let most_ms = state.options.store.timer.max_delay_sec.saturating_mul(1000);
-    if (0..=most_ms).contains(&invisible_ms) {
+fn check_invisible_time(context: &BrokerContext, invisible_ms: i64) -> Result<(), Refusal> {
+    let max_ms = context.options.store.timer.max_delay_sec.saturating_mul(1000);
+    if (0..=max_ms).contains(&invisible_ms) {
         return Ok(());
     }
-    let text = format!("invisibleTime is {invisible_ms} ms, allowed are 0 to {most_ms} (timerMaxDelaySec)");
+    let text = format!("invisibleTime is {invisible_ms} ms, allowed are 0 to {max_ms} (timerMaxDelaySec)");
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
 /// Refuses a revive queue that does not exist: what is written there nobody would read.
-fn check_revive_queue(state: &BrokerContext, queue_id: i32) -> Result<(), Refusal> {
-    let queues = revive_queues(state);
+fn check_revive_queue(context: &BrokerContext, queue_id: i32) -> Result<(), Refusal> {
+    let queues = revive_queues(context);
     if (0..queues).contains(&queue_id) {
         return Ok(());
     }
@@ -112,9 +118,9 @@ fn check_revive_queue(state: &BrokerContext, queue_id: i32) -> Result<(), Refusa
     Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
 }
 
-/// Refuses a handle of another broker: its check point is there.
-fn check_broker(state: &BrokerContext, broker_name: &str) -> Result<(), Refusal> {
-    let own = &state.options.broker_name;
+/// Refuses a handle of another broker: its pop check point is there.
+fn check_broker(context: &BrokerContext, broker_name: &str) -> Result<(), Refusal> {
+    let own = &context.options.broker_name;
     if broker_name == own {
         return Ok(());
     }
@@ -122,58 +128,62 @@ fn check_broker(state: &BrokerContext, broker_name: &str) -> Result<(), Refusal>
     Err(Refusal::new(response::MESSAGE_ILLEGAL, text))
 }
 
-/// How many queues of check points there are.
-fn revive_queues(state: &BrokerContext) -> i32 {
-    let topic = revive_topic(&state.options.broker_cluster_name);
-    state.topics.get(&topic).map_or(0, |topic| topic.read_queue_nums)
+/// How many queues of pop check points there are.
+fn revive_queues(context: &BrokerContext) -> i32 {
+    let topic = revive_topic(&context.options.broker_cluster_name);
+    context
+        .topics
+        .get(&topic)
+        .map_or(0, |topic| topic.read_queue_nums)
 }
 
-fn revive_log(state: &BrokerContext) -> ReviveLog<'_> {
+fn revive_log(context: &BrokerContext) -> ReviveLog<'_> {
     ReviveLog {
-        store: &state.store,
-        timers: &state.timers,
-        levels: state.delays.levels(),
-        cluster: &state.options.broker_cluster_name,
-        host: state.store_host(),
+        store: &context.store,
+        timers: &context.timers,
+        levels: context.delays.levels(),
+        cluster: &context.options.broker_cluster_name,
+        host: context.store_host(),
     }
 }
 
 /// The retry topics of a topic and group that may have messages, and how answers name them. Without
 /// `enableRetryTopicV2` that is one of version 2, too, if it exists: the option was on before. Apache's brokers leave
 /// unread what waits there.
-fn retry_topics(state: &BrokerContext, topic: &str, group: &str) -> Vec<(String, PopSource)> {
+fn retry_topics(context: &BrokerContext, topic: &str, group: &str) -> Vec<(String, PopSource)> {
     let first = (names::pop_retry_topic(topic, group), PopSource::Retry);
     let second = (names::pop_retry_topic_v2(topic, group), PopSource::RetryV2);
-    if !state.options.enable_retry_topic_v2 {
-        let is_left = state.topics.get(&second.0).is_some();
+    if !context.options.enable_retry_topic_v2 {
+        let is_left = context.topics.get(&second.0).is_some();
         return std::iter::once(first).chain(is_left.then_some(second)).collect();
     }
     let mut topics = vec![second];
-    if state.options.retrieve_message_from_pop_retry_topic_v1 {
+    if context.options.retrieve_message_from_pop_retry_topic_v1 {
         topics.push(first);
     }
     topics
 }
 
 /// Where a group's next pop of a queue begins.
-fn pop_offset(state: &BrokerContext, topic: &str, group: &str, queue_id: i32, init_mode: i32) -> i64 {
-    if let Some(committed) = state.offsets.get(group, topic, queue_id) {
+fn pop_offset(context: &BrokerContext, topic: &str, group: &str, queue_id: i32, init_mode: i32) -> i64 {
+    if let Some(committed) = context.offsets.get(group, topic, queue_id) {
         return committed;
     }
-    if init_mode == INIT_AT_NEWEST && !names::is_retry(topic) && !is_young(state, topic, queue_id) {
+    if init_mode == INIT_AT_NEWEST && !names::is_retry(topic) && !is_read_from_start(context, topic, queue_id)
+    {
         // Apache hands out the newest message.
-        return (state.store.max_offset(topic, queue_id) - 1).max(0);
+        return (context.store.max_offset(topic, queue_id) - 1).max(0);
     }
-    state.store.min_offset(topic, queue_id)
+    context.store.min_offset(topic, queue_id)
 }
 
 /// Answers once what was stored is as durable as the broker's sends.
-fn reply_when_durable(state: &BrokerContext, end_position: Option<i64>, reply: Reply, answer: Command) {
-    match end_position.filter(|_| state.waits_for_disk()) {
+fn reply_when_durable(context: &BrokerContext, end_position: Option<i64>, reply: Reply, answer: Command) {
+    match end_position.filter(|_| context.waits_for_disk()) {
         None => reply.send(answer),
         Some(end) => {
-            let log = state.requests.clone();
-            state.store.when_durable(end, move |flushed| match flushed {
+            let log = context.requests.clone();
+            context.store.when_durable(end, move |flushed| match flushed {
                 Ok(()) => reply.send(answer),
                 Err(error) => Refusal::of_flush(&error, false).answer(reply.request_code(), reply, &log),
             });

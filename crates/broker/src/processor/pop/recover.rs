@@ -1,16 +1,16 @@
 //! After a kill, moves the offsets of groups behind the messages that they were handed, or in order have acknowledged.
 //!
-//! Offsets are written every few seconds (`flushConsumerOffsetInterval`), check points at once. Without this, messages
-//! that were popped and acknowledged since the last write would be handed out again; what was not acknowledged comes
-//! back by its check point. A check point from before its group's offset was reset, or before its topic was deleted and
-//! made again, says nothing of the offset of now.
+//! Offsets are written every few seconds (`flushConsumerOffsetInterval`), pop check points at once. Without this,
+//! messages that were popped and acknowledged since the last write would be handed out again; what was not acknowledged
+//! comes back by its pop check point. A pop check point from before its group's offset was reset, or before its topic
+//! was deleted and made again, says nothing of the offset of now.
 //!
-//! Ordered groups have no check points. Their file is written more often than the offsets, and says what is done.
+//! Ordered groups have no pop check points. Their file is written more often than the offsets, and says what is done.
 
 use crate::context::BrokerContext;
 use crate::message::properties::names;
-use crate::pop::checkpoint::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
+use crate::pop::pop_check_point::{CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
@@ -23,51 +23,51 @@ const READ_BYTES: usize = 4 << 20;
 /// Offsets may be this much older than the file that has them, ms: a write takes its time.
 const WRITE_MS: i64 = 1000;
 
-/// Reads the check points that were stored since the offsets were written. Before the ports open.
-pub(crate) fn advance_offsets(state: &BrokerContext) -> Result<(), StoreError> {
-    if !state.options.store.timer.enable || !state.store.health().recovered_from_crash {
+/// Reads the pop check points that were stored since the offsets were written. Before the ports open.
+pub(crate) fn advance_offsets(context: &BrokerContext) -> Result<(), StoreError> {
+    if !context.options.store.timer.enable || !context.store.health().recovered_from_crash {
         return Ok(());
     }
-    let since_ms = state.offsets_written_ms().saturating_sub(WRITE_MS);
-    advance_in_order(state, since_ms);
-    let topic = revive_topic(&state.options.broker_cluster_name);
-    // A check point goes through the timer, unless it is due at once.
-    let mut advanced = advance_by(state, &topic, (TIMER_TOPIC, 0), since_ms)?;
-    for queue_id in 0..super::revive_queues(state) {
-        advanced += advance_by(state, &topic, (&topic, queue_id), since_ms)?;
+    let since_ms = context.offsets_written_ms().saturating_sub(WRITE_MS);
+    advance_in_order(context, since_ms);
+    let topic = revive_topic(&context.options.broker_cluster_name);
+    // A pop check point goes through the timer, unless it is due at once.
+    let mut advanced = advance_by(context, &topic, (TIMER_TOPIC, 0), since_ms)?;
+    for queue_id in 0..super::revive_queues(context) {
+        advanced += advance_by(context, &topic, (&topic, queue_id), since_ms)?;
     }
     if advanced > 0 {
         tracing::info!(
             advanced,
-            "offsets of popped queues were older than their check points"
+            "offsets of popped queues were older than their pop check points"
         );
     }
     Ok(())
 }
 
 /// Moves the offsets of ordered groups to their first messages that are not done.
-fn advance_in_order(state: &BrokerContext, since_ms: i64) {
-    for (name, group, queue_id, next) in state.pops.orders.progress_since(since_ms) {
+fn advance_in_order(context: &BrokerContext, since_ms: i64) {
+    for (name, group, queue_id, next) in context.pops.orders.progress_since(since_ms) {
         // An operator's change is newer than what the file says, which has no positions of the log.
-        let is_changed = state.offsets.changed_at(&group, &name) >= 0;
-        let committed = state.offsets.get(&group, &name, queue_id).unwrap_or(0);
-        if let Some(topic) = state
+        let is_changed = context.offsets.changed_at(&group, &name) >= 0;
+        let committed = context.offsets.get(&group, &name, queue_id).unwrap_or(0);
+        if let Some(topic) = context
             .topics
             .get(&name)
             .filter(|_| !is_changed && committed < next)
         {
-            state.commit(&group, &topic, queue_id, next);
+            context.commit(&group, &topic, queue_id, next);
         }
     }
 }
 
 fn advance_by(
-    state: &BrokerContext,
+    context: &BrokerContext,
     revive_topic: &str,
     (topic, queue_id): (&str, i32),
     since_ms: i64,
 ) -> Result<usize, StoreError> {
-    let store = &state.store;
+    let store = &context.store;
     let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
     let mut advanced = 0;
     loop {
@@ -87,19 +87,19 @@ fn advance_by(
             continue;
         }
         for record in record::records(&got.body) {
-            let moved = record.and_then(|record| advance(state, revive_topic, &record));
+            let moved = record.and_then(|record| advance(context, revive_topic, &record));
             match moved {
                 Ok(moved) => advanced += usize::from(moved),
                 Err(error) => {
-                    tracing::error!(topic, queue_id, %error, "passed over a check point that cannot be read");
+                    tracing::error!(topic, queue_id, %error, "passed over a pop check point that cannot be read");
                 }
             }
         }
     }
 }
 
-/// Moves the offset of a check point's group behind its messages. False: it was there, or the record is none.
-fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
+/// Moves the offset of a pop check point's group behind its messages. False: it was there, or the record is none.
+fn advance(context: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
     let leads_to = record.properties.get(names::REAL_TOPIC).unwrap_or(record.topic);
     if leads_to != revive_topic || record.properties.get(names::TAGS) != Some(CHECK_POINT_TAG) {
         return Ok(false);
@@ -108,7 +108,7 @@ fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Re
     let (Some(name), Some(group)) = (&point.topic, &point.group) else {
         return Ok(false);
     };
-    let Some(topic) = state.topics.get(name) else {
+    let Some(topic) = context.topics.get(name) else {
         return Ok(false);
     };
     let last = match &point.offset_differences {
@@ -116,23 +116,23 @@ fn advance(state: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Re
         None => point.count - 1,
     };
     let next = point.start_offset.saturating_add(i64::from(last) + 1);
-    let committed = state.offsets.get(group, name, point.queue_id).unwrap_or(0);
-    // A check point that the timer delivered stands behind what was stored meanwhile.
+    let committed = context.offsets.get(group, name, point.queue_id).unwrap_or(0);
+    // A pop check point that the timer delivered stands behind what was stored meanwhile.
     let log_end = record.properties.get(LOG_END).and_then(|end| end.parse().ok());
     let log_end = log_end.unwrap_or(record.physical_offset);
     if next <= committed
-        || state.offsets.changed_at(group, name) >= log_end
-        || !is_before(state, (name, point.queue_id, next - 1), log_end)
+        || context.offsets.changed_at(group, name) >= log_end
+        || !is_before(context, (name, point.queue_id, next - 1), log_end)
     {
         return Ok(false);
     }
-    state.commit(group, &topic, point.queue_id, next);
+    context.commit(group, &topic, point.queue_id, next);
     Ok(true)
 }
 
 /// Whether a queue's message lies before a position of the commit log.
-fn is_before(state: &BrokerContext, (topic, queue_id, offset): (&str, i32, i64), log_end: i64) -> bool {
-    let position = message_at(&state.store, topic, queue_id, offset, |record| {
+fn is_before(context: &BrokerContext, (topic, queue_id, offset): (&str, i32, i64), log_end: i64) -> bool {
+    let position = message_at(&context.store, topic, queue_id, offset, |record| {
         record.physical_offset
     });
     position.ok().flatten().is_some_and(|position| position < log_end)

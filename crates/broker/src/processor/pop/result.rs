@@ -1,7 +1,7 @@
 //! The messages that a pop has taken, on their way into the response.
 
 use crate::message::properties::{self, names};
-use crate::pop::checkpoint::Taken;
+use crate::pop::pop_check_point::Taken;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::receipt::PopSource;
@@ -22,7 +22,7 @@ pub(super) struct PopResult {
 }
 
 impl PopResult {
-    pub(super) fn note(&mut self, source: PopSource, queue_id: i32, start_offset: i64, offsets: &[i64]) {
+    pub(super) fn add(&mut self, source: PopSource, queue_id: i32, start_offset: i64, offsets: &[i64]) {
         let source = source.as_str();
         for text in [&mut self.start_offsets, &mut self.offsets] {
             if !text.is_empty() {

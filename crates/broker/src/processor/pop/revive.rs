@@ -1,20 +1,20 @@
 //! Brings messages back whose time is over (Apache `PopReviveService`).
 //!
 //! ```text
-//! revive topic   check point (leaves the timer 1 s before the messages are due), acknowledgements (when they are due)
-//! read           check points and acknowledgements meet in memory
+//! revive topic   pop check points (leave the timer 1 s before their messages are due), acknowledgements (when due)
+//! read           pop check points and acknowledgements meet in memory
 //! due            once the timer has delivered everything of that moment: what is not acknowledged goes to the retry topic
-//! commit         the offset of the last check point before which all are done, as Apache's brokers commit and read it
+//! commit         offset of the last pop check point before which all are done, as Apache's brokers commit and read it
 //! ```
-//! A message that cannot be stored now is tried again; its check point stays until then. After a kill check points from
-//! the committed offset on are read again: a message may come back twice, none is lost.
+//! A message that cannot be stored now is tried again; its pop check point stays until then. After a kill pop check
+//! points from the committed offset on are read again: a message may come back twice, none is lost.
 
 use crate::context::BrokerContext;
 use crate::error::{Refusal, may_pass};
 use crate::message::pending::copy_of;
 use crate::message::properties;
-use crate::pop::checkpoint::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use crate::pop::message_at;
+use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
@@ -33,10 +33,10 @@ const DUE: Duration = Duration::from_millis(20);
 /// How long it waits after a failure.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// What an acknowledgement names of its check point.
+/// What an acknowledgement names of its pop check point.
 type Key = (String, String, i32, i64, i64);
 
-/// The check points of one queue that are not done.
+/// The pop check points of one queue that are not done.
 #[derive(Debug)]
 struct ReviveQueue {
     id: i32,
@@ -54,24 +54,24 @@ struct Pending {
     key: Key,
     /// Bits of the messages that are done or brought back.
     done: u32,
-    /// The end of the commit log when they were handed out; Apache's check points do not have it.
+    /// The end of the commit log when they were handed out; Apache's pop check points do not have it.
     log_end: Option<i64>,
 }
 
 /// Brings messages back until the broker stops; runs on a thread of its own.
-pub(crate) fn revive(state: &BrokerContext) {
-    if !state.options.store.timer.enable {
+pub(crate) fn revive(context: &BrokerContext) {
+    if !context.options.store.timer.enable {
         return;
     }
-    let topic = revive_topic(&state.options.broker_cluster_name);
-    let queues = super::revive_queues(state);
+    let topic = revive_topic(&context.options.broker_cluster_name);
+    let queues = super::revive_queues(context);
     let mut queues: Vec<ReviveQueue> = (0..queues)
-        .map(|id| ReviveQueue::new(state, &topic, id))
+        .map(|id| ReviveQueue::new(context, &topic, id))
         .collect();
     loop {
         let mut wait = IDLE;
         for queue in &mut queues {
-            if let Err(refusal) = queue.pass(state, &topic) {
+            if let Err(refusal) = queue.pass(context, &topic) {
                 tracing::warn!(
                     queue = queue.id,
                     reason = refusal.remark,
@@ -79,20 +79,20 @@ pub(crate) fn revive(state: &BrokerContext) {
                 );
                 wait = wait.min(FAILED);
             }
-            wait = wait.min(queue.wait(state));
+            wait = wait.min(queue.wait(context));
         }
-        if !state.pops.revive_wakeup.sleep(wait) {
+        if !context.pops.revive_wakeup.sleep(wait) {
             return;
         }
     }
 }
 
 impl ReviveQueue {
-    fn new(state: &BrokerContext, topic: &str, id: i32) -> Self {
-        let committed = state.offsets.get(REVIVE_GROUP, topic, id);
+    fn new(context: &BrokerContext, topic: &str, id: i32) -> Self {
+        let committed = context.offsets.get(REVIVE_GROUP, topic, id);
         Self {
             id,
-            // Apache commits the offset of the last check point that is done.
+            // Apache commits the offset of the last pop check point that is done.
             next: committed.map_or(0, |committed| committed.saturating_add(1)),
             pending: BTreeMap::new(),
             by_key: HashMap::new(),
@@ -100,34 +100,35 @@ impl ReviveQueue {
         }
     }
 
-    fn pass(&mut self, state: &BrokerContext, topic: &str) -> Result<(), Refusal> {
+    fn pass(&mut self, context: &BrokerContext, topic: &str) -> Result<(), Refusal> {
         // What was delivered before this look is read by it.
-        let due = self.due(state);
-        self.read(state, topic).map_err(|error| Refusal::of_put(&error))?;
+        let due = self.due(context);
+        self.read(context, topic)
+            .map_err(|error| Refusal::of_put(&error))?;
         let mut failed = Ok(());
         for offset in due {
             let Some(pending) = self.pending.get_mut(&offset) else {
                 continue;
             };
-            match pending.bring_back(state) {
+            match pending.bring_back(context) {
                 Ok(()) => self.forget(offset),
                 Err(error) => failed = Err(error),
             }
         }
-        self.commit(state, topic);
+        self.commit(context, topic);
         failed
     }
 
-    /// The check points whose acknowledgements have all left the timer.
-    fn due(&self, state: &BrokerContext) -> Vec<i64> {
+    /// The pop check points whose acknowledgements have all left the timer.
+    fn due(&self, context: &BrokerContext) -> Vec<i64> {
         let mut all: Vec<(i64, i64)> = (self.pending.iter())
             .map(|(offset, pending)| (pending.due_ms(), *offset))
             .collect();
         all.sort_unstable();
-        let timer = state.options.store.timer;
+        let timer = context.options.store.timer;
         let mut delivered_to = i64::MIN;
         let is_delivered = |(due_ms, _): &(i64, i64)| {
-            if *due_ms > delivered_to && state.timers.has_delivered(&state.store, *due_ms) {
+            if *due_ms > delivered_to && context.timers.has_delivered(&context.store, *due_ms) {
                 delivered_to = timer.floor_ms(due_ms - 1) + timer.precision_ms;
             }
             *due_ms <= delivered_to
@@ -144,9 +145,9 @@ impl ReviveQueue {
     }
 
     /// Takes in what the queue has.
-    fn read(&mut self, state: &BrokerContext, topic: &str) -> Result<(), StoreError> {
+    fn read(&mut self, context: &BrokerContext, topic: &str) -> Result<(), StoreError> {
         loop {
-            let got = state.store.get(&GetMessage {
+            let got = context.store.get(&GetMessage {
                 topic,
                 queue_id: self.id,
                 offset: self.next,
@@ -163,7 +164,7 @@ impl ReviveQueue {
                         queue = self.id,
                         from = self.next,
                         to = got.next_offset,
-                        "the commit log dropped check points that were not read: their messages do not come back"
+                        "the commit log dropped pop check points that were not read: their messages do not come back"
                     );
                     self.next = got.next_offset;
                     continue;
@@ -171,7 +172,7 @@ impl ReviveQueue {
                 _ => return Ok(()),
             }
             for record in record::records(&got.body) {
-                let taken = record.and_then(|record| self.take(&record));
+                let taken = record.and_then(|record| self.read_record(&record));
                 if let Err(error) = taken {
                     tracing::error!(queue = self.id, %error, "passed over a message of the revive topic that cannot be read");
                 }
@@ -180,9 +181,9 @@ impl ReviveQueue {
         }
     }
 
-    fn take(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+    fn read_record(&mut self, record: &Record<'_>) -> Result<(), WireError> {
         match record.properties.get(properties::names::TAGS) {
-            Some(CHECK_POINT_TAG) => self.take_check_point(record),
+            Some(CHECK_POINT_TAG) => self.add_check_point(record),
             Some(ACK_TAG) => {
                 let ack = AckMsg::decode(record.body)?;
                 let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
@@ -206,7 +207,7 @@ impl ReviveQueue {
         }
     }
 
-    fn take_check_point(&mut self, record: &Record<'_>) -> Result<(), WireError> {
+    fn add_check_point(&mut self, record: &Record<'_>) -> Result<(), WireError> {
         let mut point = PopCheckPoint::decode(record.body)?;
         let topic = point.topic.take().ok_or(WireError::MissingField("t"))?;
         let group = point.group.take().ok_or(WireError::MissingField("c"))?;
@@ -236,7 +237,7 @@ impl ReviveQueue {
         let (Some(topic), Some(group)) = (topic, group) else {
             return;
         };
-        // Without a check point the messages came back already, or the handle was none of ours.
+        // Without a pop check point the messages came back already, or the handle was none of ours.
         let Some(at) = self.by_key.get(&(topic, group, queue_id, start, pop_time)) else {
             return;
         };
@@ -248,21 +249,21 @@ impl ReviveQueue {
     }
 
     /// Commits the offset behind which nothing is pending.
-    fn commit(&mut self, state: &BrokerContext, topic: &str) {
+    fn commit(&mut self, context: &BrokerContext, topic: &str) {
         let done = self.pending.keys().next().map_or(self.next, |first| *first) - 1;
         if done >= 0 && self.committed.is_none_or(|committed| committed < done) {
-            state.offsets.commit(REVIVE_GROUP, topic, self.id, done);
+            context.offsets.commit(REVIVE_GROUP, topic, self.id, done);
             self.committed = Some(done);
         }
     }
 
     /// How long there is nothing to do.
-    fn wait(&self, state: &BrokerContext) -> Duration {
+    fn wait(&self, context: &BrokerContext) -> Duration {
         let first = self.pending.values().map(Pending::due_ms).min();
         let Some(due_ms) = first else {
             return IDLE;
         };
-        let timer = state.options.store.timer;
+        let timer = context.options.store.timer;
         let step_end_ms = timer.floor_ms(due_ms - 1) + timer.precision_ms;
         let left_ms = step_end_ms - clock::now_ms();
         Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).clamp(DUE, IDLE)
@@ -274,7 +275,7 @@ impl Pending {
         self.point.pop_time.saturating_add(self.point.invisible_time)
     }
 
-    /// Places and offsets of the messages. Check points of brokers before 5.0 have consecutive offsets.
+    /// Indexes and offsets of the messages. Pop check points of brokers before 5.0 have consecutive offsets.
     fn messages(&self) -> Vec<(u32, i64)> {
         let start = self.point.start_offset;
         let offsets: Vec<i64> = match &self.point.offset_differences {
@@ -290,9 +291,9 @@ impl Pending {
     }
 
     fn acknowledge(&mut self, offset: i64) {
-        let place = self.messages().into_iter().find(|(_, known)| *known == offset);
-        match place {
-            Some((at, _)) => self.done |= 1 << at,
+        let found = self.messages().into_iter().find(|(_, known)| *known == offset);
+        match found {
+            Some((index, _)) => self.done |= 1 << index,
             None => {
                 tracing::warn!(offset, key = ?self.key, "an acknowledgement names a message that its pop did not hand out");
             }
@@ -300,9 +301,9 @@ impl Pending {
     }
 
     /// Stores every message that is not done in the retry topic.
-    fn bring_back(&mut self, state: &BrokerContext) -> Result<(), Refusal> {
+    fn bring_back(&mut self, context: &BrokerContext) -> Result<(), Refusal> {
         let (topic, group) = (self.key.0.clone(), self.key.1.clone());
-        if !is_wanted(state, &topic, &group) {
+        if !is_wanted(context, &topic, &group) {
             tracing::warn!(
                 topic,
                 group,
@@ -314,7 +315,7 @@ impl Pending {
             if self.done & 1 << at != 0 {
                 continue;
             }
-            self.bring_back_one(state, &topic, &group, offset)?;
+            self.bring_back_one(context, &topic, &group, offset)?;
             self.done |= 1 << at;
         }
         Ok(())
@@ -322,14 +323,14 @@ impl Pending {
 
     fn bring_back_one(
         &self,
-        state: &BrokerContext,
+        context: &BrokerContext,
         topic: &str,
         group: &str,
         offset: i64,
     ) -> Result<(), Refusal> {
-        let stored = message_at(&state.store, topic, self.point.queue_id, offset, |record| {
+        let stored = message_at(&context.store, topic, self.point.queue_id, offset, |record| {
             if self.log_end.is_none_or(|end| record.physical_offset < end) {
-                return put_retry(state, &self.point, (topic, group), record);
+                return put_retry(context, &self.point, (topic, group), record);
             }
             tracing::warn!(
                 topic,
@@ -355,28 +356,26 @@ impl Pending {
 }
 
 /// Whether topic and group are still there. A retry topic lives as long as the topic that it is for.
-fn is_wanted(state: &BrokerContext, topic: &str, group: &str) -> bool {
-    let normal = topic
-        .strip_prefix(names::RETRY_PREFIX)
-        .and_then(|rest| rest.strip_prefix(group));
+fn is_wanted(context: &BrokerContext, topic: &str, group: &str) -> bool {
+    let normal = names::group_of_retry(topic).and_then(|rest| rest.strip_prefix(group));
     let normal = normal
         .and_then(|rest| rest.strip_prefix(['+', '_']))
         .unwrap_or(topic);
-    state.topics.get(normal).is_some() && state.groups.get(group).is_some()
+    context.topics.get(normal).is_some() && context.groups.get(group).is_some()
 }
 
 fn put_retry(
-    state: &BrokerContext,
+    context: &BrokerContext,
     point: &PopCheckPoint,
     (topic, group): (&str, &str),
     record: &Record<'_>,
 ) -> Result<(), Refusal> {
     let retry_topic = match topic {
         retry if names::is_retry(retry) => retry.to_owned(),
-        topic if state.options.enable_retry_topic_v2 => names::pop_retry_topic_v2(topic, group),
+        topic if context.options.enable_retry_topic_v2 => names::pop_retry_topic_v2(topic, group),
         topic => names::pop_retry_topic(topic, group),
     };
-    let known = state.pop_retry_topic(&retry_topic, group)?;
+    let known = context.pop_retry_topic(&retry_topic, group)?;
     let old = record.properties.as_str()?;
     let is_first =
         record.reconsume_times == 0 || properties::find(old, properties::names::FIRST_POP_TIME).is_none();
@@ -390,9 +389,9 @@ fn put_retry(
             &point.pop_time.to_string(),
         );
     }
-    let host = state.store_host();
+    let host = context.store_host();
     let counted = i32::from(!point.suspend);
-    let stored = state.store.put_accepted(&NewMessage {
+    let stored = context.store.put_accepted(&NewMessage {
         born_host: host,
         store_host: host,
         reconsume_times: record.reconsume_times.saturating_add(counted),
@@ -400,7 +399,7 @@ fn put_retry(
     });
     match stored {
         Ok(stored) => {
-            state.stats.count_put(1, stored.bytes());
+            context.stats.count_put(1, stored.bytes());
             known.traffic.count_put(1, stored.bytes());
         }
         Err(error) if may_pass(&error) => return Err(Refusal::of_put(&error)),

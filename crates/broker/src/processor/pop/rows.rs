@@ -9,17 +9,17 @@ use pyrmq_remoting::net::Processor;
 use std::sync::Arc;
 
 /// Codes and what answers them: once the disk has what they wrote, or a name server said something.
-pub(crate) fn rows(state: &Arc<BrokerContext>) -> [(i32, Arc<dyn Processor>); 4] {
+pub(crate) fn rows(context: &Arc<BrokerContext>) -> [(i32, Arc<dyn Processor>); 4] {
     [
-        (request::ACK_MESSAGE, Arc::new(Ack(state.clone()))),
-        (request::BATCH_ACK_MESSAGE, Arc::new(BatchedAck(state.clone()))),
+        (request::ACK_MESSAGE, Arc::new(Ack(context.clone()))),
+        (request::BATCH_ACK_MESSAGE, Arc::new(BatchedAck(context.clone()))),
         (
             request::CHANGE_MESSAGE_INVISIBLETIME,
-            Arc::new(ChangeInvisibleTime(state.clone())),
+            Arc::new(ChangeInvisibleTime(context.clone())),
         ),
         (
             request::QUERY_ASSIGNMENT,
-            Arc::new(QueryAssignment(state.clone())),
+            Arc::new(QueryAssignment(context.clone())),
         ),
     ]
 }

@@ -1,20 +1,20 @@
 //! Pops: 200050.
 //!
 //! ```text
-//! retry topic or queues first (one in five pops) -> each queue under its lock: read, check point, offset
+//! retry topic or queues first (one in five pops) -> each queue under its lock: read, pop check point, offset
 //!   -> found: the bytes as stored; a retry is encoded again, under the topic that was asked for and with its handle
 //!   -> nothing: held until messages arrive
 //! ```
-//! The check point is in the log before the offset moves, and offsets are written to their file after a flush of the
-//! log: whatever is lost in a crash, no message is passed over.
+//! The pop check point is in the log before the offset moves, and offsets are written to their file after a flush of
+//! the log: whatever is lost in a crash, no message is passed over.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
-use crate::pop::MOST_MESSAGES;
-use crate::pop::checkpoint::Taken;
+use crate::pop::MAX_MESSAGES;
 use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
+use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait, filter};
 use crate::processor::pop::{
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 /// Answers pops and notifications.
 #[derive(Debug)]
 pub(crate) struct Pop {
-    pub(super) state: Arc<BrokerContext>,
+    pub(super) context: Arc<BrokerContext>,
 }
 
 /// What a pop may read.
@@ -55,13 +55,13 @@ impl Processor for Pop {
 }
 
 impl Pop {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
-        Self { state }
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
+        Self { context }
     }
 
     /// Looks again for a request that was held: it is answered, or held again until its deadline.
     pub(crate) fn resume(&self, held: HeldPop) {
-        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+        if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
             held.reply.send(refusal);
             return;
         }
@@ -79,77 +79,83 @@ impl Pop {
         // One that was held waited for messages.
         let waited = deadline_ms.map_or(waited, |_| Duration::ZERO);
         let from = reply.peer().remote();
-        self.state.requests.served(&request, from, (waited, served));
+        self.context.requests.served(&request, from, (waited, served));
         match outcome {
             Ok(Outcome::Answer(answer)) => reply.send(*answer),
-            Err(refusal) => self.state.refuse(&request, reply, refusal),
+            Err(refusal) => self.context.refuse(&request, reply, refusal),
             Ok(Outcome::Hold(wait)) => self.hold(*wait, request, reply),
         }
     }
 
     fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
-        let ask = PopMessageRequestHeader::decode(&request.fields)?;
-        let admitted = self.admit(&ask)?;
-        let result = self.take(&ask, &admitted)?;
-        let (topic, group) = (ask.topic, ask.consumer_group);
+        let header = PopMessageRequestHeader::decode(&request.fields)?;
+        let admitted = self.admit(&header)?;
+        let result = self.take(&header, &admitted)?;
+        let (topic, group) = (header.topic, header.consumer_group);
         if result.count > 0 {
             if result.rest > 0 {
-                self.state.pops.held.notify(topic, group, ask.queue_id);
+                self.context.pops.held.notify(topic, group, header.queue_id);
             }
             return Ok(Outcome::answer(respond(
                 response::SUCCESS,
-                &ask,
+                &header,
                 &admitted,
                 result,
             )));
         }
         let now_ms = clock::now_ms();
-        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, ask.poll_time));
-        self.state.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
-        if ask.poll_time <= 0 || deadline_ms <= now_ms || self.state.pops.held.is_closed() {
+        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
+        self.context.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+        if header.poll_time <= 0 || deadline_ms <= now_ms || self.context.pops.held.is_closed() {
             let code = response::POLLING_TIMEOUT;
-            return Ok(Outcome::answer(respond(code, &ask, &admitted, result)));
+            return Ok(Outcome::answer(respond(code, &header, &admitted, result)));
         }
         Ok(Outcome::Hold(Box::new(Wait {
             topic: topic.to_owned(),
             group: group.to_owned(),
-            queue_id: ask.queue_id,
-            is_ordered: ask.order == Some(true),
-            attempt_id: ask.attempt_id.map(str::to_owned),
+            queue_id: header.queue_id,
+            is_ordered: header.order == Some(true),
+            attempt_id: header.attempt_id.map(str::to_owned),
             filter: admitted.filter.clone(),
             deadline_ms,
             wake_ms: result.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
-            full: respond(response::POLLING_FULL, &ask, &admitted, result),
+            full: respond(response::POLLING_FULL, &header, &admitted, result),
         })))
     }
 
     /// The checks in Apache's order.
-    fn admit(&self, ask: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
-        let state = &self.state;
-        if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
+    fn admit(&self, header: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
+        let context = &self.context;
+        if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
             let text = format!(
                 "the broker[{}] pop message's num is greater than 32 or less than 1: maxMsgNums is {}",
-                state.options.broker_ip1, ask.max_msg_nums
+                context.options.broker_ip1, header.max_msg_nums
             );
             return Err(Refusal::new(response::INVALID_PARAMETER, text));
         }
-        if !state.options.store.timer.enable {
+        if !context.options.store.timer.enable {
             let text = format!(
                 "the broker[{}] pop message is forbidden because timerWheelEnable is false",
-                state.options.broker_ip1
+                context.options.broker_ip1
             );
             return Err(Refusal::internal(text));
         }
-        check_invisible_time(state, ask.invisible_time)?;
-        let (topic, _) = admit(state, "popping", ask.topic, ask.consumer_group, ask.queue_id)?;
-        let revive_queue = if ask.order == Some(true) {
+        check_invisible_time(context, header.invisible_time)?;
+        let (topic, _) = admit(
+            context,
+            "popping",
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+        )?;
+        let revive_queue = if header.order == Some(true) {
             POP_ORDER_REVIVE_QUEUE
         } else {
-            state.pops.next_revive_queue(revive_queues(state))
+            context.pops.next_revive_queue(revive_queues(context))
         };
         Ok(Admitted {
             topic,
-            filter: filter(state, ask.topic, ask.exp, ask.exp_type)?,
+            filter: filter(context, header.topic, header.exp, header.exp_type)?,
             revive_queue,
             pop_time: clock::now_ms(),
         })
@@ -157,15 +163,15 @@ impl Pop {
 
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
     /// behind the topic, so that neither starves.
-    fn take(&self, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<PopResult, Refusal> {
-        let state = &self.state;
+    fn take(&self, header: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<PopResult, Refusal> {
+        let context = &self.context;
         let mut result = PopResult::default();
-        let turn = state.pops.next_turn();
-        let is_ordered = ask.order == Some(true);
+        let turn = context.pops.next_turn();
+        let is_ordered = header.order == Some(true);
         let retries = if is_ordered {
             Vec::new()
         } else {
-            retry_topics(state, ask.topic, ask.consumer_group)
+            retry_topics(context, header.topic, header.consumer_group)
         };
         let take_retries = |result: &mut PopResult| {
             // An answer has room for the offsets of one retry topic.
@@ -173,8 +179,8 @@ impl Pop {
             let wanted = retries.iter().cycle().skip(turned).take(retries.len());
             for (name, source) in wanted {
                 let before = result.count;
-                if let Some(topic) = state.topics.get(name) {
-                    self.take_from_topic(ask, admitted, &topic, *source, turn, result)?;
+                if let Some(topic) = context.topics.get(name) {
+                    self.take_from_topic(header, admitted, &topic, *source, turn, result)?;
                 }
                 if result.count > before {
                     break;
@@ -182,13 +188,13 @@ impl Pop {
             }
             Ok::<(), Refusal>(())
         };
-        let retries_first = i64::from(turn % 100) < i64::from(state.options.pop_from_retry_probability);
+        let retries_first = i64::from(turn % 100) < i64::from(context.options.pop_from_retry_probability);
         if retries_first {
             take_retries(&mut result)?;
         }
-        if ask.queue_id < 0 {
+        if header.queue_id < 0 {
             self.take_from_topic(
-                ask,
+                header,
                 admitted,
                 &admitted.topic,
                 PopSource::Topic,
@@ -197,9 +203,9 @@ impl Pop {
             )?;
         } else {
             self.take_from_queue(
-                ask,
+                header,
                 admitted,
-                (&admitted.topic, PopSource::Topic, ask.queue_id),
+                (&admitted.topic, PopSource::Topic, header.queue_id),
                 &mut result,
             )?;
         }
@@ -211,7 +217,7 @@ impl Pop {
 
     fn take_from_topic(
         &self,
-        ask: &PopMessageRequestHeader<'_>,
+        header: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         topic: &Topic,
         source: PopSource,
@@ -222,7 +228,7 @@ impl Pop {
         let first = i32::try_from(turn & 0x7fff_ffff).unwrap_or(0);
         for at in 0..queues {
             let queue_id = (first % queues + at) % queues;
-            self.take_from_queue(ask, admitted, (topic, source, queue_id), result)?;
+            self.take_from_queue(header, admitted, (topic, source, queue_id), result)?;
         }
         Ok(())
     }
@@ -230,16 +236,16 @@ impl Pop {
     /// What was taken from other queues is handed out even if this one fails.
     fn take_from_queue(
         &self,
-        ask: &PopMessageRequestHeader<'_>,
+        header: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         queue: (&Topic, PopSource, i32),
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        match self.try_take_from_queue(ask, admitted, queue, result) {
+        match self.try_take_from_queue(header, admitted, queue, result) {
             Err(refusal) if result.count > 0 => {
                 tracing::warn!(
-                    topic = ask.topic,
-                    group = ask.consumer_group,
+                    topic = header.topic,
+                    group = header.consumer_group,
                     queue = queue.2,
                     reason = refusal.remark,
                     "a pop passes over a queue"
@@ -252,45 +258,45 @@ impl Pop {
 
     fn try_take_from_queue(
         &self,
-        ask: &PopMessageRequestHeader<'_>,
+        header: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         (topic, source, queue_id): (&Topic, PopSource, i32),
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        let state = &self.state;
-        let (name, group) = (topic.topic_name.as_str(), ask.consumer_group);
+        let context = &self.context;
+        let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let queue = (name, group, queue_id);
-        let _lock = state.pops.lock(name, group, queue_id);
-        let mut offset = pop_offset(state, name, group, queue_id, ask.init_mode);
-        if let Some(reset) = state.offsets.take_reset(group, name, queue_id) {
-            state.pops.orders.clear(queue);
+        let _lock = context.pops.lock(name, group, queue_id);
+        let mut offset = pop_offset(context, name, group, queue_id, header.init_mode);
+        if let Some(reset) = context.offsets.take_reset(group, name, queue_id) {
+            context.pops.orders.clear(queue);
             offset = reset;
-            state.commit(group, topic, queue_id, offset);
+            context.commit(group, topic, queue_id, offset);
         }
-        let is_ordered = ask.order == Some(true);
-        if is_ordered && state.pops.orders.blocks(queue, ask.attempt_id) {
-            let opens_at = state.pops.orders.opens_at(queue);
+        let is_ordered = header.order == Some(true);
+        if is_ordered && context.pops.orders.blocks(queue, header.attempt_id) {
+            let opens_at = context.pops.orders.opens_at(queue);
             result.opens_at = result.opens_at.into_iter().chain(opens_at).min();
             return Ok(());
         }
-        let room = usize::try_from(ask.max_msg_nums)
+        let room = usize::try_from(header.max_msg_nums)
             .unwrap_or(0)
             .saturating_sub(result.count);
         if room == 0 {
-            result.rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            result.rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             return Ok(());
         }
         let got = self.read(admitted, queue, &mut offset, room);
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
         result.rest += (got.max_offset - got.next_offset).max(0);
         if got.status == GetStatus::Found {
-            return self.hand_out(ask, admitted, (topic, source, queue_id), offset, &got, result);
+            return self.hand_out(header, admitted, (topic, source, queue_id), offset, &got, result);
         }
         if matches!(
             got.status,
             GetStatus::NoMatchedMessage | GetStatus::OffsetFoundNull | GetStatus::MessageWasRemoving
         ) {
-            state.commit(group, topic, queue_id, got.next_offset);
+            context.commit(group, topic, queue_id, got.next_offset);
         }
         Ok(())
     }
@@ -303,16 +309,16 @@ impl Pop {
         offset: &mut i64,
         room: usize,
     ) -> Result<GetMessageResult, StoreError> {
-        let state = &self.state;
+        let context = &self.context;
         let mut get = GetMessage {
             topic,
             queue_id,
             offset: *offset,
             max_count: room,
-            max_bytes: state.store.live().usual_transfer_bytes(),
+            max_bytes: context.store.live().usual_transfer_bytes(),
             tags: admitted.filter.for_store(),
         };
-        let got = state.store.get(&get)?;
+        let got = context.store.get(&get)?;
         let is_elsewhere = matches!(
             got.status,
             GetStatus::OffsetTooSmall | GetStatus::OffsetOverflowBadly | GetStatus::OffsetFoundNull
@@ -330,57 +336,60 @@ impl Pop {
         );
         *offset = got.next_offset;
         get.offset = got.next_offset;
-        if let Some(topic) = state.topics.get(topic) {
-            state.commit(group, &topic, queue_id, got.next_offset);
+        if let Some(topic) = context.topics.get(topic) {
+            context.commit(group, &topic, queue_id, got.next_offset);
         }
-        state.store.get(&get)
+        context.store.get(&get)
     }
 
     /// Notes that messages are out, then adds them to the answer. Without that note they stay where they are.
     fn hand_out(
         &self,
-        ask: &PopMessageRequestHeader<'_>,
+        header: &PopMessageRequestHeader<'_>,
         admitted: &Admitted,
         (topic, source, queue_id): (&Topic, PopSource, i32),
         start_offset: i64,
         got: &GetMessageResult,
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let records: Vec<Record<'_>> = record::records(&got.body).collect::<Result<_, _>>()?;
         let offsets: Vec<i64> = records.iter().map(|record| record.queue_offset).collect();
-        let (name, group) = (topic.topic_name.as_str(), ask.consumer_group);
+        let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let taken = Taken {
             topic: name,
             group,
             queue_id,
-            broker_name: &state.options.broker_name,
+            broker_name: &context.options.broker_name,
             start_offset,
             pop_time: admitted.pop_time,
-            invisible_time: ask.invisible_time,
+            invisible_time: header.invisible_time,
         };
         let part = match source {
             PopSource::Topic => got.body.clone(),
-            _ => as_original(ask.topic, &taken, admitted.revive_queue, source, &records)?,
+            _ => as_original(header.topic, &taken, admitted.revive_queue, source, &records)?,
         };
-        if ask.order == Some(true) {
+        if header.order == Some(true) {
             let pop = OrderedPop {
                 topic: name,
                 group,
                 queue_id,
-                attempt_id: ask.attempt_id,
+                attempt_id: header.attempt_id,
                 pop_time: admitted.pop_time,
-                invisible_time: ask.invisible_time,
+                invisible_time: header.invisible_time,
             };
             let counts = &mut result.order_counts;
-            state.pops.orders.update(&pop, source.as_str(), &offsets, counts);
-            state.commit(group, topic, queue_id, start_offset);
+            context
+                .pops
+                .orders
+                .update(&pop, source.as_str(), &offsets, counts);
+            context.commit(group, topic, queue_id, start_offset);
         } else {
-            revive_log(state).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
-            state.commit(group, topic, queue_id, got.next_offset);
+            revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
+            context.commit(group, topic, queue_id, got.next_offset);
         }
-        result.note(source, queue_id, start_offset, &offsets);
-        state
+        result.add(source, queue_id, start_offset, &offsets);
+        context
             .stats
             .count_sent(offsets.len() as u64, got.body.len() as u64);
         let traffic = topic.traffic.group_or_new(group);
@@ -395,11 +404,16 @@ impl Pop {
     }
 }
 
-fn respond(code: i32, ask: &PopMessageRequestHeader<'_>, admitted: &Admitted, result: PopResult) -> Command {
-    let is_ordered = ask.order == Some(true);
+fn respond(
+    code: i32,
+    header: &PopMessageRequestHeader<'_>,
+    admitted: &Admitted,
+    result: PopResult,
+) -> Command {
+    let is_ordered = header.order == Some(true);
     let mut answer = Command::response(code).with_header(&PopMessageResponseHeader {
         pop_time: admitted.pop_time,
-        invisible_time: ask.invisible_time,
+        invisible_time: header.invisible_time,
         revive_qid: admitted.revive_queue,
         rest_num: result.rest,
         start_offset_info: Some(&result.start_offsets),

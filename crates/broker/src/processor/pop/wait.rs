@@ -15,13 +15,13 @@ use pyrmq_remoting::{Command, clock};
 
 /// Whether a pop keeps the order of a queue.
 #[derive(Clone, Copy)]
-pub(super) enum Order<'a> {
+pub(super) enum QueueOrder<'a> {
     Any,
     /// The pop does not see closed queues, unless this attempt closed them.
     Of(Option<&'a str>),
 }
 
-impl<'a> Order<'a> {
+impl<'a> QueueOrder<'a> {
     pub(super) fn new(is_ordered: bool, attempt_id: Option<&'a str>) -> Self {
         if is_ordered {
             Self::Of(attempt_id)
@@ -59,9 +59,9 @@ pub(super) struct Wait {
 
 impl Pop {
     pub(super) fn hold(&self, wait: Wait, request: Command, reply: Reply) {
-        let held = &self.state.pops.held;
+        let held = &self.context.pops.held;
         let (topic, group, queue_id) = (wait.topic.clone(), wait.group.clone(), wait.queue_id);
-        let retry_topics = retry_topics(&self.state, &topic, &group);
+        let retry_topics = retry_topics(&self.context, &topic, &group);
         let pop = HeldPop {
             request,
             reply,
@@ -75,19 +75,19 @@ impl Pop {
         };
         if let Err(pop) = held.insert(pop) {
             let (from, why) = (pop.reply.peer().remote(), "too many pops wait for messages");
-            self.state
+            self.context
                 .requests
                 .refused(&pop.request, from, response::POLLING_FULL, why);
             pop.reply.send(wait.full);
             return;
         }
         // Messages may have arrived between the look and the wait.
-        if let Some(known) = self.state.topics.get(&topic)
+        if let Some(known) = self.context.topics.get(&topic)
             && self.has_messages(
                 &known,
                 &group,
                 queue_id,
-                Order::new(wait.is_ordered, wait.attempt_id.as_deref()),
+                QueueOrder::new(wait.is_ordered, wait.attempt_id.as_deref()),
             )
         {
             held.notify(&topic, &group, queue_id);
@@ -96,32 +96,38 @@ impl Pop {
 
     /// 200054: whether a pop would find messages.
     pub(super) fn notice(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
-        let ask = NotificationRequestHeader::decode(&request.fields)?;
-        let state = &self.state;
-        let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
+        let header = NotificationRequestHeader::decode(&request.fields)?;
+        let context = &self.context;
+        let (topic, _) = admit(
+            context,
+            "peeking",
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+        )?;
         // Refuses a filter that cannot be read, before a message is found too.
-        let filter = filter(state, ask.topic, ask.exp, ask.exp_type)?;
-        let order = Order::new(ask.order == Some(true), ask.attempt_id);
+        let filter = filter(context, header.topic, header.exp, header.exp_type)?;
+        let order = QueueOrder::new(header.order == Some(true), header.attempt_id);
         let answer = |has_msg, polling_full| {
             Command::response(response::SUCCESS).with_header(&NotificationResponseHeader {
                 has_msg,
                 polling_full,
             })
         };
-        if self.has_messages(&topic, ask.consumer_group, ask.queue_id, order) {
+        if self.has_messages(&topic, header.consumer_group, header.queue_id, order) {
             return Ok(Outcome::answer(answer(true, false)));
         }
         let now_ms = clock::now_ms();
-        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, ask.poll_time));
-        if ask.poll_time <= 0 || deadline_ms <= now_ms || state.pops.held.is_closed() {
+        let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
+        if header.poll_time <= 0 || deadline_ms <= now_ms || context.pops.held.is_closed() {
             return Ok(Outcome::answer(answer(false, false)));
         }
         Ok(Outcome::Hold(Box::new(Wait {
-            topic: ask.topic.to_owned(),
-            group: ask.consumer_group.to_owned(),
-            queue_id: ask.queue_id,
-            is_ordered: ask.order == Some(true),
-            attempt_id: ask.attempt_id.map(str::to_owned),
+            topic: header.topic.to_owned(),
+            group: header.consumer_group.to_owned(),
+            queue_id: header.queue_id,
+            is_ordered: header.order == Some(true),
+            attempt_id: header.attempt_id.map(str::to_owned),
             filter,
             deadline_ms,
             wake_ms: deadline_ms,
@@ -130,15 +136,15 @@ impl Pop {
     }
 
     /// Whether there is something behind the group's offsets.
-    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: Order<'_>) -> bool {
-        let state = &self.state;
+    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> bool {
+        let context = &self.context;
         let has = |name: &str, queue_id: i32| {
             let is_closed = match order {
-                Order::Any => false,
-                Order::Of(attempt) => state.pops.orders.blocks((name, group, queue_id), attempt),
+                QueueOrder::Any => false,
+                QueueOrder::Of(attempt) => context.pops.orders.blocks((name, group, queue_id), attempt),
             };
-            let end = state.store.max_offset(name, queue_id);
-            !is_closed && end > pop_offset(state, name, group, queue_id, 0)
+            let end = context.store.max_offset(name, queue_id);
+            !is_closed && end > pop_offset(context, name, group, queue_id, 0)
         };
         let name = topic.topic_name.as_str();
         let mut queues = if queue_id < 0 {
@@ -149,10 +155,10 @@ impl Pop {
         if queues.any(|queue_id| has(name, queue_id)) {
             return true;
         }
-        let retries = retry_topics(state, name, group);
-        matches!(order, Order::Any)
+        let retries = retry_topics(context, name, group);
+        matches!(order, QueueOrder::Any)
             && retries.iter().any(|(name, _)| {
-                let topic = state.topics.get(name);
+                let topic = context.topics.get(name);
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
             })
     }
@@ -160,7 +166,7 @@ impl Pop {
 
 /// The filter of a pop's expression; no expression is everything.
 pub(super) fn filter(
-    state: &BrokerContext,
+    context: &BrokerContext,
     topic: &str,
     expression: Option<&str>,
     kind: Option<&str>,
@@ -174,7 +180,7 @@ pub(super) fn filter(
     if let MessageFilter::Invalid(cause) = &subscription.filter {
         return Err(failed(cause));
     }
-    if !subscription.is_tag() && !state.live.enable_property_filter() {
+    if !subscription.is_tag() && !context.live.enable_property_filter() {
         return Err(Refusal::no_property_filter(&subscription.expression_type));
     }
     Ok(subscription.filter)

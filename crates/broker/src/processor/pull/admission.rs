@@ -8,7 +8,10 @@ use crate::tables::topics::Topic;
 use pyrmq_remoting::body::{ConsumeType, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, sys_flag};
-use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
+use pyrmq_remoting::names::{
+    FILTER_SERVER_GROUP, ONS_API_OWNER_GROUP, ONS_API_PERMISSION_GROUP, ONS_API_PULL_GROUP,
+    ONS_HTTP_PROXY_GROUP, SELF_TEST_GROUP, SYSTEM_GROUP_PREFIX, TOOLS_GROUP,
+};
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 
@@ -22,15 +25,15 @@ const FORBIDDEN_SUBSCRIPTION: &str = "5";
 /// Groups of RocketMQ's own tools that may always pull (Apache `MixAll.isSysConsumerGroupPullMessage`).
 const TOOL_GROUPS: [&str; 11] = [
     "DEFAULT_CONSUMER",
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "SCHEDULE_CONSUMER",
-    "FILTERSRV_CONSUMER",
+    FILTER_SERVER_GROUP,
     "__MONITOR_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_ONSAPI_PULL",
+    SELF_TEST_GROUP,
+    ONS_HTTP_PROXY_GROUP,
+    ONS_API_PERMISSION_GROUP,
+    ONS_API_OWNER_GROUP,
+    ONS_API_PULL_GROUP,
     "CID_SYS_RMQ_TRANS",
 ];
 
@@ -45,10 +48,14 @@ pub(super) struct Admitted {
 
 impl Pull {
     /// Checks in Apache's order, since clients act on the first check that fails.
-    pub(super) fn admit(&self, ask: &PullMessageRequestHeader<'_>, code: i32) -> Result<Admitted, Refusal> {
-        let state = &self.state;
-        let options = &state.options;
-        if !admission::is_readable(state.live.broker_permission()) {
+    pub(super) fn admit(
+        &self,
+        header: &PullMessageRequestHeader<'_>,
+        code: i32,
+    ) -> Result<Admitted, Refusal> {
+        let context = &self.context;
+        let options = &context.options;
+        if !admission::is_readable(context.live.broker_permission()) {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 format!(
@@ -57,7 +64,7 @@ impl Pull {
                 ),
             ));
         }
-        if code == request::LITE_PULL_MESSAGE && !state.live.lite_pull_message_enable() {
+        if code == request::LITE_PULL_MESSAGE && !context.live.lite_pull_message_enable() {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 format!(
@@ -66,35 +73,33 @@ impl Pull {
                 ),
             ));
         }
-        let group = state.group(ask.consumer_group)?;
+        let (topic_name, group_name) = (header.topic, header.consumer_group);
+        let group = context.group(group_name)?;
         if !group.consume_enable {
             return Err(forbidden(
                 FORBIDDEN_GROUP,
-                format!(
-                    "subscription group no permission, {}: consumeEnable",
-                    ask.consumer_group
-                ),
+                format!("subscription group no permission, {group_name}: consumeEnable"),
             ));
         }
-        let Some(topic) = state.topics.get(ask.topic) else {
-            return Err(Refusal::no_topic(ask.topic));
+        let Some(topic) = context.topics.get(topic_name) else {
+            return Err(Refusal::no_topic(topic_name));
         };
         if !admission::is_readable(topic.perm) {
             return Err(forbidden(
                 FORBIDDEN_TOPIC,
-                format!("the topic[{}] pulling message is forbidden: its perm", ask.topic),
+                format!("the topic[{topic_name}] pulling message is forbidden: its perm"),
             ));
         }
-        if ask.queue_id < 0 || ask.queue_id >= topic.read_queue_nums {
+        if header.queue_id < 0 || header.queue_id >= topic.read_queue_nums {
             return Err(Refusal::new(
                 response::INVALID_PARAMETER,
                 format!(
-                    "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",
-                    ask.queue_id, ask.topic, topic.read_queue_nums
+                    "queueId[{}] is illegal, topic:[{topic_name}] topicConfig.readQueueNums:[{}]",
+                    header.queue_id, topic.read_queue_nums
                 ),
             ));
         }
-        let filter = self.filter(ask, &group)?;
+        let filter = self.filter(header, &group)?;
         Ok(Admitted {
             topic,
             group,
@@ -107,7 +112,7 @@ impl Pull {
     /// broker ignores the heartbeats of pull consumers then, so their groups have no members. RocketMQ's own tools may
     /// pull.
     pub(super) fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
-        let is_pushed_to = self.state.clients.consumers(group, |consumers| {
+        let is_pushed_to = self.context.clients.consumers(group, |consumers| {
             consumers.consume_mode.consume_type != ConsumeType::Actively
                 || consumers.members.contains_key(&peer.id())
         });
@@ -125,19 +130,19 @@ impl Pull {
 
     fn filter(
         &self,
-        ask: &PullMessageRequestHeader<'_>,
+        header: &PullMessageRequestHeader<'_>,
         group: &SubscriptionGroupConfig,
     ) -> Result<MessageFilter, Refusal> {
-        if ask.sys_flag & sys_flag::SUBSCRIPTION == 0 {
-            return self.subscribed_filter(ask, group);
+        if header.sys_flag & sys_flag::SUBSCRIPTION == 0 {
+            return self.subscribed_filter(header, group);
         }
-        let is_tag = ask
+        let is_tag = header
             .expression_type
             .is_none_or(|kind| kind.is_empty() || kind == "TAG");
-        if is_tag && matches!(ask.subscription, None | Some("" | "*")) {
+        if is_tag && matches!(header.subscription, None | Some("" | "*")) {
             return Ok(MessageFilter::All);
         }
-        if !is_tag && let Some(known) = self.known_filter(ask) {
+        if !is_tag && let Some(known) = self.known_filter(header) {
             return self.allowed(&known);
         }
         let parse_failed = |cause: &str| {
@@ -146,9 +151,13 @@ impl Pull {
                 format!("parse the consumer's subscription failed: {cause}"),
             )
         };
-        let subscription =
-            Subscription::parse(ask.topic, ask.subscription, ask.expression_type, ask.sub_version)
-                .ok_or_else(|| parse_failed("the subscription names no tag"))?;
+        let subscription = Subscription::parse(
+            header.topic,
+            header.subscription,
+            header.expression_type,
+            header.sub_version,
+        )
+        .ok_or_else(|| parse_failed("the subscription names no tag"))?;
         if let MessageFilter::Invalid(cause) = &subscription.filter {
             return Err(parse_failed(cause));
         }
@@ -156,13 +165,16 @@ impl Pull {
     }
 
     /// The group's subscription if its expression equals the pull's: it is compiled already.
-    fn known_filter(&self, ask: &PullMessageRequestHeader<'_>) -> Option<Arc<Subscription>> {
-        let known = self.state.clients.consumers(ask.consumer_group, |consumers| {
-            consumers.subscriptions.get(ask.topic).cloned()
-        });
+    fn known_filter(&self, header: &PullMessageRequestHeader<'_>) -> Option<Arc<Subscription>> {
+        let known = self
+            .context
+            .clients
+            .consumers(header.consumer_group, |consumers| {
+                consumers.subscriptions.get(header.topic).cloned()
+            });
         known.flatten().filter(|known| {
-            Some(known.expression.as_str()) == ask.subscription
-                && Some(known.expression_type.as_str()) == ask.expression_type
+            Some(known.expression.as_str()) == header.subscription
+                && Some(known.expression_type.as_str()) == header.expression_type
                 && !matches!(known.filter, MessageFilter::Invalid(_))
         })
     }
@@ -170,14 +182,14 @@ impl Pull {
     /// The filter of a pull without a subscription: that of its group's heartbeats.
     fn subscribed_filter(
         &self,
-        ask: &PullMessageRequestHeader<'_>,
+        header: &PullMessageRequestHeader<'_>,
         group: &SubscriptionGroupConfig,
     ) -> Result<MessageFilter, Refusal> {
-        let name = ask.consumer_group;
-        let known = self.state.clients.consumers(name, |consumers| {
+        let name = header.consumer_group;
+        let known = self.context.clients.consumers(name, |consumers| {
             (
                 consumers.consume_mode.is_broadcasting(),
-                consumers.subscriptions.get(ask.topic).cloned(),
+                consumers.subscriptions.get(header.topic).cloned(),
             )
         });
         let Some((broadcasting, subscription)) = known else {
@@ -194,10 +206,13 @@ impl Pull {
                 ),
             ));
         }
-        if self.state.groups.is_forbidden(name, ask.topic) {
+        if self.context.groups.is_forbidden(name, header.topic) {
             return Err(forbidden(
                 FORBIDDEN_SUBSCRIPTION,
-                format!("the consumer group[{name}] is forbidden for topic[{}]", ask.topic),
+                format!(
+                    "the consumer group[{name}] is forbidden for topic[{}]",
+                    header.topic
+                ),
             ));
         }
         let Some(subscription) = subscription else {
@@ -205,11 +220,11 @@ impl Pull {
                 response::SUBSCRIPTION_NOT_EXIST,
                 format!(
                     "the consumer's subscription not exist: the group {name} does not subscribe to {}",
-                    ask.topic
+                    header.topic
                 ),
             ));
         };
-        if subscription.version < ask.sub_version {
+        if subscription.version < header.sub_version {
             return Err(Refusal::new(
                 response::SUBSCRIPTION_NOT_LATEST,
                 "the consumer's subscription not latest: the broker has not had the heartbeat with it yet",
@@ -228,7 +243,7 @@ impl Pull {
 
     /// The subscription's filter, unless the broker is configured not to use this kind.
     fn allowed(&self, subscription: &Subscription) -> Result<MessageFilter, Refusal> {
-        if !subscription.is_tag() && !self.state.live.enable_property_filter() {
+        if !subscription.is_tag() && !self.context.live.enable_property_filter() {
             return Err(Refusal::no_property_filter(&subscription.expression_type));
         }
         Ok(subscription.filter.clone())

@@ -60,7 +60,7 @@ impl ColdReadPool {
     }
 
     /// Records how long a read took.
-    pub(super) fn note(&self, took: Duration, now_ms: i64) {
+    pub(super) fn record_duration(&self, took: Duration, now_ms: i64) {
         if took >= SLOW {
             self.slow_until_ms
                 .store(now_ms + REMEMBERED_MS, Ordering::Relaxed);

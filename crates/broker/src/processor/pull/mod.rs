@@ -31,93 +31,101 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A pull at least this many messages before its queue's end may need the disk.
-const OLD: i64 = 4096;
+/// A pull more than this many messages before its queue's end may need the disk: they may have left the page cache.
+const COLD_AFTER_MESSAGES: i64 = 4096;
 
 /// Serves pulls.
 #[derive(Debug)]
 pub(crate) struct Pull {
-    state: Arc<BrokerContext>,
+    context: Arc<BrokerContext>,
     cold_reads: Arc<ColdReadPool>,
 }
 
-/// How a pull treats a read from the disk.
+/// Which thread reads for a pull what is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disk {
-    /// This thread waits for it. If the system cannot say what is cached, the duration decides about the next pulls.
-    OnTask,
-    /// The pool does it.
-    OnPool,
+enum ReadOn {
+    /// The calling thread, which waits for the disk. Where the system cannot say what is cached, the time that this
+    /// took decides about the next pulls.
+    Task,
+    /// A thread of the pool.
+    Pool,
 }
 
 /// Whether the pull was read before.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
-    /// Not yet.
+    /// The pull has not been read before.
     First,
-    /// It was held, and resumes at an offset with a deadline.
+    /// The pull was held, and resumes at an offset with a deadline.
     Resumed { from_offset: i64, deadline_ms: i64 },
 }
 
 impl Pass {
-    /// The first offset wanted.
-    fn offset_of(self, ask: &PullMessageRequestHeader<'_>) -> i64 {
+    /// The first offset that the pull wants.
+    fn offset_of(self, header: &PullMessageRequestHeader<'_>) -> i64 {
         match self {
-            Self::First => ask.queue_offset,
+            Self::First => header.queue_offset,
             Self::Resumed { from_offset, .. } => from_offset,
         }
     }
 }
 
 /// A pull that passed all checks, and the store's result for it.
-type PullResult<'a> = (PullMessageRequestHeader<'a>, Admitted, GetMessageResult);
+struct PullResult<'a> {
+    header: PullMessageRequestHeader<'a>,
+    admitted: Admitted,
+    got: GetMessageResult,
+}
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        let disk = if self.state.store.knows_cached() {
-            Disk::OnPool
-        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_old(&request) {
+        let read_on = if self.context.store.knows_cached() {
+            ReadOn::Pool
+        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_far_behind(&request) {
             return self.read_on_pool(request, reply);
         } else {
-            Disk::OnTask
+            ReadOn::Task
         };
-        if let Some((request, reply)) = self.answer(request, reply, Pass::First, disk) {
+        if let Some((request, reply)) = self.answer(request, reply, Pass::First, read_on) {
             self.read_on_pool(request, reply);
         }
     }
 }
 
 impl Pull {
-    pub(crate) fn new(state: Arc<BrokerContext>) -> Self {
+    pub(crate) fn new(context: Arc<BrokerContext>) -> Self {
         let cold_reads = Arc::default();
-        Self { state, cold_reads }
+        Self { context, cold_reads }
     }
 
     /// Hands a pull to a thread of the pool.
     fn read_on_pool(&self, request: Command, reply: Reply) {
         let answerer = || {
-            let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());
+            let (context, cold_reads) = (Arc::downgrade(&self.context), self.cold_reads.clone());
             move |(request, reply)| {
                 // A dropped broker answers no more.
-                if let Some(state) = state.upgrade() {
+                if let Some(context) = context.upgrade() {
                     let cold_reads = cold_reads.clone();
-                    Self { state, cold_reads }.answer(request, reply, Pass::First, Disk::OnTask);
+                    Self { context, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
                 }
             }
         };
         if let Some((request, reply)) = self.cold_reads.submit((request, reply), answerer) {
-            self.answer(request, reply, Pass::First, Disk::OnTask);
+            self.answer(request, reply, Pass::First, ReadOn::Task);
         }
     }
 
-    /// Whether a pull's messages may have left the page cache.
-    fn is_old(&self, request: &Command) -> bool {
-        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|ask| is_far_behind(&self.state, &ask))
+    /// Whether a pull is more than [`COLD_AFTER_MESSAGES`] behind its queue's end.
+    fn is_far_behind(&self, request: &Command) -> bool {
+        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|header| {
+            let end = self.context.store.max_offset(header.topic, header.queue_id);
+            end.saturating_sub(header.queue_offset) > COLD_AFTER_MESSAGES
+        })
     }
 
     /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
     pub(crate) fn resume(&self, held: Held) {
-        if let Some(refusal) = self.state.check_again(&held.request, held.reply.peer()) {
+        if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
             held.reply.send(refusal);
             return;
         }
@@ -125,26 +133,37 @@ impl Pull {
             from_offset: held.from_offset,
             deadline_ms: held.deadline_ms,
         };
-        self.answer(held.request, held.reply, pass, Disk::OnTask);
+        self.answer(held.request, held.reply, pass, ReadOn::Task);
     }
 
-    /// Answers or holds a pull. Returns it if it needs the disk and `disk` leaves that to the pool.
-    fn answer(&self, request: Command, reply: Reply, pass: Pass, disk: Disk) -> Option<(Command, Reply)> {
-        let (ask, admitted, got) = match self.inspect(&request, &reply, pass, disk) {
+    /// Answers or holds a pull. Returns it if it needs the disk and `read_on` leaves that to the pool.
+    fn answer(
+        &self,
+        request: Command,
+        reply: Reply,
+        pass: Pass,
+        read_on: ReadOn,
+    ) -> Option<(Command, Reply)> {
+        let found = match self.inspect(&request, &reply, pass, read_on) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
-                self.state.refuse(&request, reply, refusal);
+                self.context.refuse(&request, reply, refusal);
                 return None;
             }
         };
-        let offset = pass.offset_of(&ask);
+        let PullResult {
+            header,
+            admitted,
+            got,
+        } = found;
+        let offset = pass.offset_of(&header);
         let code = code_of(got.status, offset);
         let hold = match pass {
             Pass::First => {
-                self.commit(&ask, &admitted);
-                let may_wait = code == response::PULL_NOT_FOUND && ask.sys_flag & sys_flag::SUSPEND != 0;
-                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&ask))))
+                self.commit(&header, &admitted);
+                let may_wait = code == response::PULL_NOT_FOUND && header.sys_flag & sys_flag::SUSPEND != 0;
+                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&header))))
             }
             Pass::Resumed { deadline_ms, .. } => {
                 let may_wait = got.status == GetStatus::NoMatchedMessage && clock::now_ms() < deadline_ms;
@@ -152,10 +171,10 @@ impl Pull {
             }
         };
         let Some((from_offset, deadline_ms)) = hold else {
-            reply.send(self.respond(code, &ask, &admitted, got));
+            reply.send(self.respond(code, &header, &admitted, got));
             return None;
         };
-        let (topic, queue_id) = (admitted.topic.clone(), ask.queue_id);
+        let (topic, queue_id) = (admitted.topic.clone(), header.queue_id);
         let held = Held {
             from_offset,
             filter: admitted.filter,
@@ -174,31 +193,32 @@ impl Pull {
             Pass::Resumed { .. } => Duration::ZERO,
         };
         let from = reply.peer().remote();
-        self.state.requests.served(request, from, (waited, read));
+        self.context.requests.served(request, from, (waited, read));
     }
 
     /// Stores the offset that a pull commits along with its request.
-    fn commit(&self, ask: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
-        let commits = ask.sys_flag & sys_flag::COMMIT_OFFSET != 0 && ask.commit_offset >= 0;
-        if commits && !admitted.reset && open_to_commits(ask.consumer_group).is_ok() {
-            let (group, topic) = (ask.consumer_group, &admitted.topic);
-            self.state.commit(group, topic, ask.queue_id, ask.commit_offset);
+    fn commit(&self, header: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
+        let commits = header.sys_flag & sys_flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
+        if commits && !admitted.reset && open_to_commits(header.consumer_group).is_ok() {
+            let (group, topic) = (header.consumer_group, &admitted.topic);
+            self.context
+                .commit(group, topic, header.queue_id, header.commit_offset);
         }
     }
 
-    fn wait_ms(&self, ask: &PullMessageRequestHeader<'_>) -> i64 {
-        if self.state.live.long_polling_enable() {
-            ask.suspend_timeout_millis
+    fn wait_ms(&self, header: &PullMessageRequestHeader<'_>) -> i64 {
+        if self.context.live.long_polling_enable() {
+            header.suspend_timeout_millis
         } else {
-            self.state.live.short_polling_time_mills()
+            self.context.live.short_polling_time_mills()
         }
     }
 
     /// Holds a pull until messages arrive after its offset.
     fn hold(&self, topic: &str, queue_id: i32, held: Held) {
         let from_offset = held.from_offset;
-        if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
-            if self.state.long_polling.is_closed() {
+        if let Err(held) = self.context.long_polling.insert(topic, queue_id, held) {
+            if self.context.long_polling.is_closed() {
                 let now = Held {
                     deadline_ms: i64::MIN,
                     ..*held
@@ -208,78 +228,93 @@ impl Pull {
             let text = "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached";
             let refusal = Refusal::new(response::SYSTEM_BUSY, text);
             let Held { request, reply, .. } = *held;
-            self.state.refuse(&request, reply, refusal);
+            self.context.refuse(&request, reply, refusal);
             return;
         }
-        let end = self.state.store.max_offset(topic, queue_id);
+        let end = self.context.store.max_offset(topic, queue_id);
         if end > from_offset {
-            self.state.long_polling.caught_up(topic, queue_id, end);
+            self.context.long_polling.caught_up(topic, queue_id, end);
         }
     }
 
-    /// Checks a pull and reads from the store for it. `None` if that needs the disk and `disk` leaves it to the pool.
+    /// The result of the first pull after its group's offset was reset: the group goes on there. `None`: it was not.
+    fn take_reset(&self, header: &PullMessageRequestHeader<'_>) -> Option<GetMessageResult> {
+        let context = &self.context;
+        if !context.options.use_server_side_reset_offset {
+            return None;
+        }
+        let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
+        let offset = context.offsets.take_reset(group, topic, queue_id)?;
+        Some(GetMessageResult {
+            status: GetStatus::OffsetOverflowBadly,
+            next_offset: offset,
+            min_offset: context.store.min_offset(topic, queue_id),
+            max_offset: context.store.max_offset(topic, queue_id),
+            body: Bytes::new(),
+            count: 0,
+            behind_bytes: 0,
+        })
+    }
+
+    /// Checks a pull and reads from the store for it. `None` if that needs the disk and `read_on` leaves it
+    /// to the pool.
     fn inspect<'a>(
         &self,
         request: &'a Command,
         reply: &Reply,
         pass: Pass,
-        disk: Disk,
+        read_on: ReadOn,
     ) -> Result<Option<PullResult<'a>>, Refusal> {
-        let ask = PullMessageRequestHeader::decode(&request.fields)?;
-        let mut admitted = self.admit(&ask, request.code)?;
-        if self.state.live.reject_pull_consumer_enable() {
-            self.admit_puller(ask.consumer_group, reply.peer())?;
+        let header = PullMessageRequestHeader::decode(&request.fields)?;
+        let mut admitted = self.admit(&header, request.code)?;
+        if self.context.live.reject_pull_consumer_enable() {
+            self.admit_puller(header.consumer_group, reply.peer())?;
         }
-        let state = &self.state;
-        if state.options.use_server_side_reset_offset
-            && let Some(offset) = state
-                .offsets
-                .take_reset(ask.consumer_group, ask.topic, ask.queue_id)
-        {
+        if let Some(got) = self.take_reset(&header) {
             admitted.reset = true;
-            let got = GetMessageResult {
-                status: GetStatus::OffsetOverflowBadly,
-                next_offset: offset,
-                min_offset: state.store.min_offset(ask.topic, ask.queue_id),
-                max_offset: state.store.max_offset(ask.topic, ask.queue_id),
-                body: Bytes::new(),
-                count: 0,
-                behind_bytes: 0,
-            };
-            return Ok(Some((ask, admitted, got)));
+            return Ok(Some(PullResult {
+                header,
+                admitted,
+                got,
+            }));
         }
+        let context = &self.context;
         // The client's limits; the store applies its own as well.
-        let count = ask.max_msg_nums.max(1);
+        let count = header.max_msg_nums.max(1);
         // Apache's clients send the largest number if they set no limit.
-        let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
-        let usual_bytes = state.store.live().usual_transfer_bytes();
+        let bytes = header.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
+        let usual_bytes = context.store.live().usual_transfer_bytes();
         let get = GetMessage {
-            topic: ask.topic,
-            queue_id: ask.queue_id,
-            offset: pass.offset_of(&ask),
+            topic: header.topic,
+            queue_id: header.queue_id,
+            offset: pass.offset_of(&header),
             max_count: usize::try_from(count).unwrap_or(1),
             max_bytes: bytes.map_or(usual_bytes, |bytes| usize::try_from(bytes).unwrap_or(1)),
             tags: admitted.filter.for_store(),
         };
-        let got = match disk {
-            Disk::OnPool => state.store.get_cached(&get),
-            Disk::OnTask => {
+        let got = match read_on {
+            ReadOn::Pool => context.store.get_cached(&get),
+            ReadOn::Task => {
                 let begin = Instant::now();
-                let got = state.store.get(&get).map(Some);
+                let got = context.store.get(&get).map(Some);
                 let took = begin.elapsed();
-                self.cold_reads.note(took, clock::now_ms());
+                self.cold_reads.record_duration(took, clock::now_ms());
                 self.log_slow(request, reply, pass, (begin, took));
                 got
             }
         };
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
-        Ok(got.map(|got| (ask, admitted, got)))
+        Ok(got.map(|got| PullResult {
+            header,
+            admitted,
+            got,
+        }))
     }
 
     fn respond(
         &self,
         code: i32,
-        ask: &PullMessageRequestHeader<'_>,
+        header: &PullMessageRequestHeader<'_>,
         admitted: &Admitted,
         got: GetMessageResult,
     ) -> Command {
@@ -296,22 +331,22 @@ impl Pull {
             group_sys_flag: Some(admitted.group.group_sys_flag),
             forbidden_type: None,
         });
-        let stats = &self.state.stats;
+        let stats = &self.context.stats;
         if code == response::SUCCESS {
             let (count, bytes) = (got.count as u64, got.body.len() as u64);
             stats.count_sent(count, bytes);
-            let traffic = admitted.topic.traffic.group_or_new(ask.consumer_group);
-            traffic.count_get(ask.queue_id, count, bytes, got.next_offset);
+            let traffic = admitted.topic.traffic.group_or_new(header.consumer_group);
+            traffic.count_get(header.queue_id, count, bytes, got.next_offset);
             response.body = Some(got.body);
         } else {
             stats.pull_missed.fetch_add(1, Ordering::Relaxed);
             if code == response::PULL_OFFSET_MOVED {
                 // Apache's words: operators search for them. Messages may have expired unread.
                 tracing::warn!(
-                    topic = ask.topic,
-                    group = ask.consumer_group,
-                    queue_id = ask.queue_id,
-                    request_offset = ask.queue_offset,
+                    topic = header.topic,
+                    group = header.consumer_group,
+                    queue_id = header.queue_id,
+                    request_offset = header.queue_offset,
                     new_offset = got.next_offset,
                     "PULL_OFFSET_MOVED:correction offset"
                 );
@@ -320,11 +355,6 @@ impl Pull {
         }
         response
     }
-}
-
-fn is_far_behind(state: &BrokerContext, ask: &PullMessageRequestHeader<'_>) -> bool {
-    let end = state.store.max_offset(ask.topic, ask.queue_id);
-    end.saturating_sub(ask.queue_offset) > OLD
 }
 
 /// The response code, as in Apache's `PullMessageProcessor.composeResponseHeader`.

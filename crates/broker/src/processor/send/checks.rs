@@ -10,7 +10,7 @@ use pyrmq_remoting::message::{DURABILITY, Durability, sys_flag};
 use pyrmq_remoting::names::is_retry;
 
 /// The durability that a pyrmq producer requests.
-pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
+pub(super) fn requested_level(request: &Command) -> Result<Option<Durability>, Refusal> {
     let Some(name) = request.fields.get(DURABILITY) else {
         return Ok(None);
     };
@@ -23,7 +23,7 @@ pub(super) fn asked_level(request: &Command) -> Result<Option<Durability>, Refus
 
 /// Whether this is the first phase of a transaction.
 pub(super) fn is_half(
-    state: &BrokerContext,
+    context: &BrokerContext,
     header: &SendMessageRequestHeader<'_>,
     parsed: &ParsedProperties<'_>,
 ) -> Result<bool, Refusal> {
@@ -31,12 +31,12 @@ pub(super) fn is_half(
     // Clients before 4.6.1 leave TRAN_MSG on messages that they send back themselves.
     let given_back = header.reconsume_times.unwrap_or(0) > 0 && parsed.delay_level > 0;
     let half = (parsed.is_transaction || prepared) && !given_back;
-    if half && state.live.reject_transaction_message() {
+    if half && context.live.reject_transaction_message() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!(
                 "the broker[{}] sending transaction message is forbidden: rejectTransactionMessage",
-                state.options.broker_ip1
+                context.options.broker_ip1
             ),
         ));
     }

@@ -1,13 +1,13 @@
 //! Sends: 10, 310 and 320 (Apache `SendMessageProcessor`).
 //!
 //! ```text
-//! each send                          header in one pass -> admission -> topic (made if allowed)
+//! each send                          header in one pass -> admission -> topic (created if allowed)
 //!                                      -> properties copied once -> record laid out in the connection's append batch
 //! behind the last one of the batch   all records in one write -> answers
 //! ```
 //! With SYNC_FLUSH, or if a sender requests it, one fsync at the end of a batch serves all its sends and all other
 //! waiting ones; while the disk is fast, it runs on the connection's task. Their responses leave in one write. No
-//! thread waits. A send that would make a topic or a group waits for them elsewhere (`processor/first_use.rs`).
+//! thread waits. A send that would create a topic or a group waits for them elsewhere (`processor/auto_create.rs`).
 
 mod checks;
 mod first_send;
@@ -15,22 +15,21 @@ mod reply;
 
 pub(crate) use checks::refuse_unsupported;
 
-use crate::admission;
 use crate::context::{BrokerContext, NewGroup, born_host};
 use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
-use crate::processor::first_use::{FirstUses, Needs, Row};
+use crate::processor::auto_create::{AutoCreateQueue, Missing, Resume};
 use crate::tables::topics::Topic;
-use checks::{asked_level, is_half, refuse_in_batch};
+use checks::{requested_level, is_half, refuse_in_batch};
 use first_send::FirstSend;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
-use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
+use pyrmq_remoting::names::{HALF_TOPIC, dead_letter_topic, group_of_retry, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
 use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
 use reply::{OpenReply, PendingReply, SPARE, SendAnswer, refuse};
@@ -45,9 +44,9 @@ const NO_DELAY: &str = "-1";
 /// Serves sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Send {
-    state: Arc<BrokerContext>,
-    /// Where sends wait for what they make; `None`: they make it here.
-    first_uses: Option<FirstUses>,
+    context: Arc<BrokerContext>,
+    /// Where sends wait for what they create; `None`: they create it here.
+    auto_create: Option<AutoCreateQueue>,
 }
 
 /// The sends of a connection that arrived together.
@@ -71,7 +70,7 @@ impl BatchProcessor for Send {
     fn batch(&self) -> Box<dyn RequestBatch> {
         Box::new(SendBatch {
             send: self.clone(),
-            puts: self.state.store.append_batch(),
+            puts: self.context.store.append_batch(),
             first: FirstSend::default(),
         })
     }
@@ -84,23 +83,23 @@ impl RequestBatch for SendBatch {
         let staged = self.send.stage(&request, peer, &mut reply, &mut self.puts);
         let Some(reply) = reply else { return };
         match staged {
-            Ok(Some(needs)) => self.send.wait(needs, request, reply),
+            Ok(Some(missing)) => self.send.wait_until_created(missing, request, reply),
             Ok(None) => {}
-            Err(refusal) => refuse(&self.send.state, &request, refusal, reply),
+            Err(refusal) => refuse(&self.send.context, &request, refusal, reply),
         }
     }
 
     fn end(&mut self) {
         self.puts.commit();
-        self.first.end(&self.send.state.requests);
+        self.first.end(&self.send.context.requests);
     }
 }
 
 impl Send {
-    pub(crate) fn new(state: Arc<BrokerContext>, first_uses: FirstUses) -> Self {
+    pub(crate) fn new(context: Arc<BrokerContext>, auto_create: AutoCreateQueue) -> Self {
         Self {
-            state,
-            first_uses: Some(first_uses),
+            context,
+            auto_create: Some(auto_create),
         }
     }
 
@@ -112,87 +111,87 @@ impl Send {
         peer: &Peer,
         reply: &mut Option<Reply>,
         puts: &mut AppendBatch,
-    ) -> Result<Option<Needs>, Refusal> {
+    ) -> Result<Option<Missing>, Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
-        let asked = asked_level(request)?;
-        let known = self.state.find_topic(&header, request)?;
-        if let Some(needs) = self.needs(&header, request, peer, known.is_some()) {
-            return Ok(Some(needs));
+        let level = requested_level(request)?;
+        let known = self.context.find_topic(&header, request)?;
+        if let Some(missing) = self.missing(&header, request, peer, known.is_some()) {
+            return Ok(Some(missing));
         }
-        let topic = self.state.admit_to(known, &header, request, peer)?;
-        let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
-        if let Some(level) = asked {
-            let checked = self.state.store.check_waiter(level);
+        let topic = self.context.admit_to(known, &header, request, peer)?;
+        let queue_id = self.context.choose_queue(&topic, header.queue_id)?;
+        if let Some(level) = level {
+            let checked = self.context.store.check_waiter(level);
             checked.map_err(|error| Refusal::of_put(&error))?;
         }
         if is_batch(&header, request) {
-            self.stage_batch(body, &header, (topic, queue_id), asked, peer, (reply, puts))
+            self.stage_batch(body, &header, (topic, queue_id), level, peer, (reply, puts))
         } else {
-            self.stage_one(request, &header, (topic, queue_id), asked, peer, (reply, puts))
+            self.stage_one(request, &header, (topic, queue_id), level, peer, (reply, puts))
         }
         .map(|()| None)
     }
 
-    /// What a send makes, and behind which sends of its connection it must stay. `None`: it may be staged.
-    fn needs(
+    /// What a send creates, and behind which sends of its connection it must stay. `None`: it may be staged.
+    fn missing(
         &self,
         header: &SendMessageRequestHeader<'_>,
         request: &Command,
         peer: &Peer,
         is_known: bool,
-    ) -> Option<Needs> {
-        let first_uses = self.first_uses.as_ref()?;
-        let mut needs = Needs::default();
-        let mut waits = first_uses.is_behind(peer, header.topic);
+    ) -> Option<Missing> {
+        let auto_create = self.auto_create.as_ref()?;
+        let mut missing = Missing::default();
+        let mut must_wait = auto_create.is_behind(peer, header.topic);
         let is_welcome = is_known
-            || match self.state.awaited_topic(header, request, peer) {
+            || match self.context.awaited_topic(header, request, peer) {
                 Some(topic) => {
-                    needs.topics.push(topic);
-                    waits = true;
+                    missing.topics.push(topic);
+                    must_wait = true;
                     true
                 }
                 // It is refused.
                 None => false,
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
-            let new = self.group_of_retry(header, request);
-            waits |= new.is_some();
-            needs.groups.extend(new);
+            let new = self.missing_of_group(header, request);
+            must_wait |= new.is_some();
+            missing.groups.extend(new);
         }
-        waits.then(|| Needs {
-            place: Some(header.topic.to_owned()),
-            ..needs
+        must_wait.then(|| Missing {
+            order_key: Some(header.topic.to_owned()),
+            ..missing
         })
     }
 
-    /// What a send to a retry topic makes of its group: the group, or the topic of its dead letters.
-    fn group_of_retry(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
-        let name = admission::group_of_retry(header.topic);
-        let known = self.state.groups.get(name);
-        if known.is_none() && !self.state.may_make_group(name) {
+    /// What a send to a retry topic creates of its group: the group, or the topic of its dead letters.
+    fn missing_of_group(&self, header: &SendMessageRequestHeader<'_>, request: &Command) -> Option<NewGroup> {
+        let name = group_of_retry(header.topic)?;
+        let known = self.context.groups.get(name);
+        if known.is_none() && !self.context.may_create_group(name) {
             return None;
         }
         let (is_known, group) = (known.is_some(), known.unwrap_or_default());
-        let dead_letters = admission::dead_letter_topic(name);
+        let dead_letters = dead_letter_topic(name);
         let new = NewGroup {
             dead_letters: self.is_last(request, header, (name, &group))
-                && self.state.topics.get(&dead_letters).is_none(),
+                && self.context.topics.get(&dead_letters).is_none(),
             ..NewGroup::new(name)
         };
         (!is_known || new.dead_letters).then_some(new)
     }
 
-    /// Lets a send wait.
-    fn wait(&self, needs: Needs, request: Command, reply: Reply) {
-        let Some(first_uses) = &self.first_uses else {
+    /// Queues a send until the topic and the group that it needs exist.
+    fn wait_until_created(&self, missing: Missing, request: Command, reply: Reply) {
+        let Some(auto_create) = &self.auto_create else {
             return;
         };
         let here = Self {
-            state: self.state.clone(),
-            first_uses: None,
+            context: self.context.clone(),
+            auto_create: None,
         };
-        first_uses.wait(needs, request, reply, Row::Batched(Arc::new(here)));
+        auto_create.enqueue(missing, request, reply, Resume::Batched(Arc::new(here)));
     }
 
     fn stage_one(
@@ -200,18 +199,18 @@ impl Send {
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
         queue: (Arc<Topic>, i32),
-        asked: Option<Durability>,
+        level: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let parsed = properties::parse(header.properties.unwrap_or_default());
-        let half = is_half(state, header, &parsed)?;
+        let half = is_half(context, header, &parsed)?;
         refuse_unsupported(header, &parsed)?;
         let delay_level = if half { 0 } else { parsed.delay_level };
         let target = self.target(request, header, queue, delay_level)?;
         let (topic, queue_id) = (&target.topic, target.queue_id);
-        let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
+        let made_key = parsed.unique_key.is_none().then(|| context.unique_key());
         let unique_key = parsed.unique_key.or(made_key.as_deref());
         let mut text = self.stored_properties(header, &parsed, made_key.as_deref(), &target);
         let sys_flag = header.sys_flag | topic.message_sys_flag();
@@ -230,7 +229,7 @@ impl Send {
                 sys_flag,
                 born_timestamp_ms: header.born_timestamp,
                 born_host: born_host(peer),
-                store_host: state.store_host(),
+                store_host: context.store_host(),
                 reconsume_times: header.reconsume_times.unwrap_or(0),
                 prepared_transaction_offset: 0,
                 body: request.body.as_deref().unwrap_or_default(),
@@ -245,14 +244,14 @@ impl Send {
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
         let answer = SendAnswer {
             queue_id,
-            is_asked: asked.is_some(),
-            waits: self.waits(asked, &parsed),
+            reports_durability: level.is_some(),
+            when_durable: self.answers_when_durable(level, &parsed),
             half,
             recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
             topic: Arc::clone(topic),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
-        pending.stage(puts, state.delays.levels(), pending_reply);
+        pending.stage(puts, context.delays.levels(), pending_reply);
         Ok(())
     }
 
@@ -289,13 +288,13 @@ impl Send {
         half: bool,
     ) -> Result<Option<i64>, Refusal> {
         if parsed.is_timer && pending.delay_level <= 0 && !half {
-            self.state.timers.schedule(pending)
+            self.context.timers.schedule(pending)
         } else {
             Ok(None)
         }
     }
 
-    /// The sender's properties and the broker's own, and the unique key that was made for a message without one.
+    /// The sender's properties and the broker's own, and the unique key that was created for a message without one.
     fn stored_properties(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -303,7 +302,7 @@ impl Send {
         made_key: Option<&str>,
         target: &StoreTarget,
     ) -> String {
-        let own = &self.state.broker_fields().properties;
+        let own = &self.context.broker_fields().properties;
         let extra = own.len() + 96 + target.topic.topic_name.len();
         let sent = header.properties.unwrap_or_default();
         let mut text = properties::copy_for_store(sent, parsed, extra, target.delay_level > 0);
@@ -328,15 +327,16 @@ impl Send {
         pending_reply.key.clear();
         pending_reply.key.push_str(key.unwrap_or_default());
         pending_reply.open_reply = reply.take().map(|reply| OpenReply {
-            state: Arc::clone(&self.state),
+            context: Arc::clone(&self.context),
             reply,
             answer,
         });
         pending_reply
     }
 
-    fn waits(&self, asked: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
-        asked.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
+    /// Whether the response must wait until the message is on disk.
+    fn answers_when_durable(&self, level: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
+        level.map_or(!parsed.no_wait && self.context.waits_for_disk(), |level| {
             level == Durability::Local
         })
     }
@@ -346,19 +346,19 @@ impl Send {
         body: &[u8],
         header: &SendMessageRequestHeader<'_>,
         (topic, queue_id): (Arc<Topic>, i32),
-        asked: Option<Durability>,
+        level: Option<Durability>,
         peer: &Peer,
         (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
-        let state = &self.state;
+        let context = &self.context;
         let parsed = properties::parse(header.properties.unwrap_or_default());
         refuse_unsupported(header, &parsed)?;
         refuse_in_batch(header, &parsed)?;
         let items = items_of(body)?;
         let answer = SendAnswer {
             queue_id,
-            is_asked: asked.is_some(),
-            waits: self.waits(asked, &parsed),
+            reports_durability: level.is_some(),
+            when_durable: self.answers_when_durable(level, &parsed),
             half: false,
             recall: None,
             topic: Arc::clone(&topic),
@@ -369,7 +369,7 @@ impl Send {
             sys_flag: header.sys_flag | topic.message_sys_flag(),
             born_timestamp_ms: header.born_timestamp,
             born_host: born_host(peer),
-            store_host: state.store_host(),
+            store_host: context.store_host(),
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
@@ -385,17 +385,14 @@ impl Send {
         header: &SendMessageRequestHeader<'_>,
         topic: &str,
     ) -> Result<Option<Arc<Topic>>, Refusal> {
-        if !is_retry(topic) {
+        let Some(group) = group_of_retry(topic) else {
             return Ok(None);
-        }
-        let group = admission::group_of_retry(topic);
-        let config = self.state.group(group)?;
+        };
+        let config = self.context.group(group)?;
         if !self.is_last(request, header, (group, &config)) {
             return Ok(None);
         }
-        self.state
-            .dead_letter_topic(admission::group_of_retry(header.topic))
-            .map(Some)
+        self.context.dead_letter_topic(group).map(Some)
     }
 
     /// Whether a retry goes to the dead letters of its group.
@@ -410,7 +407,7 @@ impl Send {
             .filter(|_| request.version >= VERSION_MAX_RECONSUME);
         let limit = own_limit.unwrap_or(config.retry_max_times);
         let now_ms = pyrmq_remoting::clock::now_ms();
-        header.reconsume_times.unwrap_or(0) > limit || self.state.locks.is_held(group, now_ms)
+        header.reconsume_times.unwrap_or(0) > limit || self.context.locks.is_held(group, now_ms)
     }
 }
 

@@ -22,9 +22,9 @@ use std::time::Duration;
 pub(super) struct SendAnswer {
     pub(super) queue_id: i32,
     /// Whether the sender requested a durability: then the response says which one was reached.
-    pub(super) is_asked: bool,
+    pub(super) reports_durability: bool,
     /// Whether the message must be on disk before the response.
-    pub(super) waits: bool,
+    pub(super) when_durable: bool,
     /// Whether this is the first phase of a transaction.
     pub(super) half: bool,
     /// The topic that the sender named, or the dead-letter topic of its group.
@@ -34,13 +34,13 @@ pub(super) struct SendAnswer {
 }
 
 pub(super) fn refuse<'a>(
-    state: &BrokerContext,
+    context: &BrokerContext,
     request: impl Into<RequestNames<'a>>,
     refusal: Refusal,
     reply: Reply,
 ) {
-    state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
-    state.refuse(request, reply, refusal);
+    context.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+    context.refuse(request, reply, refusal);
 }
 
 /// A send that waits until its message is in the store or on disk. One allocation serves both waits, and later sends.
@@ -56,7 +56,7 @@ pub(super) struct PendingReply {
 
 #[derive(Debug)]
 pub(super) struct OpenReply {
-    pub(super) state: Arc<BrokerContext>,
+    pub(super) context: Arc<BrokerContext>,
     pub(super) reply: Reply,
     pub(super) answer: SendAnswer,
 }
@@ -73,28 +73,28 @@ thread_local! {
 
 impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
     fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
+        let OpenReply { context, answer, .. } = self.open_reply.as_ref()?;
         match stored {
             Ok(stored) => {
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
-                state.stats.count_put(count, bytes);
+                context.stats.count_put(count, bytes);
                 if answer.half {
-                    state.transactions.began(&self.key, stored.queue_offset);
+                    context.transactions.began(&self.key, stored.queue_offset);
                 } else {
                     answer.topic.traffic.count_put(count, bytes);
                 }
                 let end = stored.end_position;
                 self.stored = stored;
-                if answer.waits {
+                if answer.when_durable {
                     return Some((end, self));
                 }
-                let reached = state.store.durability(end);
+                let reached = context.store.durability(end);
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
+                if let Some(OpenReply { context, reply, answer }) = self.open_reply.take() {
                     let names = answer.names(&reply);
-                    refuse(&state, names, Refusal::of_put(&error), reply);
+                    refuse(&context, names, Refusal::of_put(&error), reply);
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Completion<Result<(), StoreError>> for PendingReply {
 impl OpenReply {
     /// Writes a line if the disk was slow or failed.
     fn log(&self, late: Option<&Refusal>) {
-        let (log, from) = (&self.state.requests, self.reply.peer().remote());
+        let (log, from) = (&self.context.requests, self.reply.peer().remote());
         let names = self.answer.names(&self.reply);
         match (late, self.reply.arrived()) {
             (Some(late), _) => log.refused(names, from, late.code, &late.remark),
@@ -139,9 +139,14 @@ impl OpenReply {
 
 impl PendingReply {
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
+        if let Some(OpenReply {
+            context,
+            reply,
+            answer,
+        }) = self.open_reply.take()
+        {
             reply.send_written(code, remark, |head| {
-                answer.write(&state, &self, reached, head);
+                answer.write(&context, &self, reached, head);
             });
         }
         // The offsets of a batch and a long key take too much memory to keep.
@@ -169,26 +174,26 @@ impl SendAnswer {
     /// that structure borrows the message id as text: here its digits go straight into the frame.
     fn write(
         &self,
-        state: &BrokerContext,
+        context: &BrokerContext,
         pending_reply: &PendingReply,
         reached: Durability,
         head: &mut HeadWriter<'_>,
     ) {
         head.plain("msgId", |out| {
-            write_ids(out, state.store_host(), &pending_reply.stored);
+            write_ids(out, context.store_host(), &pending_reply.stored);
         });
         head.number("queueId", i64::from(self.queue_id));
         head.number("queueOffset", pending_reply.stored.queue_offset);
         if !pending_reply.key.is_empty() {
             head.text("transactionId", &pending_reply.key);
         }
-        head.shared(&state.broker_fields().answer);
+        head.shared(&context.broker_fields().answer);
         if let Some(due_ms) = self.recall {
-            let broker = &state.options.broker_name;
+            let broker = &context.options.broker_name;
             let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
-        if self.is_asked {
+        if self.reports_durability {
             head.text(DURABILITY, reached.name());
         }
     }

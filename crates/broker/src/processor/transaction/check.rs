@@ -43,15 +43,15 @@ enum Step {
 }
 
 /// Makes one pass over the half queue.
-pub(crate) fn check(state: &BrokerContext) -> Result<(), StoreError> {
-    let store = &state.store;
+pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
+    let store = &context.store;
     let started_ms = clock::now_ms();
-    let from = state.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
+    let from = context.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
     let mut half_offset = from.max(store.min_offset(HALF_TOPIC, QUEUE));
     'pass: while half_offset < store.max_offset(HALF_TOPIC, QUEUE) {
         let got = read(store, HALF_TOPIC, half_offset, READ_AT_ONCE)?;
         for half in record::records(&got.body).map_while(Result::ok) {
-            match look_at(state, &half, started_ms)? {
+            match check_half(context, &half, started_ms)? {
                 Step::Pass => half_offset = half.queue_offset + 1,
                 Step::Stop => break 'pass,
             }
@@ -63,13 +63,13 @@ pub(crate) fn check(state: &BrokerContext) -> Result<(), StoreError> {
             half_offset = got.next_offset;
         }
     }
-    note_progress(state, from, half_offset);
+    commit_progress(context, from, half_offset);
     Ok(())
 }
 
 /// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
-fn note_progress(state: &BrokerContext, from: i64, half_offset: i64) {
-    let mut tables = state.transactions.tables();
+fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
+    let mut tables = context.transactions.tables();
     tables.ended = tables.ended.split_off(&half_offset);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
@@ -80,18 +80,19 @@ fn note_progress(state: &BrokerContext, from: i64, half_offset: i64) {
         tables.ops.pop_front();
     }
     drop(tables);
-    if half_offset != from || state.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
-        state.offsets.commit(GROUP, HALF_TOPIC, QUEUE, half_offset);
+    if half_offset != from || context.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
+        context.offsets.commit(GROUP, HALF_TOPIC, QUEUE, half_offset);
     }
     if let Some(done) = done {
-        state.offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE, done);
+        context.offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE, done);
     }
 }
 
-fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
+/// Checks one half; says whether the pass goes on behind it.
+fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let open = {
-        let tables = state.transactions.tables();
+        let tables = context.transactions.tables();
         if tables.ended.contains(&half.queue_offset) {
             return Ok(Step::Pass);
         }
@@ -105,29 +106,29 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, names::TRANSACTION_CHECK_TIMES).unwrap_or(0);
-    let reserved_ms = i64::from(state.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
+    let reserved_ms = i64::from(context.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
     // Checked before giving up: a producer asked in this pass has until the next one to answer.
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
-        open.note_search(is_committed(&state.store, half, search_from(half))?);
-        state.transactions.tables().note(id, &open);
+        open.record_search(is_committed(&context.store, half, search_from(half))?);
+        context.transactions.tables().update(id, &open);
     }
     if open.committed {
-        state
+        context
             .transactions
-            .write_op(&state.store, state.store_host(), half.queue_offset)?;
-        state.transactions.tables().open.remove(id);
+            .write_op(&context.store, context.store_host(), half.queue_offset)?;
+        context.transactions.tables().open.remove(id);
         return Ok(Step::Pass);
     }
-    if checks >= state.live.transaction_check_max() || age_ms > reserved_ms {
-        give_up(state, half, id, checks)?;
+    if checks >= context.live.transaction_check_max() || age_ms > reserved_ms {
+        give_up(context, half, id, checks)?;
         return Ok(Step::Pass);
     }
     let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
-    let immune = (0..=immunity_ms(own, state.live.transaction_time_out())).contains(&age_ms);
+    let immune = (0..=immunity_ms(own, context.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);
     }
@@ -138,12 +139,12 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
     } else {
         with(text, names::TRANSACTION_CHECK_TIMES, i64::from(checks) + 1)
     };
-    let stored = match write_again(state, half, id, open, &again)? {
+    let stored = match write_again(context, half, id, open, &again)? {
         Ok(stored) => stored,
         Err(step) => return Ok(step),
     };
     if !immune {
-        ask(state, half, id, &again, &stored);
+        send_check(context, half, id, &again, &stored);
     }
     Ok(Step::Pass)
 }
@@ -162,19 +163,19 @@ pub(super) fn with(text: &str, name: &str, value: i64) -> String {
 /// Writes a half again at the queue's end, unless it has ended meanwhile or its end is being written; a step says what
 /// then happens.
 fn write_again(
-    state: &BrokerContext,
+    context: &BrokerContext,
     half: &Record<'_>,
     id: &str,
     open: OpenTransaction,
     text: &str,
 ) -> Result<Result<Stored, Step>, StoreError> {
-    // Under the lock: an end that arrives now must find the half at its new place.
-    let mut tables = state.transactions.tables();
+    // Under the lock: an end that arrives now must find the half at its new offset.
+    let mut tables = context.transactions.tables();
     match tables.open.get_mut(id) {
         Some(known) if known.half_offset != open.half_offset => Ok(Err(Step::Pass)),
         Some(known) if known.ending || known.committed => Ok(Err(Step::Stop)),
         Some(known) => {
-            let stored = state
+            let stored = context
                 .store
                 .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
             known.half_offset = stored.queue_offset;
@@ -185,21 +186,21 @@ fn write_again(
 }
 
 /// Gives up a transaction that nobody ends. Its message is kept where an operator finds it.
-fn give_up(state: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
+fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
     let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
-    match state.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
+    match context.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
         Ok((_, false)) => {}
-        Ok((_, true)) => state.announcements.changed(),
+        Ok((_, true)) => context.announcements.changed(),
         Err(refusal) => tracing::warn!(
             reason = refusal.remark,
             "cannot make {TRANS_CHECK_MAX_TIME_TOPIC}"
         ),
     }
     let text = half.properties.as_str().unwrap_or_default();
-    state
+    context
         .store
         .put_accepted(&copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, QUEUE, text))?;
-    state.transactions.tables().open.remove(id);
+    context.transactions.tables().open.remove(id);
     tracing::warn!(
         id,
         checks,
@@ -209,16 +210,16 @@ fn give_up(state: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> R
 }
 
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.
-fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
+fn send_check(context: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get(names::PGROUP).unwrap_or_default();
     let real = properties::find(text, names::REAL_TOPIC).unwrap_or_default();
-    let mut producers = state.clients.producers(group);
+    let mut producers = context.clients.producers(group);
     producers.retain(|client| !client.peer.is_closed());
     let first = NEXT.fetch_add(1, Ordering::Relaxed) % producers.len().max(1);
     // Any user may name any producer group: the message is shown to those who may send it.
     let mut in_turn = producers.iter().cycle().skip(first).take(producers.len());
-    let Some(producer) = in_turn.find(|client| state.may_send(client.user.as_deref(), real, &client.peer))
+    let Some(producer) = in_turn.find(|client| context.may_send(client.user.as_deref(), real, &client.peer))
     else {
         tracing::info!(group, id, "a transaction has no producer to ask");
         return;
@@ -240,7 +241,7 @@ fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &
         return;
     }
     let offset_id = OffsetId {
-        host: state.store_host(),
+        host: context.store_host(),
         offset: stored.physical_offset,
     }
     .to_string();
@@ -251,7 +252,7 @@ fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &
         msg_id: Some(id),
         transaction_id: Some(id),
         offset_msg_id: Some(&offset_id),
-        broker_name: Some(&state.options.broker_name),
+        broker_name: Some(&context.options.broker_name),
     };
     let mut command = Command::request(request::CHECK_TRANSACTION_STATE)
         .with_header(&header)

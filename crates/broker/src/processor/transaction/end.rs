@@ -18,7 +18,7 @@ use pyrmq_store::NewMessage;
 use std::sync::atomic::Ordering;
 
 /// Commits a transaction, rolls it back, or leaves it open (37).
-pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+pub(crate) fn end(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let header = EndTransactionRequestHeader::decode(&request.fields)?;
     let commit = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
@@ -37,25 +37,25 @@ pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answ
             return Err(Refusal::new(response::INVALID_PARAMETER, text));
         }
     };
-    let bytes = state
+    let bytes = context
         .store
         .record_at(header.commit_log_offset)
         .map_err(|error| internal(&error))?
         .ok_or_else(|| Refusal::internal("Find prepared transaction message failed"))?;
     let half = Record::decode(&bytes)?;
     let id = expect(&half, &header)?;
-    check_owner(state, request, peer, &half)?;
-    refuse_late(state, &half, &header)?;
-    let mut open = begin_end(state, id)?;
-    match finish(state, &half, &mut open, commit) {
+    check_owner(context, request, peer, &half)?;
+    refuse_late(context, &half, &header)?;
+    let mut open = begin_end(context, id)?;
+    match finish(context, &half, &mut open, commit) {
         Ok(()) => {
-            state.transactions.tables().open.remove(id);
+            context.transactions.tables().open.remove(id);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
             Ok(Command::response(response::SUCCESS))
         }
         Err(refusal) => {
-            let mut tables = state.transactions.tables();
-            if let Some(known) = tables.note(id, &open) {
+            let mut tables = context.transactions.tables();
+            if let Some(known) = tables.update(id, &open) {
                 known.ending = false;
             }
             Err(refusal)
@@ -82,14 +82,14 @@ fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Re
 
 /// Refuses a user who may not send to the topic of the half: the request may name no topic, or another one.
 fn check_owner(
-    state: &BrokerContext,
+    context: &BrokerContext,
     request: &Command,
     peer: &Peer,
     half: &Record<'_>,
 ) -> Result<(), Refusal> {
-    let user = state.user_of(request);
+    let user = context.user_of(request);
     let topic = half.properties.get(names::REAL_TOPIC).unwrap_or_default();
-    if state.may_send(user.as_deref(), topic, peer) {
+    if context.may_send(user.as_deref(), topic, peer) {
         return Ok(());
     }
     let text = "the user may not send to the topic of this transaction";
@@ -99,17 +99,17 @@ fn check_owner(
 /// A producer that set its own time for the first check must end the transaction before it (Apache
 /// `rejectCommitOrRollback`).
 fn refuse_late(
-    state: &BrokerContext,
+    context: &BrokerContext,
     half: &Record<'_>,
     header: &EndTransactionRequestHeader<'_>,
 ) -> Result<(), Refusal> {
-    let asked = header.from_transaction_check.unwrap_or(false);
+    let from_check = header.from_transaction_check.unwrap_or(false);
     let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
-    if asked || own.is_none() {
+    if from_check || own.is_none() {
         return Ok(());
     }
     let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
-    let immune_ms = check::immunity_ms(own, state.live.transaction_time_out());
+    let immune_ms = check::immunity_ms(own, context.live.transaction_time_out());
     if age_ms <= immune_ms {
         return Ok(());
     }
@@ -118,8 +118,8 @@ fn refuse_late(
 }
 
 /// Claims the transaction: only one of two concurrent ends succeeds.
-fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal> {
-    let mut tables = state.transactions.tables();
+fn begin_end(context: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal> {
+    let mut tables = context.transactions.tables();
     match tables.open.get_mut(id) {
         Some(open) if !open.ending => {
             open.ending = true;
@@ -130,26 +130,26 @@ fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal
 }
 
 fn finish(
-    state: &BrokerContext,
+    context: &BrokerContext,
     half: &Record<'_>,
     open: &mut OpenTransaction,
     commit: bool,
 ) -> Result<(), Refusal> {
     if open.found {
-        let searched = is_committed(&state.store, half, search_from(half));
-        open.note_search(searched.map_err(|error| internal(&error))?);
+        let searched = is_committed(&context.store, half, search_from(half));
+        open.record_search(searched.map_err(|error| internal(&error))?);
     }
     if commit && !open.committed {
-        commit_half(state, half)?;
+        commit_half(context, half)?;
         open.committed = true;
     }
-    let (store, host) = (&state.store, state.store_host());
-    let written = state.transactions.write_op(store, host, open.half_offset);
+    let (store, host) = (&context.store, context.store_host());
+    let written = context.transactions.write_op(store, host, open.half_offset);
     written.map_err(|error| internal(&error))
 }
 
 /// Stores the message under its real topic (Apache `endMessageTransaction`).
-fn commit_half(state: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal> {
+fn commit_half(context: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal> {
     let text = half.properties.as_str()?;
     let topic = properties::find(text, names::REAL_TOPIC);
     let queue_id = properties::find(text, names::REAL_QID).and_then(|id| id.parse::<i32>().ok());
@@ -159,7 +159,10 @@ fn commit_half(state: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal> 
         ));
     };
     // A topic that was made again may have fewer queues: nobody would read the message in a queue it no longer has.
-    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    let known = context
+        .topics
+        .get(topic)
+        .ok_or_else(|| Refusal::no_topic(topic))?;
     let queue_id = queue_id.rem_euclid(known.queue_nums().max(1));
     let parsed = properties::parse(text);
     let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
@@ -172,17 +175,17 @@ fn commit_half(state: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal> 
         delay_level: parsed.delay_level,
     };
     let is_delayed = parsed.delay_level > 0;
-    let waits = is_delayed || (parsed.is_timer && state.timers.schedule(&mut pending)?.is_some());
+    let waits = is_delayed || (parsed.is_timer && context.timers.schedule(&mut pending)?.is_some());
     if !waits {
         pending.message.prepared_transaction_offset = half.physical_offset;
     }
-    let stored = pending.put_accepted(&state.store, state.delays.levels());
+    let stored = pending.put_accepted(&context.store, context.delays.levels());
     let stored = stored.map_err(|error| {
-        state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+        context.stats.put_failed.fetch_add(1, Ordering::Relaxed);
         Refusal::of_put(&error)
     })?;
     let bytes = stored.bytes();
-    state.stats.count_put(1, bytes);
+    context.stats.count_put(1, bytes);
     known.traffic.count_put(1, bytes);
     Ok(())
 }

@@ -18,14 +18,14 @@ use pyrmq_remoting::net::Peer;
 
 /// Writes its half again as one that was never checked (323). The request names the message by its id in
 /// TRANS_CHECK_MAX_TIME_TOPIC.
-pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answer {
+pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> Answer {
     let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
     let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
     let missing = || {
         let text = format!("no message of {TRANS_CHECK_MAX_TIME_TOPIC} has this id");
         Refusal::new(response::QUERY_NOT_FOUND, text)
     };
-    let bytes = state
+    let bytes = context
         .store
         .record_at(at.offset)
         .map_err(|error| internal(&error))?
@@ -36,17 +36,17 @@ pub(crate) fn resume(state: &BrokerContext, request: &Command, _: &Peer) -> Answ
     }
     let id = half.properties.get(names::UNIQ_KEY).ok_or_else(missing)?;
     let text = check::with(half.properties.as_str()?, names::TRANSACTION_CHECK_TIMES, 0);
-    refuse_open(&state.transactions.tables(), id)?;
+    refuse_open(&context.transactions.tables(), id)?;
     // An earlier request of this kind may have led to its commit. With SYNC_FLUSH a search shows what is durable.
-    state.store.flush().map_err(|error| internal(&error))?;
-    let end = state.store.end_position();
+    context.store.flush().map_err(|error| internal(&error))?;
+    let end = context.store.end_position();
     // It may have been committed before it was given up.
-    refuse_committed(state, &half, 0)?;
+    refuse_committed(context, &half, 0)?;
     // Under the lock: only one of two concurrent requests writes. Little is searched: what came meanwhile.
-    let mut tables = state.transactions.tables();
+    let mut tables = context.transactions.tables();
     refuse_open(&tables, id)?;
-    refuse_committed(state, &half, end)?;
-    let stored = state
+    refuse_committed(context, &half, end)?;
+    let stored = context
         .store
         .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
         .map_err(|error| internal(&error))?;
@@ -65,8 +65,8 @@ fn refuse_open(tables: &Tables, id: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.
-fn refuse_committed(state: &BrokerContext, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
-    match is_committed(&state.store, half, from) {
+fn refuse_committed(context: &BrokerContext, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
+    match is_committed(&context.store, half, from) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Refusal::internal("the transaction was committed already")),
         Err(error) => Err(internal(&error)),

@@ -22,7 +22,7 @@ use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
-use pyrmq_remoting::names::RETRY_PREFIX;
+use pyrmq_remoting::names;
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ impl ConsumerShared {
     /// Subscribes to the topic by which messages that were handed back come again. Brokers make it when they hear of
     /// the group, so its queues are found with one of the next looks.
     pub(crate) fn subscribe_retry_topic(self: &Arc<Self>) {
-        let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.options.client.group).into();
+        let topic: Arc<str> = names::retry_topic(&self.options.client.group).into();
         if self.heartbeat.membership.subscription(&topic).is_some() {
             return;
         }

@@ -16,7 +16,7 @@ use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::message::properties::{self, names};
 use pyrmq_remoting::message::record::Record;
 use pyrmq_remoting::message::sys_flag;
-use pyrmq_remoting::names::{RETRY_PREFIX, TEMPLATE_TOPIC};
+use pyrmq_remoting::names::{TEMPLATE_TOPIC, retry_topic};
 use pyrmq_remoting::net::Client;
 use pyrmq_remoting::{Command, WireError, clock};
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl SendBack {
     /// Sends the message to the retry topic: brokers deliver it from there after its delay, or put it among the dead
     /// letters when it was tried too often.
     async fn send_anew(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
-        let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.group).into();
+        let topic: Arc<str> = retry_topic(&self.group).into();
         let route = self.routes.get(&topic).await?;
         let mut failure = route.no_queue(&topic);
         let mut tried: Vec<&str> = Vec::new();

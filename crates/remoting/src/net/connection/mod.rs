@@ -25,7 +25,7 @@ use crate::net::limits::partial_frames::{PartialFrame, PartialFrames};
 use crate::net::link::pending::PendingRequest;
 use crate::net::link::send_queue::SendQueue;
 use crate::net::link::{Link, Park, Phase};
-use crate::net::socket::stream::Stream;
+use crate::net::socket::stream::{PeerEnd, Stream};
 use crate::net::stats::{Snapshot, Stats};
 use crate::net::table::RequestBatch;
 use crate::net::{CloseReason, ConnectionOptions, Outbox, Peer, ProcessorTable, Reply};
@@ -47,6 +47,8 @@ const BYTES_PER_FRAME: usize = 256;
 /// Initial size of a read; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
+/// How often a paused connection with unread bytes, which hide its end, is checked for it.
+const PEER_END_CHECK: Duration = Duration::from_secs(1);
 /// Progress that a slow peer must make so as not to count as stalled.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
@@ -428,6 +430,7 @@ impl Connection {
         deadline: Option<Instant>,
     ) -> Result<bool, CloseReason> {
         let after_share = self.look_at_half()?;
+        let peer_end = self.check_peer_end(cx)?;
         let is_in_line =
             self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(PartialFrame::is_waiting);
         let held = self.held.as_ref().map(|held| held.until);
@@ -452,7 +455,7 @@ impl Connection {
         if held.is_some_and(|until| self.now >= until) {
             return Ok(false);
         }
-        let mut due = [stalled, partial, deadline, after_share, held]
+        let mut due = [stalled, partial, deadline, after_share, held, peer_end]
             .into_iter()
             .flatten()
             .fold(idle, Instant::min);
@@ -465,6 +468,21 @@ impl Connection {
             due = due.min(quiet.max(self.now + Duration::from_millis(5)));
         }
         Ok(self.arm(cx, due))
+    }
+
+    /// Notices that the peer of a paused connection has closed it. Returns when to check again; an error if the
+    /// connection ends. If requests are unread, they are served once the connection is read on; until then it counts as
+    /// closed.
+    fn check_peer_end(&mut self, cx: &mut Context<'_>) -> Result<Option<Instant>, CloseReason> {
+        if !self.link.is_paused() || self.link.is_closed_by_peer() {
+            return Ok(None);
+        }
+        match self.stream.peer_end(cx)? {
+            PeerEnd::Open => return Ok(Some(self.now + PEER_END_CHECK)),
+            PeerEnd::Closed if !self.unread => return Err(CloseReason::ByPeer),
+            PeerEnd::Closed | PeerEnd::ClosedBehindBytes => self.link.mark_closed_by_peer(),
+        }
+        Ok(None)
     }
 
     /// Returns when to check a frame over the connection's share again; an error if its rest is late.

@@ -16,7 +16,7 @@ use crate::net::link::send_queue::{SendQueue, cost_of};
 use crate::net::{CloseReason, NetError, Outbox};
 use crate::sync::lock;
 use std::fmt;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -90,6 +90,8 @@ pub(super) struct Link {
     in_flight: AtomicUsize,
     /// While there are any, no more requests are read. Ends under the lock, and is read without it.
     pauses: AtomicUsize,
+    /// The peer has closed the connection, whose last requests are not read yet.
+    closed_by_peer: AtomicBool,
     pub(super) opaque: Arc<AtomicI32>,
     pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
@@ -122,6 +124,7 @@ impl Link {
             queued: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             pauses: AtomicUsize::new(0),
+            closed_by_peer: AtomicBool::new(false),
             opaque,
             outgoing_bytes: options.outgoing_bytes,
             outgoing_close_bytes: options.outgoing_close_bytes,
@@ -183,6 +186,15 @@ impl Link {
 
     pub(super) fn is_paused(&self) -> bool {
         self.pauses.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn is_closed_by_peer(&self) -> bool {
+        self.closed_by_peer.load(Ordering::Acquire)
+    }
+
+    /// Counts the connection as closed, although it ends only once its last requests were read.
+    pub(super) fn mark_closed_by_peer(&self) {
+        self.closed_by_peer.store(true, Ordering::Release);
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -319,7 +331,7 @@ impl Outbox for Link {
     }
 
     fn is_closed(&self) -> bool {
-        self.phase() >= Phase::Closing
+        self.phase() >= Phase::Closing || self.is_closed_by_peer()
     }
 
     fn close(&self) {

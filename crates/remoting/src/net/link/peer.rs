@@ -43,7 +43,7 @@ pub trait Outbox: Send + Sync + 'static {
     fn pause(&self) {}
     /// Ends one pause.
     fn read_on(&self) {}
-    /// Returns true once the connection is closed.
+    /// Returns true once the connection is closed, or its peer has closed it.
     fn is_closed(&self) -> bool;
     /// Closes the connection after all queued frames are written.
     fn close(&self);
@@ -120,13 +120,15 @@ impl Peer {
         receiver.await.unwrap_or(Err(NetError::Closed))
     }
 
-    /// Returns true once the connection is closed.
+    /// Returns true once the connection is closed. If the peer closes a paused connection, this is true within a
+    /// second, although requests that it sent before may still be served.
     pub fn is_closed(&self) -> bool {
         self.inner.outbox.is_closed()
     }
 
     /// Reads no more requests of this connection while what is returned lives; its peer is slowed down once the
-    /// buffers between the two are full. A request that is being dispatched may still come.
+    /// buffers between the two are full. A request that is being dispatched may still come. If the peer closes the
+    /// connection meanwhile, it ends once all requests that the peer sent before were read, at once if there are none.
     pub fn pause(&self) -> Pause {
         self.inner.outbox.pause();
         Pause(self.clone())

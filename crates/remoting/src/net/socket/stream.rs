@@ -4,9 +4,9 @@
 //! most 16 KiB, so that a read takes as many as are there.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
@@ -14,6 +14,17 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(Box<Tls>),
+}
+
+/// Whether the peer has closed a connection that is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerEnd {
+    /// The peer has not closed it, as far as the system has said.
+    Open,
+    /// The peer has closed it, and bytes that it sent before may be unread.
+    ClosedBehindBytes,
+    /// The peer has closed it, and everything that it sent was read.
+    Closed,
 }
 
 /// A connection through TLS.
@@ -45,6 +56,27 @@ impl Stream {
             #[cfg(feature = "tls")]
             Self::Tls(tls) => !tls.unsent,
         }
+    }
+
+    /// Looks, without reading, whether the peer has closed the connection. Wakes the task once that is so, but not
+    /// while bytes are unread: then the caller has to ask again.
+    pub(crate) fn peer_end(&self, cx: &mut Context<'_>) -> io::Result<PeerEnd> {
+        let (socket, is_plain) = match self {
+            Self::Plain(stream) => (stream, true),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => (tls.stream.get_ref().0, false),
+        };
+        let mut byte = [0];
+        match socket.poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+            Poll::Pending => return Ok(PeerEnd::Open),
+            // TLS may have bytes that it has taken from the socket.
+            Poll::Ready(Ok(0)) if is_plain => return Ok(PeerEnd::Closed),
+            Poll::Ready(peeked) => peeked?,
+        };
+        Ok(match pin!(socket.ready(Interest::READABLE)).poll(cx) {
+            Poll::Ready(Ok(ready)) if ready.is_read_closed() => PeerEnd::ClosedBehindBytes,
+            Poll::Ready(_) | Poll::Pending => PeerEnd::Open,
+        })
     }
 
     /// Waits until the socket has taken everything that was written.

@@ -1,10 +1,10 @@
-//! Which user made which topic, in `config/topicMakers.json`, which Apache does not have:
+//! Which user created which topic, in `config/topicMakers.json`, which Apache does not have:
 //!
 //! ```text
 //! {"makerTable": {"orders": "bob"}}
 //! ```
-//! Topics have a maker only while users are checked, and retry topics have none. Invariant: a maker is in the file,
-//! synced, before its topic is made; so a crash lets nobody make more topics than `maxTopicsPerUser` allows.
+//! Topics have a creator only while users are checked, and retry topics have none. Invariant: a creator is in the file,
+//! synced, before its topic is created; so a crash lets nobody create more topics than `maxTopicsPerUser` allows.
 
 use crate::error::{BrokerError, Refusal};
 use crate::tables::config_file::ConfigFile;
@@ -15,34 +15,34 @@ use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// A topic that a request makes by using it.
+/// A topic that a request creates by using it.
 #[derive(Debug, Clone)]
 pub(crate) struct NewTopic {
     pub(crate) config: TopicConfig,
-    /// Its maker, and how many topics that user may make, 0 for any number. `None`: nobody counts as its maker.
-    pub(crate) maker: Option<(String, i32)>,
+    /// Its creator, and how many topics that user may create, 0 for any number. `None`: nobody counts as its creator.
+    pub(crate) creator: Option<(String, i32)>,
 }
 
-/// The makers of topics.
+/// The creators of topics.
 #[derive(Debug)]
-pub(crate) struct TopicMakers {
-    // Guards the makers. Nobody waits for the disk with it.
-    made: Mutex<Made>,
-    // Serializes changes; held while topics are made, so that two requests cannot both take the last permit.
+pub(crate) struct TopicCreators {
+    // Guards the creators. Nobody waits for the disk with it.
+    created: Mutex<Created>,
+    // Serializes changes; held while topics are created, so that two requests cannot both take the last permit.
     changes: Mutex<()>,
     file: ConfigFile,
 }
 
 #[derive(Debug)]
-struct Made {
+struct Created {
     table: Table,
     counts: HashMap<String, usize>,
-    /// [`Topics::removals`] when the makers of removed topics were last left out; `None`: never.
+    /// [`Topics::removals`] when the creators of removed topics were last left out; `None`: never.
     removals: Option<u64>,
 }
 
-impl Made {
-    /// Leaves out the makers of topics that do not exist any more.
+impl Created {
+    /// Leaves out the creators of topics that do not exist any more.
     fn leave_out_removed(&mut self, topics: &Topics) {
         let removals = Some(topics.removals());
         if std::mem::replace(&mut self.removals, removals) == removals {
@@ -61,8 +61,8 @@ impl Made {
         self.counts.get(user).copied().unwrap_or(0)
     }
 
-    fn note(&mut self, makers: Vec<(String, String)>, topics: &Topics) {
-        for (topic, user) in makers {
+    fn record(&mut self, creators: Vec<(String, String)>, topics: &Topics) {
+        for (topic, user) in creators {
             if topics.get(&topic).is_none() {
                 // It was removed just now.
                 self.removals = None;
@@ -77,31 +77,32 @@ impl Made {
     }
 }
 
-impl TopicMakers {
+impl TopicCreators {
     pub(crate) fn load(file: ConfigFile) -> Result<Self, BrokerError> {
-        let made = Made {
+        let created = Created {
             table: file.read("makerTable")?.unwrap_or_default(),
             counts: HashMap::new(),
             removals: None,
         };
         Ok(Self {
-            made: Mutex::new(made),
+            created: Mutex::new(created),
             changes: Mutex::new(()),
             file,
         })
     }
 
-    /// Refuses a user who would have made more than `limit` topics, 0 for no limit, with `more` new ones. A topic that
-    /// was deleted no longer counts. Those that are just being made do not count yet: [`Self::make`] looks again.
+    /// Refuses a user who would have created more than `limit` topics, 0 for no limit, with `more` new ones. A topic
+    /// that was deleted no longer counts. Those that are just being created do not count yet: [`Self::create`] checks
+    /// again.
     pub(crate) fn check(
         &self,
         (user, limit): (&str, i32),
         more: usize,
         topics: &Topics,
     ) -> Result<(), Refusal> {
-        let mut made = lock(&self.made);
-        made.leave_out_removed(topics);
-        let count = made.count(user);
+        let mut created = lock(&self.created);
+        created.leave_out_removed(topics);
+        let count = created.count(user);
         if more > 0 && is_beyond(limit, count + more) {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
@@ -114,80 +115,80 @@ impl TopicMakers {
         Ok(())
     }
 
-    /// Calls `make`, which makes those of these topics that do not exist yet, if `user` has then made at most `limit`
-    /// topics; 0 is no limit.
-    pub(crate) fn make<T>(
+    /// Calls `create`, which creates those of these topics that do not exist yet, if `user` has then created at most
+    /// `limit` topics; 0 is no limit.
+    pub(crate) fn create<T>(
         &self,
-        maker: (&str, i32),
+        creator: (&str, i32),
         names: &[&str],
         topics: &Topics,
-        make: impl FnOnce() -> Result<T, Refusal>,
+        create: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let fresh = || -> Vec<&str> {
             let names = names.iter().copied();
             names.filter(|name| topics.get(name).is_none()).collect()
         };
-        // A refusal does not wait until others have made theirs.
-        self.check(maker, fresh().len(), topics)?;
+        // A refusal does not wait until others have created theirs.
+        self.check(creator, fresh().len(), topics)?;
         let _changing = lock(&self.changes);
         let fresh = fresh();
         if fresh.is_empty() {
-            return make();
+            return create();
         }
-        self.check(maker, fresh.len(), topics)?;
-        let makers = fresh
+        self.check(creator, fresh.len(), topics)?;
+        let creators = fresh
             .into_iter()
-            .map(|topic| (topic.to_owned(), maker.0.to_owned()));
-        self.make_noted(makers.collect(), topics, make)
+            .map(|topic| (topic.to_owned(), creator.0.to_owned()));
+        self.create_recorded(creators.collect(), topics, create)
     }
 
-    /// Calls `make` with those of these topics that do not exist yet and that their makers may make. All makers are
-    /// noted with one write.
-    pub(crate) fn make_all(
+    /// Calls `create` with those of these topics that do not exist yet and that their creators may create. All creators
+    /// are noted with one write.
+    pub(crate) fn create_all(
         &self,
         wanted: Vec<NewTopic>,
         topics: &Topics,
-        make: impl FnOnce(Vec<TopicConfig>) -> Result<(), Refusal>,
+        create: impl FnOnce(Vec<TopicConfig>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        if wanted.iter().all(|topic| topic.maker.is_none()) {
-            return make(wanted.into_iter().map(|topic| topic.config).collect());
+        if wanted.iter().all(|topic| topic.creator.is_none()) {
+            return create(wanted.into_iter().map(|topic| topic.config).collect());
         }
         let _changing = lock(&self.changes);
-        let (mut configs, mut makers) = (Vec::new(), Vec::new());
+        let (mut configs, mut creators) = (Vec::new(), Vec::new());
         let mut more: HashMap<String, usize> = HashMap::new();
-        for NewTopic { config, maker } in wanted {
-            // Another request may have made it since the caller looked.
+        for NewTopic { config, creator } in wanted {
+            // Another request may have created it since the caller looked.
             if topics.get(&config.topic_name).is_some() {
                 continue;
             }
-            if let Some((user, limit)) = maker {
+            if let Some((user, limit)) = creator {
                 let more = more.entry(user.clone()).or_default();
                 if self.check((&user, limit), *more + 1, topics).is_err() {
                     continue;
                 }
                 *more += 1;
-                makers.push((config.topic_name.clone(), user));
+                creators.push((config.topic_name.clone(), user));
             }
             configs.push(config);
         }
-        self.make_noted(makers, topics, || make(configs))
+        self.create_recorded(creators, topics, || create(configs))
     }
 
-    /// Writes these makers, then makes their topics. A topic that could not be made has no maker.
-    fn make_noted<T>(
+    /// Writes these creators, then creates their topics. A topic that could not be created has no creator.
+    fn create_recorded<T>(
         &self,
-        makers: Vec<(String, String)>,
+        creators: Vec<(String, String)>,
         topics: &Topics,
-        make: impl FnOnce() -> Result<T, Refusal>,
+        create: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        if !makers.is_empty() {
-            let mut next = lock(&self.made).table.clone();
-            next.maker_table.extend(makers.iter().cloned());
+        if !creators.is_empty() {
+            let mut next = lock(&self.created).table.clone();
+            next.maker_table.extend(creators.iter().cloned());
             self.file.write(&next)?;
         }
-        let made = make()?;
-        lock(&self.made).note(makers, topics);
-        Ok(made)
+        let created = create()?;
+        lock(&self.created).record(creators, topics);
+        Ok(created)
     }
 }
 
@@ -207,7 +208,7 @@ mod tests {
     fn new_topic(name: &str, user: &str) -> NewTopic {
         NewTopic {
             config: TopicConfig::new(name, 1, 6),
-            maker: Some((user.to_owned(), 1)),
+            creator: Some((user.to_owned(), 1)),
         }
     }
 
@@ -217,17 +218,17 @@ mod tests {
         let fs: Arc<dyn Fs> = Arc::new(RealFs);
         let file = |name: &str| ConfigFile::new(fs.clone(), dir.path().join(name));
         let topics = Topics::load(&Options::default(), file("topics.json")).unwrap();
-        let makers = TopicMakers::load(file("topicMakers.json")).unwrap();
+        let creators = TopicCreators::load(file("topicMakers.json")).unwrap();
         let config = TopicConfig::new("T", 1, 6);
-        makers
-            .make(("ann", 1), &["T"], &topics, || topics.put(config))
+        creators
+            .create(("ann", 1), &["T"], &topics, || topics.put(config))
             .unwrap();
         let all = vec![new_topic("T", "bob"), new_topic("his", "bob")];
         let add = |configs: Vec<TopicConfig>| {
             assert_eq!(configs.len(), 1);
             topics.add_all(configs).map(drop)
         };
-        makers.make_all(all, &topics, add).unwrap();
+        creators.create_all(all, &topics, add).unwrap();
         let read: Table = file("topicMakers.json").read("makerTable").unwrap().unwrap();
         let read: Vec<_> = read.maker_table.iter().collect();
         let [t, his] = &read[..] else {
@@ -236,11 +237,11 @@ mod tests {
         assert_eq!((t.0.as_str(), t.1.as_str()), ("T", "ann"));
         assert_eq!((his.0.as_str(), his.1.as_str()), ("his", "bob"));
         for user in ["ann", "bob"] {
-            assert!(makers.check((user, 1), 1, &topics).is_err(), "{user}");
-            assert!(makers.check((user, 2), 1, &topics).is_ok(), "{user}");
+            assert!(creators.check((user, 1), 1, &topics).is_err(), "{user}");
+            assert!(creators.check((user, 2), 1, &topics).is_ok(), "{user}");
         }
         topics.remove("T").unwrap();
-        assert!(makers.check(("ann", 1), 1, &topics).is_ok());
-        assert!(makers.check(("bob", 1), 1, &topics).is_err());
+        assert!(creators.check(("ann", 1), 1, &topics).is_ok());
+        assert!(creators.check(("bob", 1), 1, &topics).is_err());
     }
 }

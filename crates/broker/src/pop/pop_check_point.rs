@@ -1,4 +1,4 @@
-//! Check points and acknowledgements as messages of the revive topic (Apache `PopMessageProcessor.buildCkMsg`,
+//! Pop check points and acknowledgements as messages of the revive topic (Apache `PopMessageProcessor.buildCkMsg`,
 //! `AckMessageProcessor.appendAck`).
 
 use crate::delivery::timer::Timers;
@@ -18,11 +18,12 @@ pub(crate) const CHECK_POINT_TAG: &str = "ck";
 pub(crate) const ACK_TAG: &str = "ack";
 pub(crate) const BATCH_ACK_TAG: &str = "bAck";
 
-/// Property of our check points: the end of the commit log when the messages were handed out. A message behind it is
-/// none of them, so the topic was made again.
+/// Property of our pop check points: the end of the commit log when the messages were handed out. A message behind it
+/// is none of them: the topic was created again.
 pub(crate) const LOG_END: &str = "POP_LOG_END";
 
-/// A check point leaves the timer so long before its messages come back, ms: its acknowledgements come after it.
+/// How long before its messages come back a pop check point leaves the timer, in ms: its acknowledgements come after
+/// it.
 const AHEAD_MS: i64 = 1000;
 
 /// Which messages of which pop something is about.

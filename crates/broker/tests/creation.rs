@@ -1,4 +1,4 @@
-//! Topics and groups that requests make by using them, on a disk that hangs: only what needs the disk waits for it.
+//! Topics and groups that requests create by using them, on a disk that hangs: only what needs the disk waits for it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -61,7 +61,7 @@ fn lock(group: &str) -> Command {
 }
 
 /// Every request that makes a topic or a group by using it.
-fn first_uses() -> Vec<(&'static str, Command)> {
+fn requests_that_create() -> Vec<(&'static str, Command)> {
     let peek = of_group(request::PEEK_MESSAGE, "peeks")
         .with_field("topic", "known")
         .with_field("queueId", "0")
@@ -79,7 +79,7 @@ fn first_uses() -> Vec<(&'static str, Command)> {
             heartbeat("me", "units", r#","unitMode":true"#),
         ),
         ("a pull", pull("pulls", "known", 0, "*", None)),
-        ("a look", peek),
+        ("a peek", peek),
         ("a commit", commit("commits", 0)),
         ("a lock", lock("locks")),
         ("a message given back", back("backs", 3)),
@@ -139,7 +139,7 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         site.ask_ok(heartbeat("me", group, "")).await;
     }
     let other = common::client();
-    for (what, first) in first_uses().into_iter().chain(changes()) {
+    for (what, first) in requests_that_create().into_iter().chain(changes()) {
         let began = Instant::now();
         let (_, writes, _) = disk.counts();
         hang(&disk);
@@ -170,11 +170,11 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         // Nobody is there to get the reply.
         assert!(is_served || what == "a reply", "{what}: {answer:?}");
     }
-    let state = site.broker.state();
+    let context = site.broker.context();
     for group in [
         "unknown", "beats", "units", "pulls", "peeks", "commits", "locks", "backs",
     ] {
-        assert!(state.groups.contains(group), "{group}");
+        assert!(context.groups.contains(group), "{group}");
     }
     for topic in [
         "new",
@@ -184,9 +184,9 @@ async fn what_makes_a_topic_or_a_group_holds_up_no_send_to_a_known_topic() {
         "%DLQ%known",
         "%DLQ%dead",
     ] {
-        assert!(state.topics.get(topic).is_some(), "{topic}");
+        assert!(context.topics.get(topic).is_some(), "{topic}");
     }
-    assert_eq!(state.topics.get("%RETRY%units").unwrap().topic_sys_flag, 2);
+    assert_eq!(context.topics.get("%RETRY%units").unwrap().topic_sys_flag, 2);
     other.close().await;
     site.stop().await;
 }
@@ -197,7 +197,7 @@ async fn topics_that_are_used_at_once_are_written_together() {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
     let site = start(options(&dir), &disk);
-    let versions = || site.broker.state().topics.all().1.counter;
+    let versions = || site.broker.context().topics.all().1.counter;
     let (before, (_, writes, _)) = (versions(), disk.counts());
     hang(&disk);
     let first = site.asking(send("first", 0, b"x", ""));
@@ -218,8 +218,8 @@ async fn topics_that_are_used_at_once_are_written_together() {
     site.stop().await;
     // They are in the file, not only in memory.
     let site = Site::start(options(&dir));
-    let state = site.broker.state();
-    assert!((0..TOPICS).all(|at| state.topics.get(&format!("T{at}")).is_some()));
+    let context = site.broker.context();
+    assert!((0..TOPICS).all(|at| context.topics.get(&format!("T{at}")).is_some()));
     site.stop().await;
 }
 
@@ -262,14 +262,14 @@ async fn a_commit_does_not_overtake_the_one_that_makes_the_group() {
     for answer in commits {
         assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
     }
-    assert_eq!(site.broker.state().offsets.get("G", "known", 0), Some(49));
+    assert_eq!(site.broker.context().offsets.get("G", "known", 0), Some(49));
     site.stop().await;
 }
 
 /// Waits until the broker has made a group, and served all that waited for it and for what came before.
 async fn made(site: &Site, group: &str) {
     eventually("the group is made", async || {
-        site.broker.state().groups.contains(group)
+        site.broker.context().groups.contains(group)
     })
     .await;
     site.ask_ok(heartbeat("next", &format!("{group}-next"), "")).await;
@@ -424,7 +424,7 @@ async fn topics_of_groups_that_are_used_at_once_are_written_together() {
         site.ask_ok(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group))
             .await;
     }
-    let versions = || site.broker.state().topics.all().1.counter;
+    let versions = || site.broker.context().topics.all().1.counter;
     let (before, (_, writes, _)) = (versions(), disk.counts());
     hang(&disk);
     let first = site.asking(send("first", 0, b"x", ""));
@@ -444,7 +444,7 @@ async fn topics_of_groups_that_are_used_at_once_are_written_together() {
         assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
     }
     assert_eq!(versions() - before, 2);
-    let state = site.broker.state();
+    let context = site.broker.context();
     for at in 0..GROUPS {
         for topic in [
             format!("%RETRY%G{at}"),
@@ -452,10 +452,10 @@ async fn topics_of_groups_that_are_used_at_once_are_written_together() {
             format!("%DLQ%new{at}"),
             format!("%DLQ%R{at}"),
         ] {
-            assert_eq!(state.topics.get(&topic).unwrap().topic_sys_flag, 0, "{topic}");
+            assert_eq!(context.topics.get(&topic).unwrap().topic_sys_flag, 0, "{topic}");
         }
-        assert!(state.topics.get(&format!("%DLQ%G{at}")).is_none());
-        let unit = state.topics.get(&format!("%RETRY%U{at}"));
+        assert!(context.topics.get(&format!("%DLQ%G{at}")).is_none());
+        let unit = context.topics.get(&format!("%RETRY%U{at}"));
         assert_eq!(unit.unwrap().topic_sys_flag, 2);
     }
     site.stop().await;

@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 
 /// The values of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicFigures {
+pub struct TopicMetrics {
     /// The topic's name.
     pub topic: String,
-    /// Whether it is one of the broker's own topics.
+    /// Whether the topic is one of the broker's own.
     pub is_system: bool,
     /// Messages stored since the start.
     pub messages_in: u64,
@@ -30,7 +30,7 @@ pub struct TopicFigures {
 
 /// The values of a consumer group on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupFigures {
+pub struct GroupMetrics {
     /// The group's name.
     pub group: String,
     /// The topic.
@@ -44,52 +44,52 @@ pub struct GroupFigures {
 }
 
 /// Reads every topic.
-pub fn topics(state: &BrokerContext) -> Vec<TopicFigures> {
-    let (topics, _) = state.topics.all();
-    let figures = topics.iter().map(|topic| {
+pub fn topics(context: &BrokerContext) -> Vec<TopicMetrics> {
+    let (topics, _) = context.topics.all();
+    let metrics = topics.iter().map(|topic| {
         let name = &topic.topic_name;
         let (messages_in, bytes_in) = topic.traffic.put_totals();
-        TopicFigures {
+        TopicMetrics {
             topic: name.clone(),
-            is_system: state.topics.is_system(name),
+            is_system: context.topics.is_system(name),
             messages_in,
             bytes_in,
             queues: (0..topic.queue_nums())
-                .map(|queue_id| ends(state, name, queue_id))
+                .map(|queue_id| ends(context, name, queue_id))
                 .collect(),
         }
     });
-    figures.collect()
+    metrics.collect()
 }
 
 /// Reads every group on every topic for which it has committed offsets or from which it has pulled since the start.
-pub fn groups(state: &BrokerContext) -> Vec<GroupFigures> {
+pub fn groups(context: &BrokerContext) -> Vec<GroupMetrics> {
     let mut committed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for key in state.offsets.rows().into_keys() {
+    for key in context.offsets.rows().into_keys() {
         if let Some((topic, group)) = key.split_once('@') {
             let groups = committed.entry(topic.to_owned()).or_default();
             groups.insert(group.to_owned());
         }
     }
-    let (topics, _) = state.topics.all();
-    let mut figures = Vec::new();
+    let (topics, _) = context.topics.all();
+    let mut metrics = Vec::new();
     for topic in &topics {
         let mut groups = committed.remove(&topic.topic_name).unwrap_or_default();
         groups.extend(topic.traffic.groups());
         groups.remove(TRANSACTION_GROUP);
-        figures.extend(groups.into_iter().map(|group| on_topic(state, group, topic)));
+        metrics.extend(groups.into_iter().map(|group| on_topic(context, group, topic)));
     }
-    figures
+    metrics
 }
 
-fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures {
+fn on_topic(context: &BrokerContext, group: String, topic: &Topic) -> GroupMetrics {
     let name = &topic.topic_name;
-    let committed = state.offsets.of_topic(&group, name);
+    let committed = context.offsets.of_topic(&group, name);
     let traffic = topic.traffic.group(&group);
     let mut lag = Vec::new();
     let mut in_flight = 0;
     for queue_id in 0..topic.queue_nums() {
-        let (min, max) = ends(state, name, queue_id);
+        let (min, max) = ends(context, name, queue_id);
         let consumed = committed.get(&queue_id).copied();
         // Without a commit, all messages of the queue wait.
         lag.push((max - consumed.unwrap_or(min).max(min)).max(0));
@@ -98,7 +98,7 @@ fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures
             in_flight += (pulled - consumed).max(0);
         }
     }
-    GroupFigures {
+    GroupMetrics {
         totals: traffic.map(|traffic| traffic.totals()).unwrap_or_default(),
         group,
         topic: name.clone(),
@@ -108,27 +108,27 @@ fn on_topic(state: &BrokerContext, group: String, topic: &Topic) -> GroupFigures
 }
 
 /// The age in ms of the oldest message that waits for a group on a topic; 0 if none waits.
-pub fn lag_ms(state: &BrokerContext, group: &str, topic: &str) -> i64 {
-    let Some(topic) = state.topics.get(topic) else {
+pub fn lag_ms(context: &BrokerContext, group: &str, topic: &str) -> i64 {
+    let Some(topic) = context.topics.get(topic) else {
         return 0;
     };
     let name = &topic.topic_name;
-    let committed = state.offsets.of_topic(group, name);
+    let committed = context.offsets.of_topic(group, name);
     let waits = (0..topic.queue_nums()).filter_map(|queue_id| {
-        let (min, max) = ends(state, name, queue_id);
+        let (min, max) = ends(context, name, queue_id);
         let next = committed.get(&queue_id).copied().unwrap_or(min).max(min);
         // Retention may be deleting the message right now; then it does not count.
-        let stored = (next < max).then(|| state.store.store_time(name, queue_id, next).ok().flatten());
+        let stored = (next < max).then(|| context.store.store_time(name, queue_id, next).ok().flatten());
         stored.flatten()
     });
     waits.min().map_or(0, |oldest| (clock::now_ms() - oldest).max(0))
 }
 
 /// Connected consumers by group.
-pub fn consumers(state: &BrokerContext) -> Vec<(String, usize)> {
-    let names = state.groups.names().into_iter();
+pub fn consumers(context: &BrokerContext) -> Vec<(String, usize)> {
+    let names = context.groups.names().into_iter();
     let connected = names.filter_map(|group| {
-        let members = state
+        let members = context
             .clients
             .consumers(&group, |consumers| consumers.members.len())?;
         Some((group, members))
@@ -137,10 +137,10 @@ pub fn consumers(state: &BrokerContext) -> Vec<(String, usize)> {
 }
 
 /// Counters of the whole broker since its start, by name.
-pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
-    let stats = &state.stats;
-    let store = state.store.stats();
-    let busy = state.store.health().busy;
+pub fn counters(context: &BrokerContext) -> Vec<(&'static str, u64)> {
+    let stats = &context.stats;
+    let store = context.store.stats();
+    let busy = context.store.health().busy;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     vec![
         ("messages_in", load(&stats.put)),
@@ -153,6 +153,7 @@ pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
         ("sent_back", load(&stats.sent_back)),
         ("dead_letters", load(&stats.dead)),
         ("subscription_conflicts", load(&stats.subscription_conflicts)),
+        ("panics", load(&stats.panics)),
         ("log_writes", store.writes),
         ("keys_indexed", store.keys_indexed),
         ("files_deleted", store.files_deleted),
@@ -163,20 +164,20 @@ pub fn counters(state: &BrokerContext) -> Vec<(&'static str, u64)> {
 }
 
 /// Messages that the broker itself still holds, by name: a drained broker has none.
-pub fn held(state: &BrokerContext) -> Vec<(&'static str, i64)> {
-    let delivered = state.delays.offsets();
-    let delayed = (1..=state.delays.levels().count()).map(|level| {
-        let (min, max) = ends(state, SCHEDULE_TOPIC, level - 1);
+pub fn held(context: &BrokerContext) -> Vec<(&'static str, i64)> {
+    let delivered = context.delays.offsets();
+    let delayed = (1..=context.delays.levels().count()).map(|level| {
+        let (min, max) = ends(context, SCHEDULE_TOPIC, level - 1);
         (max - delivered.get(&level).copied().unwrap_or(0).max(min)).max(0)
     });
-    let [timer_late_s, timer_unread, timer_waiting] = state.timers.figures(&state.store);
+    let [timer_late_s, timer_unread, timer_waiting] = context.timers.metrics(&context.store);
     vec![
         ("delayed", delayed.sum()),
         ("timer", timer_unread + timer_waiting),
         ("timer_late_seconds", timer_late_s),
         (
             "half",
-            i64::try_from(state.transactions.open()).unwrap_or(i64::MAX),
+            i64::try_from(context.transactions.open()).unwrap_or(i64::MAX),
         ),
     ]
 }

@@ -1,9 +1,9 @@
-//! Requests that take nothing: 200052 looks at messages, 200055 counts requests that wait, 200056 is for brokers with
+//! Requests that take nothing: 200052 peeks at messages, 200055 counts requests that wait, 200056 is for brokers with
 //! RocksDB (Apache `PeekMessageProcessor`, `PollingInfoProcessor`, `AdminBrokerProcessor.transferPopToFsStore`).
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::pop::MOST_MESSAGES;
+use crate::pop::MAX_MESSAGES;
 use crate::processor::Answer;
 use crate::processor::pop::{admit, pop_offset, retry_topics};
 use crate::tables::topics::Topic;
@@ -19,29 +19,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// 200052.
-pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
-    let ask = PeekMessageRequestHeader::decode(&request.fields)?;
-    let (topic, _) = admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
-    if !(1..=MOST_MESSAGES).contains(&ask.max_msg_nums) {
+pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+    let header = PeekMessageRequestHeader::decode(&request.fields)?;
+    let (topic, _) = admit(
+        context,
+        "peeking",
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+    )?;
+    if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
         let text = format!(
-            "maxMsgNums is {}, allowed are 1 to {MOST_MESSAGES}",
-            ask.max_msg_nums
+            "maxMsgNums is {}, allowed are 1 to {MAX_MESSAGES}",
+            header.max_msg_nums
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
-    let retries = retry_topics(state, ask.topic, ask.consumer_group);
-    let retries = retries.iter().filter_map(|(name, _)| state.topics.get(name));
+    let retries = retry_topics(context, header.topic, header.consumer_group);
+    let retries = retries.iter().filter_map(|(name, _)| context.topics.get(name));
     let all = |queues: i32| 0..queues;
-    let own = if ask.queue_id < 0 {
+    let own = if header.queue_id < 0 {
         all(topic.read_queue_nums)
     } else {
-        ask.queue_id..ask.queue_id + 1
+        header.queue_id..header.queue_id + 1
     };
-    let places = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
+    let queues_of_topics = std::iter::once((topic.clone(), own)).chain(retries.map(|topic| {
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = read(state, &ask, places)?;
+    let (parts, rest) = read(context, &header, queues_of_topics)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -60,27 +66,27 @@ pub(crate) fn peek(state: &BrokerContext, request: &Command, _peer: &Peer) -> An
 
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
 fn read(
-    state: &BrokerContext,
-    ask: &PeekMessageRequestHeader<'_>,
-    places: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
+    context: &BrokerContext,
+    header: &PeekMessageRequestHeader<'_>,
+    queues_of_topics: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
 ) -> Result<(Vec<Bytes>, i64), Refusal> {
     let (mut parts, mut rest): (Vec<Bytes>, i64) = (Vec::new(), 0);
-    let mut room = usize::try_from(ask.max_msg_nums).unwrap_or(0);
-    for (topic, queues) in places {
+    let mut room = usize::try_from(header.max_msg_nums).unwrap_or(0);
+    for (topic, queues) in queues_of_topics {
         for queue_id in queues {
             let name = &topic.topic_name;
-            let offset = pop_offset(state, name, ask.consumer_group, queue_id, 0);
-            let min = state.store.min_offset(name, queue_id);
-            rest += (state.store.max_offset(name, queue_id) - offset).max(0);
+            let offset = pop_offset(context, name, header.consumer_group, queue_id, 0);
+            let min = context.store.min_offset(name, queue_id);
+            rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             if room == 0 {
                 continue;
             }
-            let got = state.store.get(&GetMessage {
+            let got = context.store.get(&GetMessage {
                 topic: name,
                 queue_id,
                 offset: offset.max(min),
                 max_count: room,
-                max_bytes: state.store.live().usual_transfer_bytes(),
+                max_bytes: context.store.live().usual_transfer_bytes(),
                 tags: TagFilter::All,
             });
             let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
@@ -94,13 +100,19 @@ fn read(
 }
 
 /// 200055.
-pub(crate) fn polling_info(state: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
-    let ask = PollingInfoRequestHeader::decode(&request.fields)?;
-    admit(state, "peeking", ask.topic, ask.consumer_group, ask.queue_id)?;
-    let count = state
+pub(crate) fn polling_info(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
+    let header = PollingInfoRequestHeader::decode(&request.fields)?;
+    admit(
+        context,
+        "peeking",
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+    )?;
+    let count = context
         .pops
         .held
-        .count_of(ask.topic, ask.consumer_group, ask.queue_id);
+        .count_of(header.topic, header.consumer_group, header.queue_id);
     Ok(
         Command::response(response::SUCCESS).with_header(&PollingInfoResponseHeader {
             polling_num: i32::try_from(count).unwrap_or(i32::MAX),

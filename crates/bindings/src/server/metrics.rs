@@ -1,23 +1,23 @@
-//! The broker's figures as Python's metrics port takes them.
+//! The broker's metrics as Python's metrics port takes them.
 
 use crate::enter;
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyrmq_broker::context::BrokerContext;
-use pyrmq_broker::figures;
+use pyrmq_broker::metrics;
 
 /// One dictionary with a list for each kind; the lists are read without the interpreter.
-pub(crate) fn read<'py>(py: Python<'py>, state: &BrokerContext) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn read<'py>(py: Python<'py>, context: &BrokerContext) -> PyResult<Bound<'py, PyDict>> {
     let (topics, groups, consumers, counters, held, flushes, oldest_ms) = enter::compute(py, || {
         Ok::<_, Error>((
-            figures::topics(state),
-            figures::groups(state),
-            figures::consumers(state),
-            figures::counters(state),
-            figures::held(state),
-            state.store.flush_times(),
-            state.earliest_ms(),
+            metrics::topics(context),
+            metrics::groups(context),
+            metrics::consumers(context),
+            metrics::counters(context),
+            metrics::held(context),
+            context.store.flush_times(),
+            context.earliest_ms(),
         ))
     })?;
     let topics: Vec<_> = (topics.into_iter())
@@ -54,9 +54,9 @@ pub(crate) fn read<'py>(py: Python<'py>, state: &BrokerContext) -> PyResult<Boun
 }
 
 /// How old the oldest message that waits for each group on its topic is, ms.
-pub(crate) fn lag_ms(state: &BrokerContext, pairs: &[(String, String)]) -> Vec<i64> {
+pub(crate) fn lag_ms(context: &BrokerContext, pairs: &[(String, String)]) -> Vec<i64> {
     let pairs = pairs.iter();
     pairs
-        .map(|(group, topic)| figures::lag_ms(state, group, topic))
+        .map(|(group, topic)| metrics::lag_ms(context, group, topic))
         .collect()
 }
