@@ -9,8 +9,7 @@
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read, search_from};
-use crate::message::pending::copy_of;
+use crate::delivery::transactions::{OpenTransaction, QUEUE, copy_of_open, is_committed, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
@@ -112,7 +111,7 @@ fn look_at(state: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
-        open.note_search(is_committed(&state.store, half, search_from(half))?);
+        open.note_search(is_committed(&state.store, half, 0)?);
         state.transactions.tables().note(id, &open);
     }
     if open.committed {
@@ -174,9 +173,7 @@ fn write_again(
         Some(known) if known.half_offset != open.half_offset => Ok(Err(Step::Pass)),
         Some(known) if known.ending || known.committed => Ok(Err(Step::Stop)),
         Some(known) => {
-            let stored = state
-                .store
-                .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
+            let stored = state.store.put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
             known.half_offset = stored.queue_offset;
             Ok(Ok(stored))
         }
@@ -198,7 +195,7 @@ fn give_up(state: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> R
     let text = half.properties.as_str().unwrap_or_default();
     state
         .store
-        .put_accepted(&copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, QUEUE, text))?;
+        .put_accepted(&copy_of_open(half, TRANS_CHECK_MAX_TIME_TOPIC, text))?;
     state.transactions.tables().open.remove(id);
     tracing::warn!(
         id,
@@ -231,6 +228,8 @@ fn ask(state: &BrokerContext, half: &Record<'_>, id: &str, text: &str, stored: &
         queue_id,
         queue_offset: stored.queue_offset,
         physical_offset: stored.physical_offset,
+        // As Apache's brokers show it.
+        prepared_transaction_offset: 0,
         properties: text.as_bytes(),
         ..half.to_new()
     };

@@ -1,7 +1,7 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed, search_from};
+use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
@@ -136,7 +136,7 @@ fn finish(
     commit: bool,
 ) -> Result<(), Refusal> {
     if open.found {
-        let searched = is_committed(&state.store, half, search_from(half));
+        let searched = is_committed(&state.store, half, 0);
         open.note_search(searched.map_err(|error| internal(&error))?);
     }
     if commit && !open.committed {
