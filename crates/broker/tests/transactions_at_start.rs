@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    LIMIT, Site, TempDir, eventually, number, options, properties, pull, records, send, send_batch,
+    LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send, send_batch,
 };
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
@@ -280,4 +280,41 @@ async fn without_an_index_the_end_of_a_copy_reads_no_message_from_before_its_fir
     assert!(reads < 60, "{reads} reads");
     assert_eq!(site.broker.state().store.max_offset("T", 0), 20_001);
     site.stop().await;
+}
+
+#[test]
+fn the_end_of_a_transaction_from_before_the_start_holds_up_no_other_connection() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let runtime = |threads| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(threads).enable_all().build().unwrap()
+    };
+    let (of_broker, of_clients) = (runtime(1), runtime(2));
+    let sent = of_clients.block_on(async {
+        let site = Site::start(options(&dir));
+        let sent = site.ask_ok(half("first", 1000)).await;
+        site.stop().await;
+        sent
+    });
+    let on_disk = Arc::new(disk.clone());
+    let broker = Broker::start_on(on_disk, options(&dir), of_broker.handle(), None, &[]).unwrap();
+    of_clients.block_on(async {
+        let (site, other) = (Site::of(broker), client());
+        disk.hang_writes(true);
+        let ending = site.asking(Place::of(&sent).commit());
+        eventually("its message is being written", async || {
+            site.broker.health().store.busy.held_now_ms > 0
+        })
+        .await;
+        let looked = other
+            .request(&site.address, pull("G", "T", 0, "*", None), LIMIT)
+            .await;
+        disk.hang_writes(false);
+        assert_ne!(looked.unwrap().code, response::SUCCESS, "it was not waited for");
+        assert_eq!(ending.await.unwrap().unwrap().code, response::SUCCESS);
+        assert_eq!(bodies(&site).await, [b"first".to_vec()]);
+        other.close().await;
+        site.stop().await;
+    });
 }

@@ -5,20 +5,108 @@ use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
-use crate::processor::Answer;
+use crate::processor::backlog::{Backlog, BacklogFull, Load, detached};
 use crate::processor::query::internal;
 use crate::processor::transaction::check;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::{Record, sys_flag};
 use pyrmq_remoting::names::HALF_TOPIC;
-use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::NewMessage;
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
-/// Commits a transaction, rolls it back, or leaves it open (37).
-pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+/// Maximum number of ends of one port that search the log at a time.
+const SEARCHES: usize = 2;
+/// How many of them wait or run, and what they use. Most producers send them oneway: a refused one is asked about later.
+const WAITING: Load = Load {
+    requests: 10_000,
+    bytes: 16 << 20,
+};
+/// A connection with one of these parts of both is not read until none of its ends searches.
+const PARTS: usize = 10;
+
+/// Commits a transaction, rolls it back, or leaves it open (37). One that was found at start may be in the log already:
+/// the search for its message may read much, so that end runs on a thread that may block.
+pub(crate) struct End {
+    state: Arc<BrokerContext>,
+    tasks: Tracker,
+    backlog: Arc<Backlog>,
+    permits: Arc<Semaphore>,
+}
+
+impl End {
+    pub(crate) fn new(state: Arc<BrokerContext>, tasks: Tracker) -> Self {
+        Self {
+            state,
+            tasks,
+            backlog: Backlog::new(WAITING, PARTS),
+            permits: Arc::new(Semaphore::new(SEARCHES)),
+        }
+    }
+
+    fn search_and_end(&self, request: Command, peer: &Peer, reply: Reply) {
+        let entry = match self.backlog.enter(peer, Load::of(&request), true) {
+            Ok(entry) => entry,
+            Err(BacklogFull(used)) => {
+                let text = format!(
+                    "[OVERLOAD] {} ends of transactions from before the start wait for searches of the log, allowed \
+                     are {}: the transaction stays open, and the check asks for its end",
+                    used.requests, WAITING.requests
+                );
+                return reply.send(Refusal::new(response::SYSTEM_BUSY, text).into_response());
+            }
+        };
+        let (state, permits) = (self.state.clone(), self.permits.clone());
+        let (request, peer) = (detached(request), peer.clone());
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire_owned().await.ok();
+            let ending = move || {
+                // Its user may have lost its rights meanwhile.
+                if let Some(refusal) = state.check_again(&request, &peer) {
+                    return reply.send(refusal);
+                }
+                let ended = end(&state, &request, &peer, true)
+                    .and_then(|answer| answer.ok_or_else(|| Refusal::internal("the log was not searched")));
+                reply.send(ended.unwrap_or_else(Refusal::into_response));
+                drop(entry);
+            };
+            if let Err(error) = spawn_blocking(ending).await {
+                tracing::error!(%error, "the end of a transaction panicked");
+            }
+        });
+    }
+}
+
+impl Processor for End {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        match end(&self.state, &request, peer, false) {
+            Ok(Some(answer)) => reply.send(answer),
+            Ok(None) => self.search_and_end(request, peer, reply),
+            Err(refusal) => reply.send(refusal.into_response()),
+        }
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("End")
+    }
+}
+
+/// `None`: the log must be searched first, and this call may not do that; nothing has changed.
+fn end(
+    state: &BrokerContext,
+    request: &Command,
+    peer: &Peer,
+    may_search: bool,
+) -> Result<Option<Command>, Refusal> {
     let header = EndTransactionRequestHeader::decode(&request.fields)?;
     let commit = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
@@ -30,7 +118,7 @@ pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answ
                 id = header.msg_id,
                 "a transaction stays open"
             );
-            return Ok(Command::response(response::SUCCESS));
+            return Ok(Some(Command::response(response::SUCCESS)));
         }
         other => {
             let text = format!("commitOrRollback is {other}, it must be 8, 12 or 0");
@@ -46,12 +134,14 @@ pub(crate) fn end(state: &BrokerContext, request: &Command, peer: &Peer) -> Answ
     let id = expect(&half, &header)?;
     check_owner(state, request, peer, &half)?;
     refuse_late(state, &half, &header)?;
-    let mut open = begin_end(state, id)?;
+    let Some(mut open) = begin_end(state, id, may_search)? else {
+        return Ok(None);
+    };
     match finish(state, &half, &mut open, commit) {
         Ok(()) => {
             state.transactions.tables().open.remove(id);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
-            Ok(Command::response(response::SUCCESS))
+            Ok(Some(Command::response(response::SUCCESS)))
         }
         Err(refusal) => {
             let mut tables = state.transactions.tables();
@@ -117,13 +207,14 @@ fn refuse_late(
     Err(Refusal::new(response::ILLEGAL_OPERATION, text))
 }
 
-/// Claims the transaction: only one of two concurrent ends succeeds.
-fn begin_end(state: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal> {
+/// Claims the transaction: only one of two concurrent ends succeeds. `None`: it must be searched for its message.
+fn begin_end(state: &BrokerContext, id: &str, may_search: bool) -> Result<Option<OpenTransaction>, Refusal> {
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
+        Some(open) if !open.ending && open.found && !may_search => Ok(None),
         Some(open) if !open.ending => {
             open.ending = true;
-            Ok(*open)
+            Ok(Some(*open))
         }
         _ => Err(Refusal::internal("the transaction has ended already")),
     }
