@@ -492,3 +492,37 @@ async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
     assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
     drop(site.broker.stop(LIMIT).await);
 }
+
+fn statistics() -> Command {
+    Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_that_wait_for_a_slow_disk_do_not_hold_up_sends_of_their_connection() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = with_old_messages(&dir, &disk).await;
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        released.hang_reads(false);
+    });
+    let waiting: Vec<_> = (0..20).map(|_| site.asking(statistics())).collect();
+    let sent = site.asking(send("T", 0, b"meanwhile", ""));
+    let refused = site.asking(statistics());
+    assert_eq!(sent.await.unwrap().unwrap().code, response::SUCCESS);
+    let refused = refused.await.unwrap().unwrap();
+    assert_eq!(refused.code, response::SYSTEM_BUSY);
+    let remark = refused.remark.unwrap();
+    assert!(
+        remark.starts_with("[OVERLOAD] 20 searches of this connection with "),
+        "{remark}"
+    );
+    disk.hang_reads(false);
+    for answer in waiting {
+        assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    }
+    drop(site.broker.stop(LIMIT).await);
+}
