@@ -526,3 +526,40 @@ async fn searches_that_wait_for_a_slow_disk_do_not_hold_up_sends_of_their_connec
     }
     drop(site.broker.stop(LIMIT).await);
 }
+
+#[test]
+fn changes_that_wait_for_the_disk_leave_threads_to_searches() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let few = builder.worker_threads(2).max_blocking_threads(8).enable_all();
+    let (of_broker, of_clients) = (few.build().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let on_disk = Arc::new(disk.clone());
+    let broker = Broker::start_on(on_disk, options(&dir), of_broker.handle(), None, &[]).unwrap();
+    of_clients.block_on(async {
+        let site = Site::of(broker);
+        site.ask_ok(common::create("T", 1)).await;
+        common::hang(&disk);
+        let clients: Vec<_> = (0..12).map(|_| client()).collect();
+        let changing = clients.iter().enumerate().map(|(at, client)| {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let create = common::create(&format!("T{at}"), 1);
+            client.request_with(&site.address, create, LIMIT, |answer| drop(sender.send(answer)));
+            receiver
+        });
+        let changing: Vec<_> = changing.collect();
+        // All of them have come.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let began = std::time::Instant::now();
+        site.ask_ok(statistics()).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        disk.hang(false);
+        for answer in changing {
+            assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+        }
+        for client in clients {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}

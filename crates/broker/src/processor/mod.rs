@@ -45,6 +45,7 @@ use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
@@ -95,20 +96,39 @@ impl fmt::Debug for Handler {
 /// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
+/// Maximum number of threads that changes of one port use: most wait for each other, and for the disk.
+const CHANGES: usize = 4;
+
+/// What the changes of a port share.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    state: Arc<BrokerContext>,
+    tasks: Tracker,
+    permits: Arc<Semaphore>,
+}
+
+impl Changes {
+    pub(crate) fn new(state: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
+        Self {
+            state: state.clone(),
+            tasks: tasks.clone(),
+            permits: Arc::new(Semaphore::new(CHANGES)),
+        }
+    }
+}
+
 /// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
 /// disk.
 pub(crate) struct Change {
-    state: Arc<BrokerContext>,
-    tasks: Tracker,
+    changes: Changes,
     function: Function,
     is_announced: bool,
 }
 
 impl Change {
-    pub(crate) fn row(state: &Arc<BrokerContext>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+    pub(crate) fn row(changes: &Changes, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
-            tasks: tasks.clone(),
+            changes: changes.clone(),
             function,
             is_announced: false,
         })
@@ -116,14 +136,9 @@ impl Change {
 
     /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
     /// for its route must find it.
-    pub(crate) fn announced(
-        state: &Arc<BrokerContext>,
-        tasks: &Tracker,
-        function: Function,
-    ) -> Arc<dyn Processor> {
+    pub(crate) fn announced(changes: &Changes, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            state: state.clone(),
-            tasks: tasks.clone(),
+            changes: changes.clone(),
             function,
             is_announced: true,
         })
@@ -132,13 +147,27 @@ impl Change {
 
 impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (state, function, is_announced) = (self.state.clone(), self.function, self.is_announced);
-        // Later requests of the connection find the change.
+        let Changes {
+            state,
+            tasks,
+            permits,
+        } = self.changes.clone();
+        let (function, is_announced) = (self.function, self.is_announced);
+        // Later requests of the connection find the change. So each connection has one at a time.
         let (peer, pause) = (peer.clone(), peer.pause());
-        self.tasks.spawn(async move {
+        tasks.spawn(async move {
+            let (permit, has_waited) = match permits.clone().try_acquire_owned() {
+                Ok(permit) => (Some(permit), false),
+                // The semaphore is never closed.
+                Err(_) => (permits.acquire_owned().await.ok(), true),
+            };
+            // Its user may have lost its rights meanwhile.
+            if has_waited && let Some(refusal) = state.check_again(&request, &peer) {
+                return reply.send(refusal);
+            }
             let changing = state.clone();
             let changed = spawn_blocking(move || function(&changing, &request, &peer)).await;
-            drop(pause);
+            drop((pause, permit));
             match changed {
                 Ok(Ok(answer)) => {
                     if is_announced {

@@ -13,8 +13,8 @@ use crate::processor::reply::SendReply;
 use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
-    Change, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin, topic,
-    transaction,
+    Change, Changes, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin,
+    topic, transaction,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -374,15 +374,16 @@ pub(crate) fn table(
     for (code, function, _) in PLAIN {
         native(&[*code], Handler::row(state, *function));
     }
+    let changes = Changes::new(state, tasks);
     for (code, function, _) in CHANGES {
-        native(&[*code], Change::row(state, tasks, *function));
+        native(&[*code], Change::row(&changes, *function));
     }
     let searches = Searches::new(state, tasks);
     for (code, function, _) in SEARCHES {
         native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
-        native(&[*code], Change::announced(state, tasks, *function));
+        native(&[*code], Change::announced(&changes, *function));
     }
     native(
         &codes(ENDS),
