@@ -90,10 +90,10 @@ pub(super) async fn sweep_waiting(state: Arc<BrokerContext>, shutdown: Shutdown)
 
 pub(super) async fn scan_clients(state: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
-        state.locks.sweep(clock::now_ms());
-        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
-        let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
-        for (group, members) in state.clients.sweep(silent) {
+        let now_ms = clock::now_ms();
+        state.locks.sweep(now_ms);
+        let oldest_ms = now_ms - state.options.channel_expired_timeout;
+        for (group, members) in state.clients.sweep_silent(oldest_ms, now_ms) {
             state.notify(&group, &members);
         }
     }

@@ -318,6 +318,10 @@ impl Outbox for Link {
         }
     }
 
+    fn is_paused(&self) -> bool {
+        Link::is_paused(self)
+    }
+
     fn is_closed(&self) -> bool {
         self.phase() >= Phase::Closing
     }
