@@ -206,7 +206,9 @@ async fn the_check_asks_about_a_second_transaction_of_one_message() {
             asked.last().is_some() || ended()
         })
         .await;
-        let question = asked.last().expect("it was taken for committed");
+        let question = asked
+            .last()
+            .unwrap_or_else(|| panic!("{by:?}: it was taken for committed"));
         let body = question.body.as_ref().unwrap();
         let shown = record::records(body).next().unwrap().unwrap();
         assert_eq!(
