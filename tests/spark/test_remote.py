@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyrmq import Admin
-from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.brokers.remote import RemoteCluster, _Ask
 from pyrmq._tables.offsets import Bounds, Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.codes import RequestCode, ResponseCode
-from pyrmq.errors import BrokerError, ConnectionLost, TopicNotFound
+from pyrmq.errors import BrokerBusy, BrokerError, ConnectionLost, TopicNotFound
 from pyrmq.remoting import Command
 from tests.spark import checks
 from tests.spark.topic import Topic
@@ -187,6 +188,35 @@ def test_a_broker_that_refuses_many_queues_is_asked_for_fewer_topics(
     asked.clear()
     assert len(site.remote.look(names).bounds) == 6
     assert [counts for counts in asked if counts] == [[1, 1, 2, 2]]
+
+
+def test_questions_refused_as_too_many_are_asked_again_few_at_a_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of ours lets 20 of a connection wait; here all beyond those are refused."""
+    asked: list[int] = []
+    ask = site.remote._request
+    busy = BrokerBusy("busy", code=ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]")
+
+    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(len(asks))
+        seen: Counter[str] = Counter()
+        answers = ask(code, asks, fields, bodies)
+        for at, each in enumerate(asks):
+            seen[each.address] += 1
+            if seen[each.address] > 20:
+                answers[at] = busy
+        return answers
+
+    monkeypatch.setattr(site.remote, "_request", request)
+    asks = [
+        _Ask(f"Unknown{number}", broker.name, broker.address, range(1))
+        for number in range(100)
+        for broker in site.running.brokers
+    ]
+    answers = site.remote._ask_stats(asks, [b""] * len(asks))
+    assert {type(answer) for answer in answers} == {TopicNotFound}
+    assert asked == [200, *[20] * 8]
 
 
 def test_every_broker_is_asked_whether_a_topic_is_compacted(

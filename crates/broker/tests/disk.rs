@@ -538,3 +538,74 @@ async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
     assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
     drop(site.broker.stop(LIMIT).await);
 }
+
+fn statistics() -> Command {
+    Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_that_wait_for_a_slow_disk_do_not_hold_up_sends_of_their_connection() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = with_old_messages(&dir, &disk).await;
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        released.hang_reads(false);
+    });
+    let waiting: Vec<_> = (0..20).map(|_| site.asking(statistics())).collect();
+    let sent = site.asking(send("T", 0, b"meanwhile", ""));
+    let refused = site.asking(statistics());
+    assert_eq!(sent.await.unwrap().unwrap().code, response::SUCCESS);
+    let refused = refused.await.unwrap().unwrap();
+    assert_eq!(refused.code, response::SYSTEM_BUSY);
+    let remark = refused.remark.unwrap();
+    assert!(
+        remark.starts_with("[OVERLOAD] 20 searches of this connection with "),
+        "{remark}"
+    );
+    disk.hang_reads(false);
+    for answer in waiting {
+        assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+    }
+    drop(site.broker.stop(LIMIT).await);
+}
+
+#[test]
+fn changes_that_wait_for_the_disk_leave_threads_to_searches() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let few = builder.worker_threads(2).max_blocking_threads(8).enable_all();
+    let (of_broker, of_clients) = (few.build().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let on_disk = Arc::new(disk.clone());
+    let broker = Broker::start_on(on_disk, options(&dir), of_broker.handle(), None, &[]).unwrap();
+    of_clients.block_on(async {
+        let site = Site::of(broker);
+        site.ask_ok(common::create("T", 1)).await;
+        common::hang(&disk);
+        let clients: Vec<_> = (0..12).map(|_| client()).collect();
+        let changing = clients.iter().enumerate().map(|(at, client)| {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let create = common::create(&format!("T{at}"), 1);
+            client.request_with(&site.address, create, LIMIT, |answer| drop(sender.send(answer)));
+            receiver
+        });
+        let changing: Vec<_> = changing.collect();
+        // All of them have come.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let began = std::time::Instant::now();
+        site.ask_ok(statistics()).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        disk.hang(false);
+        for answer in changing {
+            assert_eq!(answer.await.unwrap().unwrap().code, response::SUCCESS);
+        }
+        for client in clients {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}

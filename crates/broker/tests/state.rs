@@ -1,10 +1,15 @@
 //! Locks, offsets and subscriptions, without a broker.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use pyrmq_broker::tables::clients::{Client, Clients};
 use pyrmq_broker::tables::locks::Locks;
 use pyrmq_broker::tables::offsets::Offsets;
 use pyrmq_broker::tables::subscription::{MessageFilter, Subscription};
 use pyrmq_remoting::body::MessageQueue;
+use pyrmq_remoting::net::{Outbox, Peer};
+use pyrmq_remoting::{Command, Language};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn queue(id: i32) -> MessageQueue {
     MessageQueue::new("T", "b", id)
@@ -118,4 +123,57 @@ fn resets_of_a_deleted_topic_or_group_go_with_it() {
     offsets.remove_group("G");
     assert_eq!(offsets.take_reset("G", "U", 0), None);
     assert_eq!(offsets.take_reset("H", "U", 0), Some(1));
+}
+
+/// A connection that its server does not read, or reads again.
+#[derive(Default)]
+struct Line {
+    pauses: AtomicUsize,
+}
+
+impl Outbox for Line {
+    fn push(&self, _command: Command) {}
+    fn pause(&self) {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+    }
+    fn read_on(&self) {
+        self.pauses.fetch_sub(1, Ordering::Relaxed);
+    }
+    fn is_paused(&self) -> bool {
+        self.pauses.load(Ordering::Relaxed) > 0
+    }
+    fn is_closed(&self) -> bool {
+        false
+    }
+    fn close(&self) {}
+}
+
+#[test]
+fn members_of_a_connection_that_is_not_read_are_not_silent() {
+    let clients = Clients::default();
+    let address = ([127, 0, 0, 1], 1).into();
+    let peers = [1, 2].map(|id| Peer::new(id, address, address, Arc::new(Line::default())));
+    for peer in &peers {
+        let client = Client {
+            id: format!("client-{}", peer.id()),
+            peer: peer.clone(),
+            user: None,
+            language: Language::default(),
+            version: 0,
+            seen_ms: 0,
+        };
+        clients.beat_producer("G", &client).unwrap();
+    }
+    let members = || clients.producers("G").len();
+    let pause = peers[0].pause();
+    clients.sweep_silent(0, 120_000);
+    assert_eq!(members(), 2);
+    clients.sweep_silent(1, 120_001);
+    assert_eq!(members(), 1);
+    assert_eq!(clients.producers("G")[0].peer, peers[0]);
+    drop(pause);
+    clients.sweep_silent(120_001, 240_001);
+    assert_eq!(members(), 1);
+    clients.sweep_silent(120_002, 240_002);
+    assert_eq!(members(), 0);
 }

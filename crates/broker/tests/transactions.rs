@@ -228,6 +228,7 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
     let text = properties(&pairs);
     let message = NewMessage {
         sys_flag: 8,
+        born_timestamp_ms: born_ms(site, half.offset),
         prepared_transaction_offset: half.offset,
         properties: text.as_str().into(),
         tags_code: match topic {
@@ -238,6 +239,12 @@ fn commit_without_op(site: &Site, half: &Command, id: &str, (topic, queue_id): (
         ..message_of(topic, queue_id, id)
     };
     site.broker.context().store.put(&message).unwrap();
+}
+
+/// The time of birth of the record at a position: a half's copies and its message have it, too.
+fn born_ms(site: &Site, position: i64) -> i64 {
+    let bytes = site.broker.context().store.record_at(position).unwrap().unwrap();
+    record::Record::decode(&bytes).unwrap().born_timestamp_ms
 }
 
 fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> NewMessage<'a> {
@@ -570,7 +577,9 @@ async fn a_message_in_front_of_the_copy_of_its_half_is_stored_once() {
             ("REAL_QID", "0"),
             ("TRANSACTION_CHECK_TIMES", "1"),
         ]);
+        let first: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
         let again = NewMessage {
+            born_timestamp_ms: born_ms(&site, first.offset),
             properties: text.as_str().into(),
             ..message_of(HALF_TOPIC, 0, "0A01")
         };

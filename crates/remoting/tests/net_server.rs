@@ -767,3 +767,29 @@ async fn damaged_frames_end_at_most_their_own_connection() {
     );
     assert_eq!(stats.snapshot().panics, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_the_server_does_not_read_is_not_idle() {
+    let mut options = options();
+    options.connection.idle = Duration::from_millis(300);
+    let server = Running::start(options);
+    let mut peer = RawPeer::connect(server.address).await.unwrap();
+    peer.ask(&frame::request(ECHO, 0, 0, 407, b"")).await.unwrap();
+    let pause = server.seen.peer(0).pause();
+    for opaque in 1..=10 {
+        peer.send(&frame::request(ECHO, opaque, 0, 407, b""))
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(server.seen.peer(0).is_paused());
+    drop(pause);
+    for opaque in 1..=10 {
+        let answer = peer.receive().await.unwrap();
+        assert_eq!(answer.number("opaque"), Some(opaque));
+    }
+    assert!(!server.seen.peer(0).is_paused());
+    // Nobody pauses it now, and its peer is silent.
+    let closed = server.seen.clone();
+    assert!(eventually(|| closed.closed() == 1).await);
+}

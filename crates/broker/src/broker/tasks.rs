@@ -89,10 +89,10 @@ pub(super) async fn sweep_waiting(context: Arc<BrokerContext>, shutdown: Shutdow
 
 pub(super) async fn scan_clients(context: Arc<BrokerContext>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
-        context.locks.sweep(clock::now_ms());
-        let oldest_ms = clock::now_ms() - context.options.channel_expired_timeout;
-        let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
-        for (group, members) in context.clients.sweep(silent) {
+        let now_ms = clock::now_ms();
+        context.locks.sweep(now_ms);
+        let oldest_ms = now_ms - context.options.channel_expired_timeout;
+        for (group, members) in context.clients.sweep_silent(oldest_ms, now_ms) {
             context.notify(&group, &members);
         }
     }

@@ -6,7 +6,8 @@
 //! commit   the message under its real topic, prepared offset = the half's log position; then the op message
 //! rollback the op message alone
 //! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: queue offsets of ended halves, each with a comma
-//! check    a half without an end is written again behind the others, and its producer group is asked (39)
+//! check    a half without an end is written again behind the others, and its producer group is asked (39); the copy
+//!          has the log position of the first half as prepared offset
 //! ```
 //! Group `CID_RMQ_SYS_TRANS` stores how far both queues are done, as Apache's brokers do, so a store may move between
 //! them. An op message is written with its commit, not seconds later. At start the table of open transactions is
@@ -14,6 +15,7 @@
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
 use crate::delivery::scan::has_record;
+use crate::message::pending::copy_of;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
@@ -240,19 +242,34 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// Where the search for a half's message begins: at the half, as nothing is committed before it was stored. One that
-/// was written again may have been committed from an earlier copy, whose position it does not say; so may one that
-/// Apache's broker has written. Times do not bound the search, since clocks go back.
-pub(crate) fn search_from(half: &Record<'_>) -> i64 {
-    let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
-    if of_copies.iter().any(|name| half.properties.get(name).is_some()) {
-        return 0;
+/// The position of the first half of a transaction: nothing of it is committed in front of that. `None`: the half is a
+/// copy by Apache's broker or an earlier version, which may have been committed by way of an earlier half, or it looks
+/// like one. Times do not bound the search, since clocks go back.
+fn first_half(half: &Record<'_>) -> Option<i64> {
+    if half.prepared_transaction_offset > 0 {
+        return Some(half.prepared_transaction_offset);
     }
-    half.physical_offset
+    let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
+    let is_copy =
+        half.topic != HALF_TOPIC || of_copies.iter().any(|name| half.properties.get(name).is_some());
+    (!is_copy).then_some(half.physical_offset)
 }
 
-/// Whether the half's message is in the log already, at or after a position.
-pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Result<bool, StoreError> {
+/// The copy of a half that is not committed, which the caller knows. It carries the position of the first half, or of
+/// this one if that is unknown: the message cannot be in front of either.
+pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str) -> NewMessage<'a> {
+    NewMessage {
+        prepared_transaction_offset: first_half(half).unwrap_or(half.physical_offset),
+        ..copy_of(half, topic, QUEUE, text)
+    }
+}
+
+/// Whether the half's message is in the log already, at or after a position. A later transaction may have the same
+/// unique id, as an application may send one message twice: only what follows the first half belongs to this one.
+/// Where that is unknown, the message must have the half's time of birth, which every broker keeps.
+pub(crate) fn is_committed(store: &Store, half: &Record<'_>, after: i64) -> Result<bool, StoreError> {
+    let first = first_half(half);
+    let from = first.unwrap_or(0).max(after);
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);
     let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
@@ -261,6 +278,7 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>, from: i64) -> Resul
     let committed = |record: &Record<'_>| {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
             && record.physical_offset >= from
+            && (first.is_some() || record.born_timestamp_ms == half.born_timestamp_ms)
             && record.properties.get(names::UNIQ_KEY) == Some(id)
     };
     let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());

@@ -206,7 +206,12 @@ impl AutoCreateQueue {
                      whether the disk of the broker is slow",
                     used.requests, used.bytes, limit.requests, limit.bytes
                 );
-                return self.refuse(&request, reply, &resume, Refusal::new(response::SYSTEM_BUSY, text));
+                return self.refuse(
+                    &request,
+                    reply,
+                    &resume,
+                    Refusal::new(response::SYSTEM_BUSY, text),
+                );
             }
         };
         let peer = reply.peer().clone();

@@ -1,7 +1,9 @@
 //! Bounds what requests that wait for something use of the memory, and what one connection may use of that.
 //!
-//! A connection with its share is slowed down rather than refused: it is not read until none of its requests waits. So
-//! one that sends many at once leaves room to the others, and loses none. What does not fit all the same is refused.
+//! A connection with its share leaves room to the others in one of two ways. Requests whose order counts slow it down:
+//! it is not read until none of them waits, and loses none. Of those that may come in any order, searches, it is refused
+//! more: all that a process sends to a broker comes on one connection, and must not wait for them. What does not fit all
+//! the same is refused.
 
 use bytes::Bytes;
 use pyrmq_remoting::Command;
@@ -37,6 +39,11 @@ impl Load {
         self.bytes += more.bytes;
     }
 
+    /// Whether one more request fits.
+    fn leaves(self, more: Self, most: Self) -> bool {
+        self.requests < most.requests && self.bytes + more.bytes <= most.bytes
+    }
+
     fn remove(&mut self, less: Self) {
         self.requests = self.requests.saturating_sub(less.requests);
         self.bytes = self.bytes.saturating_sub(less.bytes);
@@ -67,7 +74,7 @@ struct OfConnection {
 #[derive(Debug)]
 pub(super) struct Backlog {
     limit: Load,
-    /// From this load on a connection is not read.
+    /// What one connection may have before it is slowed down or refused.
     share: Load,
     // Guards what is used.
     used: Mutex<Used>,
@@ -84,6 +91,13 @@ pub(super) struct BacklogEntry {
 /// A request did not fit: what the others use.
 #[derive(Debug)]
 pub(super) struct BacklogFull(pub(super) Load);
+
+/// Whose requests left no room for one more: what they use, and what they may.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    OfAll(Load, Load),
+    OfConnection(Load, Load),
+}
 
 impl Backlog {
     /// At most this load waits, and a connection may have one of `parts` of it.
@@ -103,7 +117,32 @@ impl Backlog {
         self.limit
     }
 
-    /// Counts a request. One that may not be refused always fits.
+    /// Counts a request, if neither all requests nor those of its connection leave too little room. The first one of a
+    /// connection may be larger than its share.
+    pub(super) fn enter_in_share(self: &Arc<Self>, peer: &Peer, load: Load) -> Result<BacklogEntry, NoRoom> {
+        let mut used = lock(&self.used);
+        let of_connection = used.connections.get(&peer.id());
+        let of_connection = of_connection.map_or_else(Load::default, |connection| connection.used);
+        if of_connection.requests > 0 && !of_connection.leaves(load, self.share) {
+            return Err(NoRoom::OfConnection(of_connection, self.share));
+        }
+        if !used.all.leaves(load, self.limit) {
+            return Err(NoRoom::OfAll(used.all, self.limit));
+        }
+        used.all.add(load);
+        used.connections.entry(peer.id()).or_default().used.add(load);
+        Ok(self.entry(peer, load))
+    }
+
+    fn entry(self: &Arc<Self>, peer: &Peer, load: Load) -> BacklogEntry {
+        BacklogEntry {
+            backlog: Arc::clone(self),
+            peer: peer.id(),
+            load,
+        }
+    }
+
+    /// Counts a request. One that may not be refused always fits. A connection that has its share then is not read.
     pub(super) fn enter(
         self: &Arc<Self>,
         peer: &Peer,
@@ -111,8 +150,7 @@ impl Backlog {
         may_refuse: bool,
     ) -> Result<BacklogEntry, BacklogFull> {
         let mut used = lock(&self.used);
-        let is_full =
-            used.all.requests >= self.limit.requests || used.all.bytes + load.bytes > self.limit.bytes;
+        let is_full = !used.all.leaves(load, self.limit);
         if is_full && may_refuse {
             return Err(BacklogFull(used.all));
         }
@@ -123,11 +161,7 @@ impl Backlog {
         if is_full || used.requests >= self.share.requests || used.bytes >= self.share.bytes {
             pause.get_or_insert_with(|| peer.pause());
         }
-        Ok(BacklogEntry {
-            backlog: Arc::clone(self),
-            peer: peer.id(),
-            load,
-        })
+        Ok(self.entry(peer, load))
     }
 
     /// Whether nothing waits.
@@ -200,5 +234,46 @@ mod tests {
         drop((large, leaves));
         assert!(backlog.is_empty());
         assert!(backlog.enter(&other, of(1), true).is_ok());
+    }
+
+    #[test]
+    fn a_connection_is_refused_more_than_its_share_and_read_on() {
+        let most = Load {
+            requests: 9,
+            bytes: 900,
+        };
+        let backlog = Backlog::new(most, 3);
+        let ((one, line), (other, _)) = (Line::peer(1), Line::peer(2));
+        let large = backlog.enter_in_share(&one, of(301)).unwrap();
+        let share = Load {
+            requests: 3,
+            bytes: 300,
+        };
+        assert_eq!(
+            backlog.enter_in_share(&one, of(1)).unwrap_err(),
+            NoRoom::OfConnection(of(301), share)
+        );
+        drop(large);
+        let mut entries: Vec<_> = (0..3)
+            .map(|_| backlog.enter_in_share(&one, of(100)).unwrap())
+            .collect();
+        let used = Load {
+            requests: 3,
+            bytes: 300,
+        };
+        assert_eq!(
+            backlog.enter_in_share(&one, of(0)).unwrap_err(),
+            NoRoom::OfConnection(used, share)
+        );
+        assert_eq!(
+            backlog.enter_in_share(&other, of(601)).unwrap_err(),
+            NoRoom::OfAll(used, most)
+        );
+        assert_eq!(line.pauses(), 0);
+        entries.pop();
+        entries.push(backlog.enter_in_share(&one, of(100)).unwrap());
+        entries.push(backlog.enter_in_share(&other, of(100)).unwrap());
+        drop(entries);
+        assert!(backlog.is_empty());
     }
 }

@@ -46,6 +46,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
@@ -107,24 +108,39 @@ impl fmt::Debug for Handler {
 /// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
+/// Maximum number of threads that changes of one port use: most wait for each other, and for the disk.
+const CHANGES: usize = 4;
+
+/// What the changes of a port share.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    context: Arc<BrokerContext>,
+    tasks: Tracker,
+    permits: Arc<Semaphore>,
+}
+
+impl Changes {
+    pub(crate) fn new(context: &Arc<BrokerContext>, tasks: &Tracker) -> Self {
+        Self {
+            context: context.clone(),
+            tasks: tasks.clone(),
+            permits: Arc::new(Semaphore::new(CHANGES)),
+        }
+    }
+}
+
 /// A row that changes a file of the broker, or waits for the log. Its function runs on a thread that may wait for the
 /// disk.
 pub(crate) struct Change {
-    context: Arc<BrokerContext>,
-    tasks: Tracker,
+    changes: Changes,
     function: Function,
     is_announced: bool,
 }
 
 impl Change {
-    pub(crate) fn row(
-        context: &Arc<BrokerContext>,
-        tasks: &Tracker,
-        function: Function,
-    ) -> Arc<dyn Processor> {
+    pub(crate) fn row(changes: &Changes, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            context: context.clone(),
-            tasks: tasks.clone(),
+            changes: changes.clone(),
             function,
             is_announced: false,
         })
@@ -132,14 +148,9 @@ impl Change {
 
     /// A row whose response waits until the name servers know the change: a client that creates a topic and then asks
     /// for its route must find it.
-    pub(crate) fn announced(
-        context: &Arc<BrokerContext>,
-        tasks: &Tracker,
-        function: Function,
-    ) -> Arc<dyn Processor> {
+    pub(crate) fn announced(changes: &Changes, function: Function) -> Arc<dyn Processor> {
         Arc::new(Self {
-            context: context.clone(),
-            tasks: tasks.clone(),
+            changes: changes.clone(),
             function,
             is_announced: true,
         })
@@ -148,10 +159,24 @@ impl Change {
 
 impl Processor for Change {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        let (context, function, is_announced) = (self.context.clone(), self.function, self.is_announced);
-        // Later requests of the connection find the change.
+        let Changes {
+            context,
+            tasks,
+            permits,
+        } = self.changes.clone();
+        let (function, is_announced) = (self.function, self.is_announced);
+        // Later requests of the connection find the change. So each connection has one at a time.
         let (peer, pause) = (peer.clone(), peer.pause());
-        self.tasks.spawn(async move {
+        tasks.spawn(async move {
+            let (permit, has_waited) = match permits.clone().try_acquire_owned() {
+                Ok(permit) => (Some(permit), false),
+                // The semaphore is never closed.
+                Err(_) => (permits.acquire_owned().await.ok(), true),
+            };
+            // Its user may have lost its rights meanwhile.
+            if has_waited && let Some(refusal) = context.check_again(&request, &peer) {
+                return reply.send(refusal);
+            }
             let changing = context.clone();
             let change = move || {
                 let began = Instant::now();
@@ -159,7 +184,7 @@ impl Processor for Change {
                 (request, began, answer)
             };
             let changed = spawn_blocking(change).await;
-            drop(pause);
+            drop((pause, permit));
             match changed {
                 Ok((request, began, answer)) => {
                     if is_announced && answer.is_ok() {

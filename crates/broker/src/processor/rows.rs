@@ -13,8 +13,8 @@ use crate::processor::reply::SendReply;
 use crate::processor::send::Send;
 use crate::processor::send_back::send_back;
 use crate::processor::{
-    Change, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin, topic,
-    transaction,
+    Change, Changes, Function, Handler, Searches, client, group, offset, query, runtime, stats, store_admin,
+    topic, transaction,
 };
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -125,11 +125,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::QUERY_CONSUME_TIME_SPAN, group::time_span, ""),
     (request::QUERY_TOPICS_BY_CONSUMER, group::topics, ""),
     (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
-    (
-        request::END_TRANSACTION,
-        transaction::end,
-        "the op message is written at once; asks by 39",
-    ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),
     (
         request::DELETE_EXPIRED_COMMITLOG,
@@ -228,6 +223,11 @@ const SENDS: &[(i32, &str)] = &[
     (request::SEND_BATCH_MESSAGE, "one write"),
 ];
 
+const ENDS: &[(i32, &str)] = &[(
+    request::END_TRANSACTION,
+    "the op message is written at once; asks by 39",
+)];
+
 const RECALLS: &[(i32, &str)] = &[(request::RECALL_MESSAGE, "needs recallMessageEnable")];
 
 const REPLIES: &[(i32, &str)] = &[
@@ -324,6 +324,7 @@ fn row(code: i32) -> RowInfo {
         .map(|(code, _, note)| (*code, *note));
     let others = SENDS
         .iter()
+        .chain(ENDS)
         .chain(RECALLS)
         .chain(REPLIES)
         .chain(CALLS)
@@ -374,16 +375,21 @@ pub(crate) fn table(
     for (code, function, _) in PLAIN {
         native(&[*code], Handler::row(context, *function));
     }
+    let changes = Changes::new(context, tasks);
     for (code, function, _) in CHANGES {
-        native(&[*code], Change::row(context, tasks, *function));
+        native(&[*code], Change::row(&changes, *function));
     }
     let searches = Searches::new(context, tasks);
     for (code, function, _) in SEARCHES {
         native(&[*code], searches.row(*function));
     }
     for (code, function, _) in ANNOUNCED {
-        native(&[*code], Change::announced(context, tasks, *function));
+        native(&[*code], Change::announced(&changes, *function));
     }
+    native(
+        &codes(ENDS),
+        Arc::new(transaction::End::new(context.clone(), tasks.clone())),
+    );
     native(&codes(REPLIES), Arc::new(SendReply::new(context.clone())));
     native(&codes(RECALLS), Arc::new(Recall::new(context.clone())));
     native(&codes(CALLS), Arc::new(Call::new(context.clone())));

@@ -257,8 +257,19 @@ impl Clients {
         }
     }
 
+    /// Removes every member whose last heartbeat is older than `oldest_ms`. Returns the members to notify, by group.
+    /// While this side does not read a connection, heartbeats may lie in its socket: its members count as seen now.
+    pub fn sweep_silent(&self, oldest_ms: i64, now_ms: i64) -> Vec<(String, Vec<Peer>)> {
+        self.sweep(|client| {
+            if client.peer.is_paused() {
+                client.seen_ms = now_ms;
+            }
+            client.seen_ms < oldest_ms
+        })
+    }
+
     /// Removes every member for which `gone` returns true. Returns the members to notify, by group.
-    pub fn sweep(&self, gone: impl Fn(&Client) -> bool) -> Vec<(String, Vec<Peer>)> {
+    pub fn sweep(&self, gone: impl Fn(&mut Client) -> bool) -> Vec<(String, Vec<Peer>)> {
         let mut tables = self.write();
         let mut notices = Vec::new();
         for (name, group) in &mut tables.consumers {

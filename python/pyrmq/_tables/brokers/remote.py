@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -57,6 +58,8 @@ _PROBE_MS = 500
 _REQUEST_MS = 5000
 _NAMES_S = 2.0
 _TOPICS_A_QUESTION = 500
+_QUESTIONS_AT_ONCE = 10
+"""A broker of ours lets 20 of one connection wait."""
 _MASTERLESS = "only slaves of it are registered; readFrom=any reads from them"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
 _PASSING = (
@@ -328,7 +331,19 @@ class RemoteCluster:
         fields: list[tuple[Fields, int]] = [
             ({"topic": ask.topic}, self._patience(ask.broker)) for ask in asks
         ]
-        answers = self._request(RequestCode.GET_TOPIC_STATS_INFO, asks, fields, bodies)
+        code = RequestCode.GET_TOPIC_STATS_INFO
+        answers = self._request(code, asks, fields, bodies)
+        while few := _few_refused(asks, answers):
+            again = self._request(
+                code,
+                [asks[at] for at in few],
+                [fields[at] for at in few],
+                [bodies[at] for at in few],
+            )
+            for at, answer in zip(few, again, strict=True):
+                answers[at] = answer
+            if all(isinstance(answer, BrokerBusy) for answer in again):
+                break
         return [
             answer if isinstance(answer, Exception) else read_stats(answer.body, ask.broker)
             for ask, answer in zip(asks, answers, strict=True)
@@ -505,6 +520,17 @@ class RemoteCluster:
                     raise
             attempt += 1
             time.sleep(pause)
+
+
+def _few_refused(asks: Sequence[_Ask], answers: Sequence[Command | Exception]) -> list[int]:
+    """Return the places of the first questions that each broker was too busy for."""
+    counts: Counter[str] = Counter()
+    few = []
+    for at, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
+        if isinstance(answer, BrokerBusy) and counts[ask.address] < _QUESTIONS_AT_ONCE:
+            counts[ask.address] += 1
+            few.append(at)
+    return few
 
 
 def _has_too_many_queues(answer: object) -> bool:

@@ -22,7 +22,7 @@ use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
 use crate::processor::auto_create::{AutoCreateQueue, Missing, Resume};
 use crate::tables::topics::Topic;
-use checks::{requested_level, is_half, refuse_in_batch};
+use checks::{is_half, refuse_in_batch, requested_level};
 use first_send::FirstSend;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::SubscriptionGroupConfig;

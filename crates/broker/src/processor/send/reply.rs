@@ -92,7 +92,12 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(OpenReply { context, reply, answer }) = self.open_reply.take() {
+                if let Some(OpenReply {
+                    context,
+                    reply,
+                    answer,
+                }) = self.open_reply.take()
+                {
                     let names = answer.names(&reply);
                     refuse(&context, names, Refusal::of_put(&error), reply);
                 }

@@ -9,8 +9,7 @@
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE, is_committed, read, search_from};
-use crate::message::pending::copy_of;
+use crate::delivery::transactions::{OpenTransaction, QUEUE, copy_of_open, is_committed, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
@@ -113,7 +112,7 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
-        open.record_search(is_committed(&context.store, half, search_from(half))?);
+        open.record_search(is_committed(&context.store, half, 0)?);
         context.transactions.tables().update(id, &open);
     }
     if open.committed {
@@ -177,7 +176,7 @@ fn write_again(
         Some(known) => {
             let stored = context
                 .store
-                .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
+                .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
             known.half_offset = stored.queue_offset;
             Ok(Ok(stored))
         }
@@ -199,7 +198,7 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
     let text = half.properties.as_str().unwrap_or_default();
     context
         .store
-        .put_accepted(&copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, QUEUE, text))?;
+        .put_accepted(&copy_of_open(half, TRANS_CHECK_MAX_TIME_TOPIC, text))?;
     context.transactions.tables().open.remove(id);
     tracing::warn!(
         id,
@@ -232,6 +231,8 @@ fn send_check(context: &BrokerContext, half: &Record<'_>, id: &str, text: &str, 
         queue_id,
         queue_offset: stored.queue_offset,
         physical_offset: stored.physical_offset,
+        // As Apache's brokers show it.
+        prepared_transaction_offset: 0,
         properties: text.as_bytes(),
         ..half.to_new()
     };

@@ -1,24 +1,118 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed, search_from};
+use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};
-use crate::processor::Answer;
+use crate::processor::backlog::{Backlog, BacklogFull, Load, detached};
 use crate::processor::query::internal;
+use crate::processor::send_answer;
 use crate::processor::transaction::check;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::{Record, sys_flag};
 use pyrmq_remoting::names::HALF_TOPIC;
-use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::NewMessage;
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
-/// Commits a transaction, rolls it back, or leaves it open (37).
-pub(crate) fn end(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
+/// Maximum number of ends of one port that search the log at a time.
+const SEARCHES: usize = 2;
+/// How many of them wait or run, and what they use. Most producers send them oneway: a refused one is asked about later.
+const WAITING: Load = Load {
+    requests: 10_000,
+    bytes: 16 << 20,
+};
+/// A connection with one of these parts of both is not read until none of its ends searches.
+const PARTS: usize = 10;
+
+/// Commits a transaction, rolls it back, or leaves it open (37). One that was found at start may be in the log already:
+/// the search for its message may read much, so that end runs on a thread that may block.
+pub(crate) struct End {
+    context: Arc<BrokerContext>,
+    tasks: Tracker,
+    backlog: Arc<Backlog>,
+    permits: Arc<Semaphore>,
+}
+
+impl End {
+    pub(crate) fn new(context: Arc<BrokerContext>, tasks: Tracker) -> Self {
+        Self {
+            context,
+            tasks,
+            backlog: Backlog::new(WAITING, PARTS),
+            permits: Arc::new(Semaphore::new(SEARCHES)),
+        }
+    }
+
+    fn search_and_end(&self, request: Command, peer: &Peer, reply: Reply) {
+        let entry = match self.backlog.enter(peer, Load::of(&request), true) {
+            Ok(entry) => entry,
+            Err(BacklogFull(used)) => {
+                let text = format!(
+                    "[OVERLOAD] {} ends of transactions from before the start wait for searches of the log, allowed \
+                     are {}: the transaction stays open, and the check asks for its end",
+                    used.requests, WAITING.requests
+                );
+                let refusal = Refusal::new(response::SYSTEM_BUSY, text);
+                return self.context.refuse(&request, reply, refusal);
+            }
+        };
+        let (context, permits) = (self.context.clone(), self.permits.clone());
+        let searcher = context.clone();
+        let (request, peer) = (detached(request), peer.clone());
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire_owned().await.ok();
+            let ending = move || {
+                // Its user may have lost its rights meanwhile.
+                if let Some(refusal) = searcher.check_again(&request, &peer) {
+                    return reply.send(refusal);
+                }
+                let began = Instant::now();
+                let answer = end(&searcher, &request, &peer, true)
+                    .and_then(|answer| answer.ok_or_else(|| Refusal::internal("the log was not searched")));
+                send_answer(&searcher, &request, reply, began, answer);
+                drop(entry);
+            };
+            if let Err(error) = spawn_blocking(ending).await {
+                context.stats.panics.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, "the end of a transaction panicked");
+            }
+        });
+    }
+}
+
+impl Processor for End {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        let began = Instant::now();
+        match end(&self.context, &request, peer, false).transpose() {
+            Some(answer) => send_answer(&self.context, &request, reply, began, answer),
+            None => self.search_and_end(request, peer, reply),
+        }
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("End")
+    }
+}
+
+/// `None`: the log must be searched first, and this call may not do that; nothing has changed.
+fn end(
+    context: &BrokerContext,
+    request: &Command,
+    peer: &Peer,
+    may_search: bool,
+) -> Result<Option<Command>, Refusal> {
     let header = EndTransactionRequestHeader::decode(&request.fields)?;
     let commit = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
@@ -30,7 +124,7 @@ pub(crate) fn end(context: &BrokerContext, request: &Command, peer: &Peer) -> An
                 id = header.msg_id,
                 "a transaction stays open"
             );
-            return Ok(Command::response(response::SUCCESS));
+            return Ok(Some(Command::response(response::SUCCESS)));
         }
         other => {
             let text = format!("commitOrRollback is {other}, it must be 8, 12 or 0");
@@ -46,12 +140,14 @@ pub(crate) fn end(context: &BrokerContext, request: &Command, peer: &Peer) -> An
     let id = expect(&half, &header)?;
     check_owner(context, request, peer, &half)?;
     refuse_late(context, &half, &header)?;
-    let mut open = begin_end(context, id)?;
+    let Some(mut open) = begin_end(context, id, may_search)? else {
+        return Ok(None);
+    };
     match finish(context, &half, &mut open, commit) {
         Ok(()) => {
             context.transactions.tables().open.remove(id);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
-            Ok(Command::response(response::SUCCESS))
+            Ok(Some(Command::response(response::SUCCESS)))
         }
         Err(refusal) => {
             let mut tables = context.transactions.tables();
@@ -117,13 +213,18 @@ fn refuse_late(
     Err(Refusal::new(response::ILLEGAL_OPERATION, text))
 }
 
-/// Claims the transaction: only one of two concurrent ends succeeds.
-fn begin_end(context: &BrokerContext, id: &str) -> Result<OpenTransaction, Refusal> {
+/// Claims the transaction: only one of two concurrent ends succeeds. `None`: it must be searched for its message.
+fn begin_end(
+    context: &BrokerContext,
+    id: &str,
+    may_search: bool,
+) -> Result<Option<OpenTransaction>, Refusal> {
     let mut tables = context.transactions.tables();
     match tables.open.get_mut(id) {
+        Some(open) if !open.ending && open.found && !may_search => Ok(None),
         Some(open) if !open.ending => {
             open.ending = true;
-            Ok(*open)
+            Ok(Some(*open))
         }
         _ => Err(Refusal::internal("the transaction has ended already")),
     }
@@ -136,7 +237,7 @@ fn finish(
     commit: bool,
 ) -> Result<(), Refusal> {
     if open.found {
-        let searched = is_committed(&context.store, half, search_from(half));
+        let searched = is_committed(&context.store, half, 0);
         open.record_search(searched.map_err(|error| internal(&error))?);
     }
     if commit && !open.committed {

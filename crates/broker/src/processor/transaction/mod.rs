@@ -5,5 +5,5 @@ mod end;
 mod resume;
 
 pub(crate) use check::check;
-pub(crate) use end::end;
+pub(crate) use end::End;
 pub(crate) use resume::resume;

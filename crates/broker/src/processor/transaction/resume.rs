@@ -1,9 +1,8 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE, Tables, is_committed};
+use crate::delivery::transactions::{OpenTransaction, Tables, copy_of_open, is_committed};
 use crate::error::Refusal;
-use crate::message::pending::copy_of;
 use crate::message::properties::names;
 use crate::processor::Answer;
 use crate::processor::query::internal;
@@ -48,7 +47,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
     refuse_committed(context, &half, end)?;
     let stored = context
         .store
-        .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
+        .put_accepted(&copy_of_open(&half, HALF_TOPIC, &text))
         .map_err(|error| internal(&error))?;
     let open = OpenTransaction::new(stored.queue_offset);
     tables.open.insert(id.into(), open);

@@ -131,6 +131,8 @@ pub(super) struct Connection {
     timer: Pin<Box<Sleep>>,
     armed: Instant,
     last_active: Instant,
+    /// When this side was last seen not to read: what its peer has sent meanwhile may lie in the socket.
+    last_paused: Instant,
     write_hang: Hang,
     pub(super) read_hang: Hang,
     pub(super) responses: Vec<Command>,
@@ -172,6 +174,7 @@ impl Connection {
             armed,
             now,
             last_active: now,
+            last_paused: now,
             write_hang: Hang::default(),
             read_hang: Hang::default(),
             responses: Vec::new(),
@@ -436,7 +439,10 @@ impl Connection {
         let held = self.held.as_ref().map(|held| held.until);
         let partial = !self.input.is_empty() && held.is_none() && self.takes_more() && !is_in_line;
         let options = &self.setting.options;
-        let idle = self.last_active + options.idle;
+        if self.link.is_paused() {
+            self.last_paused = self.now;
+        }
+        let idle = self.last_active.max(self.last_paused) + options.idle;
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
         let partial = self.read_hang.due(partial, self.now, options.idle);
         if self.now >= idle {

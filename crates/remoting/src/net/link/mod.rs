@@ -330,6 +330,10 @@ impl Outbox for Link {
         }
     }
 
+    fn is_paused(&self) -> bool {
+        Link::is_paused(self)
+    }
+
     fn is_closed(&self) -> bool {
         self.phase() >= Phase::Closing || self.is_closed_by_peer()
     }

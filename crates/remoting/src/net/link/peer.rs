@@ -43,6 +43,10 @@ pub trait Outbox: Send + Sync + 'static {
     fn pause(&self) {}
     /// Ends one pause.
     fn read_on(&self) {}
+    /// Returns true while there are pauses.
+    fn is_paused(&self) -> bool {
+        false
+    }
     /// Returns true once the connection is closed, or its peer has closed it.
     fn is_closed(&self) -> bool;
     /// Closes the connection after all queued frames are written.
@@ -132,6 +136,11 @@ impl Peer {
     pub fn pause(&self) -> Pause {
         self.inner.outbox.pause();
         Pause(self.clone())
+    }
+
+    /// Returns true while the connection is not read: its peer may have sent something, and is not silent.
+    pub fn is_paused(&self) -> bool {
+        self.inner.outbox.is_paused()
     }
 
     /// Closes the connection after all queued frames are written.

@@ -1,0 +1,322 @@
+//! Transactions that are open at a start: the search for their messages in the log.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{
+    LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send, send_batch,
+};
+use pyrmq_broker::{Broker, Options};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC};
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::NewMessage;
+use pyrmq_testkit::FaultyDisk;
+use std::sync::{Arc, Mutex};
+use tokio::runtime::Handle;
+
+const ID: &str = "0A01";
+
+/// A half of a message with this text, born this long ago. All have the unique id of one message.
+fn half(text: &str, age_ms: i64) -> Command {
+    let pairs = [("TRAN_MSG", "true"), ("PGROUP", "producers"), ("UNIQ_KEY", ID)];
+    let mut command = send("T", 0, text.as_bytes(), &properties(&pairs));
+    let born_ms = clock::now_ms() - age_ms;
+    command.fields.set("g", &born_ms.to_string());
+    command.fields.set("f", "4");
+    command
+}
+
+/// A half in its queue and in the log.
+#[derive(Clone, Copy)]
+struct Place {
+    queue_offset: i64,
+    position: i64,
+}
+
+impl Place {
+    fn of(sent: &Command) -> Self {
+        let id: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+        Self {
+            queue_offset: number(sent, "queueOffset"),
+            position: id.offset,
+        }
+    }
+
+    fn last(site: &Site) -> Self {
+        let store = &site.broker.context().store;
+        let queue_offset = store.max_offset(HALF_TOPIC, 0) - 1;
+        let entries = store.queue_entries(HALF_TOPIC, 0, queue_offset, 1);
+        Self {
+            queue_offset,
+            position: entries.unwrap().unwrap()[0].position,
+        }
+    }
+
+    fn commit(self) -> Command {
+        [
+            ("producerGroup", "producers"),
+            ("tranStateTableOffset", &self.queue_offset.to_string()),
+            ("commitLogOffset", &self.position.to_string()),
+            ("commitOrRollback", "8"),
+            ("fromTransactionCheck", "true"),
+            ("msgId", ID),
+            ("transactionId", ID),
+        ]
+        .into_iter()
+        .fold(
+            Command::request(request::END_TRANSACTION),
+            |command, (key, value)| command.with_field(key, value),
+        )
+    }
+}
+
+fn short_intervals(options: Options) -> Options {
+    Options {
+        transaction_time_out: 1,
+        transaction_check_interval: 10,
+        transaction_check_max: 1_000_000,
+        ..options
+    }
+}
+
+/// Who writes a half again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum CopyBy {
+    TheCheck,
+    /// Apache's broker or an earlier version: the copy does not say where the first half is.
+    Another,
+}
+
+/// Ends with a copy of the last half.
+async fn write_again(by: CopyBy, options: Options) {
+    if by == CopyBy::TheCheck {
+        let site = Site::start(short_intervals(options));
+        let before = site.broker.context().store.max_offset(HALF_TOPIC, 0);
+        eventually("it is written again", async || {
+            site.broker.context().store.max_offset(HALF_TOPIC, 0) > before
+        })
+        .await;
+        return site.stop().await;
+    }
+    let site = Site::start(options);
+    let store = &site.broker.context().store;
+    let bytes = store.record_at(Place::last(&site).position).unwrap().unwrap();
+    let half = Record::decode(&bytes).unwrap();
+    let text = half.properties.as_str().unwrap();
+    let text = format!("{text}{}", properties(&[("TRANSACTION_CHECK_TIMES", "1")]));
+    let again = NewMessage {
+        topic: HALF_TOPIC,
+        queue_id: 0,
+        flag: half.flag,
+        sys_flag: half.sys_flag,
+        born_timestamp_ms: half.born_timestamp_ms,
+        born_host: half.born_host,
+        store_host: half.store_host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: half.body,
+        properties: text.as_str().into(),
+        tags_code: 0,
+        unique_key: Some(ID),
+        keys: None,
+        tag: None,
+    };
+    store.put(&again).unwrap();
+    site.stop().await;
+}
+
+/// A producer that receives checks.
+#[derive(Default)]
+struct Asked {
+    questions: Mutex<Vec<Command>>,
+}
+
+impl Asked {
+    fn last(&self) -> Option<Command> {
+        self.questions.lock().unwrap().last().cloned()
+    }
+}
+
+impl Processor for Asked {
+    fn process(&self, request: Command, _: &Peer, _: Reply) {
+        self.questions.lock().unwrap().push(request);
+    }
+}
+
+async fn producer(site: &Site) -> (Client, Arc<Asked>) {
+    let asked: Arc<Asked> = Arc::default();
+    let processor: Arc<dyn Processor> = asked.clone();
+    let mut table = ProcessorTable::new();
+    table.native(&[request::CHECK_TRANSACTION_STATE], &processor);
+    let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
+    let beat = r#"{"clientID":"c","producerDataSet":[{"groupName":"producers"}],"consumerDataSet":[]}"#;
+    let command = Command::request(request::HEART_BEAT).with_body(beat.as_bytes());
+    client.request(&site.address, command, LIMIT).await.unwrap();
+    (client, asked)
+}
+
+async fn bodies(site: &Site) -> Vec<Vec<u8>> {
+    let answer = site.ask(pull("G", "T", 0, "*", None)).await;
+    if answer.code != response::SUCCESS {
+        return Vec::new();
+    }
+    records(&answer).into_iter().map(|(_, body, _)| body).collect()
+}
+
+/// Commits one message, then sends it in a second transaction, as an application may do with one object.
+async fn commit_and_send_again(dir: &TempDir) {
+    let site = Site::start(options(dir));
+    let first = site.ask_ok(half("first", 2000)).await;
+    site.ask_ok(Place::of(&first).commit()).await;
+    site.ask_ok(half("second", 1000)).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_transaction_of_one_message_is_stored_when_its_copy_ends_after_a_restart() {
+    for by in [CopyBy::TheCheck, CopyBy::Another] {
+        let dir = TempDir::new();
+        commit_and_send_again(&dir).await;
+        write_again(by, options(&dir)).await;
+        let site = Site::start(options(&dir));
+        site.ask_ok(Place::last(&site).commit()).await;
+        assert_eq!(
+            bodies(&site).await,
+            [b"first".to_vec(), b"second".to_vec()],
+            "{by:?}"
+        );
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_asks_about_a_second_transaction_of_one_message() {
+    for by in [CopyBy::TheCheck, CopyBy::Another] {
+        let dir = TempDir::new();
+        commit_and_send_again(&dir).await;
+        write_again(by, options(&dir)).await;
+        let site = Site::start(short_intervals(options(&dir)));
+        let (client, asked) = producer(&site).await;
+        let ended = || site.broker.context().store.max_offset(OP_HALF_TOPIC, 0) > 1;
+        eventually("the check comes to it", async || {
+            asked.last().is_some() || ended()
+        })
+        .await;
+        let question = asked
+            .last()
+            .unwrap_or_else(|| panic!("{by:?}: it was taken for committed"));
+        let body = question.body.as_ref().unwrap();
+        let shown = record::records(body).next().unwrap().unwrap();
+        assert_eq!(
+            shown.prepared_transaction_offset, 0,
+            "as Apache's brokers show it"
+        );
+        let asked_about = Place {
+            queue_offset: number(&question, "tranStateTableOffset"),
+            position: number(&question, "commitLogOffset"),
+        };
+        site.ask_ok(asked_about.commit()).await;
+        assert_eq!(
+            bodies(&site).await,
+            [b"first".to_vec(), b"second".to_vec()],
+            "{by:?}"
+        );
+        client.close().await;
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_transaction_of_one_message_is_resumed_after_it_was_given_up() {
+    let dir = TempDir::new();
+    commit_and_send_again(&dir).await;
+    let site = Site::start(Options {
+        transaction_check_max: 1,
+        ..short_intervals(options(&dir))
+    });
+    let given_up = async || {
+        let look = pull("G", "TRANS_CHECK_MAX_TIME_TOPIC", 0, "*", None);
+        site.ask(look).await
+    };
+    eventually("it is given up", async || {
+        given_up().await.code == response::SUCCESS
+    })
+    .await;
+    let body = given_up().await.body.unwrap();
+    let message = record::records(&body).next().unwrap().unwrap();
+    let id = OffsetId {
+        host: message.store_host,
+        offset: message.physical_offset,
+    };
+    let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE);
+    site.ask_ok(resume.with_field("msgId", &id.to_string())).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_index_the_end_of_a_copy_reads_no_message_from_before_its_first_half() {
+    let dir = TempDir::new();
+    let without_index = || {
+        let mut options = options(&dir);
+        options.store.index = false;
+        options
+    };
+    let site = Site::start(without_index());
+    for _ in 0..40 {
+        site.ask_ok(send_batch("T", 500)).await;
+    }
+    site.ask_ok(half("second", 1000)).await;
+    site.stop().await;
+    write_again(CopyBy::TheCheck, without_index()).await;
+    let disk = FaultyDisk::default();
+    let on_disk = Arc::new(disk.clone());
+    let site = Site::of(Broker::start_on(on_disk, without_index(), &Handle::current(), None, &[]).unwrap());
+    let commit = Place::last(&site).commit();
+    let (before, _, _) = disk.counts();
+    site.ask_ok(commit).await;
+    let reads = disk.counts().0 - before;
+    assert!(reads < 60, "{reads} reads");
+    assert_eq!(site.broker.context().store.max_offset("T", 0), 20_001);
+    site.stop().await;
+}
+
+#[test]
+fn the_end_of_a_transaction_from_before_the_start_holds_up_no_other_connection() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let runtime = |threads| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(threads).enable_all().build().unwrap()
+    };
+    let (of_broker, of_clients) = (runtime(1), runtime(2));
+    let sent = of_clients.block_on(async {
+        let site = Site::start(options(&dir));
+        let sent = site.ask_ok(half("first", 1000)).await;
+        site.stop().await;
+        sent
+    });
+    let on_disk = Arc::new(disk.clone());
+    let broker = Broker::start_on(on_disk, options(&dir), of_broker.handle(), None, &[]).unwrap();
+    of_clients.block_on(async {
+        let (site, other) = (Site::of(broker), client());
+        disk.hang_writes(true);
+        let ending = site.asking(Place::of(&sent).commit());
+        eventually("its message is being written", async || {
+            site.broker.health().store.busy.held_now_ms > 0
+        })
+        .await;
+        let looked = other
+            .request(&site.address, pull("G", "T", 0, "*", None), LIMIT)
+            .await;
+        disk.hang_writes(false);
+        assert_ne!(looked.unwrap().code, response::SUCCESS, "it was not waited for");
+        assert_eq!(ending.await.unwrap().unwrap().code, response::SUCCESS);
+        assert_eq!(bodies(&site).await, [b"first".to_vec()]);
+        other.close().await;
+        site.stop().await;
+    });
+}
