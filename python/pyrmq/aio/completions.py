@@ -27,6 +27,11 @@ class Reader:
         loop.add_reader(self._batcher.fileno(), self._batcher.serve_futures, 0)
         self.loop = loop
 
+    def serve(self) -> None:
+        """Complete what can be completed, if this is the loop."""
+        if self.loop is asyncio.get_running_loop():
+            self._batcher.serve_futures(0)
+
     def leave_when(self, is_idle: Callable[[], bool]) -> None:
         """Leave the loop once no future is awaited."""
         if self.loop is not None and not is_idle():

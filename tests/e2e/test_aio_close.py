@@ -1,0 +1,57 @@
+"""Producers of asyncio whose `close` is cancelled, or comes from a loop that is not theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import RmqError
+from pyrmq.aio import Producer
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Iterator[Cluster]:
+    """A cluster whose broker can fall silent."""
+    with cluster(faults=True) as running:
+        yield running
+
+
+async def turns(count: int = 5) -> None:
+    """Let what is ready run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("moment", ["flush", "flush and again", "goodbye"])
+def test_a_send_ends_when_the_close_of_its_producer_is_cancelled(
+    faulty: Cluster, moment: str
+) -> None:
+    async def main() -> None:
+        producer = Producer(name_server=faulty.name_server)
+        await producer.send("T", b"first")
+        with faulty.brokers[0].network.silence():
+            sending = asyncio.ensure_future(producer.send("T", b"x", timeout=30))
+            await turns()
+            closing = asyncio.ensure_future(producer.close(0.2 if moment == "goodbye" else 10))
+            # The goodbye to a silent broker takes half a second.
+            await asyncio.sleep(0.4 if moment == "goodbye" else 0.05)
+            closing.cancel()
+            await turns()
+            if moment == "flush":
+                assert closing.cancelled(), "it does not wait for what is on its way"
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled()
+            await producer.close()
+            with pytest.raises(RmqError):
+                await asyncio.wait_for(sending, 5)
+
+    asyncio.run(main())
