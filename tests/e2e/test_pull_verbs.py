@@ -366,7 +366,7 @@ def test_a_call_for_several_topics_that_fails_late_changes_nothing(
                     raise TopicNotFound("refused")
                 native.subscribe(name, text, is_sql)
 
-        monkeypatch.setattr(consumer, "_control", Refusing())
+        monkeypatch.setattr(consumer._subscriptions, "_control", Refusing())
         with pytest.raises(TopicNotFound, match="refused"):
             consumer.subscribe([first, second])
         monkeypatch.undo()

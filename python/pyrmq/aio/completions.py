@@ -70,6 +70,20 @@ class CompletionList:
         self._closed = False
         self._pid = os.getpid()
 
+    def enter(self) -> None:
+        """Belong to the running loop from now on, as with a call.
+
+        Raises:
+            ClosedError: The list is closed.
+            ConfigError: The object belongs to another loop.
+            ForkError: The object, and its loop, belong to the parent process.
+        """
+        if self.is_inherited():
+            raise self.other_loop("this object")
+        loop = asyncio.get_running_loop()
+        if loop is not self.loop:
+            self._bind(loop)
+
     def call(self, start: Callable[..., object], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports under a token; return the future of its outcome."""
         loop = asyncio.get_running_loop()

@@ -5,15 +5,17 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Literal, Self, TypeVar
 
 from pyrmq._client.values import committable, queue_offsets_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
+from pyrmq.aio.subscribing import subscribed
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
-from pyrmq.consumer.subscriptions import await_joined
+from pyrmq.consumer.subscriptions import SubscribeCall, await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -63,6 +65,7 @@ class PullConsumer(PolledConsumer):
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
+        self._outcomes.enter()
         subscriptions = self._subscriptions
         if isinstance(topic, re.Pattern):
             await asyncio.to_thread(subscriptions.add_pattern, topic, text, is_sql)
@@ -73,15 +76,12 @@ class PullConsumer(PolledConsumer):
             # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
                 await self._outcomes.call(self._core.queues_of, one)
-        before: dict[str, tuple[str, bool] | None] = {}
-        try:
-            for one in topics:
-                before[one] = subscriptions.filter_of(one)
-                await self._outcomes.call(self._control.subscribe, one, text, is_sql)
-                subscriptions.add(one, text, is_sql)
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(subscriptions.undo, before))
-            raise
+        call = SubscribeCall(text, is_sql)
+        await subscribed(
+            partial(subscriptions.subscribe, topics, call),
+            partial(subscriptions.cancel, call),
+            partial(subscriptions.undo, call),
+        )
         if self._options.max_poll_interval is not None:
             self._watch()
 

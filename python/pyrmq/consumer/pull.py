@@ -30,7 +30,7 @@ from pyrmq._client.values import (
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.consumer.rebalance import RebalanceCallbacks
-from pyrmq.consumer.subscriptions import await_joined
+from pyrmq.consumer.subscriptions import SubscribeCall, await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -163,15 +163,7 @@ class PullConsumer(PolledConsumer):
             # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
                 self._core.queues_of(one)
-        before: dict[str, tuple[str, bool] | None] = {}
-        try:
-            for one in topics:
-                before[one] = self._subscriptions.filter_of(one)
-                self._control.subscribe(one, text, is_sql)
-                self._subscriptions.add(one, text, is_sql)
-        except BaseException:
-            self._subscriptions.undo(before)
-            raise
+        self._subscriptions.subscribe(topics, SubscribeCall(text, is_sql))
         if self._options.max_poll_interval is not None:
             self._watch()
 

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from concurrent.futures import Future
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from pyrmq.consumer.call import log_error
@@ -15,18 +15,21 @@ from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
     from pyrmq.consumer.callbacks import CallbackThread
 
-__all__ = ["Subscriptions", "await_joined"]
+__all__ = ["SubscribeCall", "Subscriptions", "await_joined"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
 _CHECKS = 4
 """Looks at the time since the last poll in each interval."""
+
+_PAUSE_S = 0.001
+"""Pause between two topics of a pattern: a lock alone goes to the thread that has just had it."""
 
 _Filter = tuple[str, bool]
 
@@ -43,6 +46,24 @@ def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None
         return
     if failure is not None:
         raise failure
+
+
+class SubscribeCall:
+    """A call of `subscribe`, which an event loop may cancel while a thread makes it.
+
+    Attributes:
+        wish: The filter. The object tells what this call has subscribed to from what others have.
+        is_cancelled: Nobody waits for it any more: it must join nothing.
+        topic: The topic that it is joining.
+        before: The filters that its topics had before; None: they were not subscribed to.
+    """
+
+    def __init__(self, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
+        # Always a new object.
+        self.wish: _Filter = (text, is_sql)
+        self.is_cancelled = False
+        self.topic: str | None = None
+        self.before: dict[str, _Filter | None] = {}
 
 
 class Subscriptions:
@@ -69,9 +90,9 @@ class Subscriptions:
         self._by_pattern: set[str] = set()
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
-        # Held over the network while topics are joined or left for patterns and polls. Taken before
-        # the other one.
-        self._changing = threading.Lock()
+        # Held over the network while topics are joined by name, or joined or left for patterns and
+        # polls. Taken before the other one. A signal's handler may subscribe while its thread does.
+        self._changing = threading.RLock()
         self._polling = 0
         self._polled = monotonic()
         # The queues go back as nobody polls.
@@ -89,42 +110,83 @@ class Subscriptions:
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
 
-    def filter_of(self, topic: str) -> _Filter | None:
-        """Return the filter of a topic that is subscribed to; None for others."""
-        if self._is_elsewhere():
-            return None
+    def subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
+        """Subscribe to topics by name: to all, or, after a failure, to none of them.
+
+        One call after the other: what one undoes is never another's, and no look at a pattern
+        replaces a filter.
+
+        Raises:
+            RmqError: A topic could not be joined.
+        """
+        self._check_process()
+        with self._changing:
+            try:
+                for topic in topics:
+                    self._begin(call, topic)
+                    self._control.subscribe(topic, *call.wish)
+                    with self._lock:
+                        self._topics[topic] = call.wish
+                self._begin(call, None)
+                with self._lock:
+                    self._by_pattern.difference_update(topics)
+            except BaseException:
+                self.undo(call)
+                raise
+
+    def _begin(self, call: SubscribeCall, topic: str | None) -> None:
+        """Go on with the next topic of a call, or end it.
+
+        Raises:
+            RmqError: The call was cancelled.
+        """
         with self._lock:
-            return self._topics.get(topic)
+            if call.is_cancelled:
+                raise RmqError("the call of `subscribe` was cancelled")
+            call.topic = topic
+            if topic is not None:
+                call.before.setdefault(topic, self._topics.get(topic))
 
-    def undo(self, before: Mapping[str, _Filter | None]) -> None:
-        """Restore the filters of topics, and leave those that had none; a failure is logged.
+    def cancel(self, call: SubscribeCall) -> None:
+        """Have a call fail that has not ended yet."""
+        if self._is_elsewhere():
+            return
+        with self._lock:
+            call.is_cancelled = True
+            if call.topic is not None:
+                # It waits for servers, and is the only one that joins topics.
+                self._control.cancel_subscribe(call.topic)
 
-        A call for several topics that fails must not leave the group joined for some of them.
+    def undo(self, call: SubscribeCall) -> None:
+        """Restore the filters of a call's topics, and leave those that had none.
+
+        A failure is logged. What others have changed since stays as it is.
         """
         if self._is_elsewhere():
             return
-        for topic, old in before.items():
-            # An event loop's call that was cancelled goes on without its caller.
-            self._control.cancel_subscribe(topic)
-            try:
-                if old is None:
-                    self.remove(topic)
-                    self._control.unsubscribe(topic, False)
-                else:
-                    self._control.subscribe(topic, *old)
-                    self.add(topic, *old)
-            except RmqError:
-                _log.exception(
-                    "group %s: the subscription of %s is not undone", self._options.group, topic
-                )
+        with self._changing:
+            with self._lock:
+                mine = [topic for topic, wish in self._topics.items() if wish is call.wish]
+                if call.topic is not None and call.topic not in mine:
+                    mine.append(call.topic)
+                call.topic = None
+            for topic in mine:
+                self._restore(topic, call.before.get(topic))
 
-    def add(self, topic: str, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
-        """Note a topic that was subscribed to by name."""
-        if self._is_elsewhere():
+    def _restore(self, topic: str, old: _Filter | None) -> None:
+        try:
+            if old is None:
+                self.remove(topic)
+                self._control.unsubscribe(topic, False)
+            else:
+                self._control.subscribe(topic, *old)
+                with self._lock:
+                    self._topics[topic] = old
+        except (ClosedError, ForkError):
             return
-        with self._lock:
-            self._topics[topic] = (text, is_sql)
-            self._by_pattern.discard(topic)
+        except RmqError as error:
+            text = "group %s: the subscription of %s is not undone"
+            log_error(text, self.group, topic, error=error)
 
     def add_pattern(self, pattern: re.Pattern[str], text: str, is_sql: bool) -> None:  # noqa: FBT001
         """Subscribe to all topics whose whole name matches, now and when they appear.
@@ -137,9 +199,7 @@ class Subscriptions:
             raise ConfigError(
                 "a pattern of topics needs `name_server`: an address server has no list of topics"
             )
-        if self._is_elsewhere():
-            # This raises ForkError.
-            self._control.paused()
+        self._check_process()
         with self._lock:
             self._patterns[pattern] = (text, is_sql)
         self.look()
@@ -157,30 +217,45 @@ class Subscriptions:
         if not self._patterns:
             return
         known = all_topics(self._options)
-        with self._changing:
-            new, gone = self._differences(known)
-            for topic, (text, is_sql) in new.items():
-                self._control.subscribe(topic, text, is_sql)
+        new, gone = self._differences(known)
+        for topic, pattern in new.items():
+            self._join_new(topic, pattern)
+        for topic in gone:
+            with self._changing:
                 with self._lock:
-                    self._topics[topic] = (text, is_sql)
-                    self._by_pattern.add(topic)
-                _log.info("group %s: topic %s matches", self._options.group, topic)
-            for topic in gone:
-                with self._lock:
+                    if topic not in self._by_pattern:
+                        # Meanwhile it was subscribed to by name.
+                        continue
                     self._by_pattern.discard(topic)
                     self._topics.pop(topic, None)
                 self._control.unsubscribe(topic, True)
 
-    def _differences(self, known: set[str]) -> tuple[dict[str, _Filter], list[str]]:
-        """Return the topics to join by a pattern, and those of a pattern to leave."""
+    def _join_new(self, topic: str, pattern: re.Pattern[str]) -> None:
+        """Join a topic that matches a pattern."""
+        with self._changing:
+            with self._lock:
+                wish = self._patterns.get(pattern)
+                if wish is None or topic in self._topics or self._is_away:
+                    # Meanwhile it was subscribed to by name, or the queues went back.
+                    return
+            self._control.subscribe(topic, *wish)
+            with self._lock:
+                self._topics[topic] = wish
+                self._by_pattern.add(topic)
+        _log.info("group %s: topic %s matches", self.group, topic)
+        # Who waits to subscribe by name goes first.
+        sleep(_PAUSE_S)
+
+    def _differences(self, known: set[str]) -> tuple[dict[str, re.Pattern[str]], list[str]]:
+        """Return the topics to join with their pattern, and those of patterns to leave."""
         with self._lock:
             if self._is_away:
                 return {}, []
-            new: dict[str, _Filter] = {}
-            for pattern, wish in self._patterns.items():
+            new: dict[str, re.Pattern[str]] = {}
+            for pattern in self._patterns:
                 for topic in sorted(known):
                     if topic not in self._topics and pattern.fullmatch(topic):
-                        new.setdefault(topic, wish)
+                        new.setdefault(topic, pattern)
             return new, sorted(self._by_pattern - known)
 
     def _look_apart(self) -> None:
@@ -313,6 +388,11 @@ class Subscriptions:
                     if isinstance(error, ClosedError | ForkError):
                         raise
                     log_error("group %s: leaving %s", self._options.group, topic, error=error)
+
+    def _check_process(self) -> None:
+        """Raise ForkError in a forked child."""
+        if self._is_elsewhere():
+            self._control.paused()
 
     def _is_elsewhere(self) -> bool:
         """Whether this is a forked child: native calls raise there, and locks may be held."""

@@ -1,0 +1,128 @@
+"""Calls of `subscribe` that meet: of several threads and tasks, and beside looks at a pattern."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.test_push import make
+
+import pyrmq.aio
+from pyrmq import PullConsumer, TopicNotFound
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyrmq.testing import Cluster
+
+Polled = PullConsumer | pyrmq.aio.PullConsumer
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Iterator[Cluster]:
+    """A cluster whose servers can fall silent."""
+    with cluster(faults=True) as running:
+        for name in ("T-1", "T-2"):
+            make(running.name_server, name, [], queues=1)
+        yield running
+
+
+class Native:
+    """A native consumer that calls back before it subscribes, and before it cancels a call."""
+
+    def __init__(self, consumer: Polled, before: Callable[[str], None]) -> None:
+        self._native = consumer._control
+        self._before = before
+        self.subscribed: list[tuple[str, str]] = []
+        self.delay = 0.0
+        consumer._control = self  # type: ignore[assignment]
+        consumer._subscriptions._control = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the native one
+        return getattr(self._native, name)
+
+    def subscribe(self, topic: str, text: str, is_sql: bool, **to: Any) -> object:  # noqa: ANN401, FBT001
+        """Call back, then subscribe."""
+        self._before(topic)
+        self.subscribed.append((topic, text))
+        return self._native.subscribe(topic, text, is_sql, **to)
+
+    def cancel_subscribe(self, topic: str) -> None:
+        """Cancel late."""
+        time.sleep(self.delay)
+        self._native.cancel_subscribe(topic)
+
+
+def topics_of(consumer: Polled) -> set[str]:
+    """Return the topics whose queues a consumer has."""
+    return {queue.topic for queue in consumer.assignment()}
+
+
+def test_a_look_at_a_pattern_keeps_the_filter_of_a_topic_that_is_named_meanwhile(
+    address: str, topic: str
+) -> None:
+    first, second = f"{topic}-1", f"{topic}-2"
+    for name in (first, second):
+        make(address, name, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        naming = threading.Thread(target=consumer.subscribe, args=(second, "*"))
+
+        def name_the_second(of: str) -> None:
+            if of == first:
+                naming.start()
+                # It may wait for this look.
+                naming.join(0.3)
+
+        native = Native(consumer, name_the_second)
+        consumer.subscribe(re.compile(re.escape(topic) + "-.*"), "A")
+        naming.join(10)
+        assert native.subscribed[0] == (first, "A")
+        assert native.subscribed[-1] == (second, "*")
+        assert topics_of(consumer) == {first, second}
+
+
+def test_a_call_that_fails_undoes_nothing_of_another_call(address: str, topic: str) -> None:
+    first, second = f"{topic}-1", f"{topic}-2"
+    for name in (first, second):
+        make(address, name, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        other = threading.Thread(target=consumer.subscribe, args=(first,))
+
+        def refuse_the_second(of: str) -> None:
+            if of == second:
+                other.start()
+                other.join(0.3)
+                raise TopicNotFound("refused")
+
+        Native(consumer, refuse_the_second)
+        with pytest.raises(TopicNotFound, match="refused"):
+            consumer.subscribe([first, second])
+        other.join(10)
+        assert topics_of(consumer) == {first}
+
+
+def test_a_call_that_is_cancelled_twice_undoes_nothing_of_the_next_one(faulty: Cluster) -> None:
+    async def main() -> None:
+        async with pyrmq.aio.PullConsumer(name_server=faulty.name_server, group="g2") as consumer:
+            native = Native(consumer, lambda _: None)
+            native.delay = 0.3
+            with faulty.name_servers[0].network.silence():
+                call = asyncio.ensure_future(consumer.subscribe("T-1"))
+                await asyncio.sleep(0.1)
+                for _ in range(2):
+                    call.cancel()
+                    await asyncio.sleep(0.01)
+            with suppress(asyncio.CancelledError):
+                await call
+            await consumer.subscribe("T-1", "A")
+            await asyncio.sleep(0.5)
+            assert topics_of(consumer) == {"T-1"}
+            assert native.subscribed[-1] == ("T-1", "A")
+
+    asyncio.run(main())
