@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -11,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.test_push import make
+from tests.e2e.wire import await_true
 
 import pyrmq.aio
-from pyrmq import PullConsumer, TopicNotFound
+from pyrmq import (
+    Admin,
+    Broker,
+    Credentials,
+    NameServer,
+    PullConsumer,
+    RmqError,
+    TopicNotFound,
+)
+from pyrmq.errors import PermissionDenied
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyrmq.testing import Cluster
 
@@ -126,3 +138,70 @@ def test_a_call_that_is_cancelled_twice_undoes_nothing_of_the_next_one(faulty: C
             assert native.subscribed[-1] == ("T-1", "A")
 
     asyncio.run(main())
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """The address of a cluster whose broker lets bob read `t-b` and `t-c` alone."""
+
+    def entry(resource: str, *actions: str) -> dict[str, Any]:
+        return {"resource": resource, "actions": actions, "decision": "Allow"}
+
+    may = [entry(f"Topic:t-{name}", "Sub", "Get") for name in "bc"]
+    may += [entry("Group:g", "Sub", "Get"), entry("Cluster:*", "List", "Get")]
+    known = {
+        "users": [
+            {"username": "root", "password": "root-pass", "userType": "Super"},
+            {"username": "bob", "password": "bob-pass"},
+        ],
+        "acls": [{"subject": "User:bob", "policies": [{"entries": may}]}],
+    }
+    users, root = tmp_path / "users.json", tmp_path / "root.json"
+    users.write_text(json.dumps(known))
+    root.write_text(json.dumps({"accessKey": "root", "secretKey": "root-pass"}))
+    for file in (users, root):
+        file.chmod(0o600)
+    both: dict[str, Any] = {"listen_port": 0, "bind_address": "127.0.0.1"}
+    with (
+        NameServer(**both) as name_server,
+        Broker(
+            broker_ip1="127.0.0.1",
+            namesrv_addr=name_server.address,
+            store_path_root_dir=str(tmp_path / "store"),
+            mapped_file_size_commit_log=16 << 20,
+            authentication_enabled=True,
+            authorization_enabled=True,
+            auth_config_path=str(users),
+            inner_client_credentials_path=str(root),
+            **both,
+        ) as broker,
+    ):
+        broker.await_registration()
+        credentials = Credentials("root", "root-pass")
+        with Admin(name_server=name_server.address, credentials=credentials) as admin:
+            for name in "abc":
+                admin.create_topic(f"t-{name}", queues=1)
+        yield name_server.address
+
+
+def test_a_topic_of_a_pattern_that_may_not_be_read_keeps_no_other_away(
+    guarded: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PullConsumer(
+        name_server=guarded,
+        group="g",
+        rebalance=0.2,
+        credentials=Credentials("bob", "bob-pass"),
+    )
+    with consumer:
+        # The old code raised for `t-a`, and looked no further.
+        with suppress(RmqError):
+            consumer.subscribe(re.compile("t-.*"))
+        await_true(lambda: topics_of(consumer) == {"t-b", "t-c"}, 5)
+        # It names no topic that its user may not read, so brokers take it.
+        consumer.subscribe("t-b", "A")
+        with pytest.raises(PermissionDenied):
+            consumer.subscribe(re.compile("t-a"))
+        assert topics_of(consumer) == {"t-b", "t-c"}
+        time.sleep(0.5)
+    assert caplog.text.count("topic t-a matches and is not joined") == 1

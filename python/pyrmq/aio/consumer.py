@@ -68,7 +68,8 @@ class PullConsumer(PolledConsumer):
         self._outcomes.enter()
         subscriptions = self._subscriptions
         if isinstance(topic, re.Pattern):
-            await asyncio.to_thread(subscriptions.add_pattern, topic, text, is_sql)
+            call = SubscribeCall(text, is_sql)
+            await asyncio.to_thread(subscriptions.add_pattern, topic, call)
             self._watch()
             return
         topics = topics_of(topic)

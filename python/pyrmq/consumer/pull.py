@@ -138,7 +138,8 @@ class PullConsumer(PolledConsumer):
         Args:
             topic: A topic, or several; they must all exist, else none is subscribed to. Or a
                 compiled pattern: all topics whose whole name matches, and, within `rebalance`
-                seconds, those that appear later.
+                seconds, those that appear later. Of these, one that cannot be joined is logged and
+                tried again; the call fails if no topic that matches can be joined.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
@@ -155,7 +156,7 @@ class PullConsumer(PolledConsumer):
         """
         text, is_sql = filter_of(tags, sql)
         if isinstance(topic, re.Pattern):
-            self._subscriptions.add_pattern(topic, text, is_sql)
+            self._subscriptions.add_pattern(topic, SubscribeCall(text, is_sql))
             self._watch()
             return
         topics = topics_of(topic)

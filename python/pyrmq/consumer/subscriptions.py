@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ class SubscribeCall:
         is_cancelled: Nobody waits for it any more: it must join nothing.
         topic: The topic that it is joining.
         before: The filters that its topics had before; None: they were not subscribed to.
+        pattern: The pattern that it adds.
+        old: The filter that the pattern had before; None: it was not there.
     """
 
     def __init__(self, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
@@ -64,6 +67,8 @@ class SubscribeCall:
         self.is_cancelled = False
         self.topic: str | None = None
         self.before: dict[str, _Filter | None] = {}
+        self.pattern: re.Pattern[str] | None = None
+        self.old: _Filter | None = None
 
 
 class Subscriptions:
@@ -88,6 +93,8 @@ class Subscriptions:
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
         self._by_pattern: set[str] = set()
+        # Of topics that match and are not joined: what was logged last.
+        self._failures: dict[str, type[RmqError]] = {}
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
         # Held over the network while topics are joined by name, or joined or left for patterns and
@@ -164,6 +171,11 @@ class Subscriptions:
         """
         if self._is_elsewhere():
             return
+        with self._lock:
+            if call.pattern is not None and self._patterns.get(call.pattern) is call.wish:
+                del self._patterns[call.pattern]
+                if call.old is not None:
+                    self._patterns[call.pattern] = call.old
         with self._changing:
             with self._lock:
                 mine = [topic for topic, wish in self._topics.items() if wish is call.wish]
@@ -188,12 +200,15 @@ class Subscriptions:
             text = "group %s: the subscription of %s is not undone"
             log_error(text, self.group, topic, error=error)
 
-    def add_pattern(self, pattern: re.Pattern[str], text: str, is_sql: bool) -> None:  # noqa: FBT001
+    def add_pattern(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
         """Subscribe to all topics whose whole name matches, now and when they appear.
+
+        A topic that cannot be joined is logged, and tried again with each look.
 
         Raises:
             ConfigError: The name servers are only known by an address server.
-            RmqError: No name server answered, or a broker refused.
+            RmqError: No name server answered, or not one topic that matches could be joined. Then
+                nothing has changed.
         """
         if self._options.address_server is not None:
             raise ConfigError(
@@ -201,8 +216,21 @@ class Subscriptions:
             )
         self._check_process()
         with self._lock:
-            self._patterns[pattern] = (text, is_sql)
-        self.look()
+            call.pattern, call.old = pattern, self._patterns.get(pattern)
+            self._patterns[pattern] = call.wish
+        try:
+            self._join_first(pattern, call)
+        except BaseException:
+            self.undo(call)
+            raise
+
+    def _join_first(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
+        """Join the topics that match a new pattern; raise the first failure if none is joined."""
+        failure = self._join_new(all_topics(self._options), call)
+        with self._lock:
+            has_one = any(pattern.fullmatch(topic) for topic in self._topics)
+        if failure is not None and not has_one:
+            raise failure
 
     def remove(self, topic: str) -> None:
         """Forget a topic."""
@@ -217,10 +245,68 @@ class Subscriptions:
         if not self._patterns:
             return
         known = all_topics(self._options)
-        new, gone = self._differences(known)
-        for topic, pattern in new.items():
-            self._join_new(topic, pattern)
-        for topic in gone:
+        self._join_new(known)
+        self._leave_gone(known)
+
+    def _join_new(self, known: set[str], call: SubscribeCall | None = None) -> RmqError | None:
+        """Join topics that match a pattern and are new. Returns why the first was not joined."""
+        failures = [
+            self._join_by_pattern(topic, pattern, call)
+            for topic, pattern in self._new_topics(known).items()
+        ]
+        if call is not None:
+            self._begin(call, None)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _join_by_pattern(
+        self, topic: str, pattern: re.Pattern[str], call: SubscribeCall | None
+    ) -> RmqError | None:
+        """Join a topic; a failure is logged once, and returned."""
+        with self._changing:
+            with self._lock:
+                wish = self._patterns.get(pattern)
+                if wish is None or topic in self._topics or self._is_away:
+                    # Meanwhile it was subscribed to by name, or the queues went back.
+                    return None
+            if call is not None:
+                self._begin(call, topic)
+            try:
+                self._control.subscribe(topic, *wish)
+            except (ClosedError, ForkError):
+                raise
+            except RmqError as error:
+                # Brokers refuse a heartbeat as a whole: with this topic in it, for all others, too.
+                with suppress(RmqError):
+                    self._control.unsubscribe(topic, False)
+                if self._failures.get(topic) is not type(error):
+                    text = "group %s: topic %s matches and is not joined; the next look tries again"
+                    log_error(text, self.group, topic, error=error)
+                self._failures[topic] = type(error)
+                return error
+            self._failures.pop(topic, None)
+            with self._lock:
+                self._topics[topic] = wish
+                self._by_pattern.add(topic)
+        _log.info("group %s: topic %s matches", self.group, topic)
+        # A caller that waits to subscribe by name goes first.
+        sleep(_PAUSE_S)
+        return None
+
+    def _new_topics(self, known: set[str]) -> dict[str, re.Pattern[str]]:
+        """Return the topics to join, with their patterns."""
+        new: dict[str, re.Pattern[str]] = {}
+        with self._lock:
+            for pattern in self._patterns:
+                for topic in sorted(known - self._topics.keys()):
+                    if pattern.fullmatch(topic):
+                        new.setdefault(topic, pattern)
+        return new
+
+    def _leave_gone(self, known: set[str]) -> None:
+        """Leave topics of patterns that are gone."""
+        with self._lock:
+            gone = set() if self._is_away else self._by_pattern - known
+        for topic in sorted(gone):
             with self._changing:
                 with self._lock:
                     if topic not in self._by_pattern:
@@ -228,35 +314,13 @@ class Subscriptions:
                         continue
                     self._by_pattern.discard(topic)
                     self._topics.pop(topic, None)
-                self._control.unsubscribe(topic, True)
-
-    def _join_new(self, topic: str, pattern: re.Pattern[str]) -> None:
-        """Join a topic that matches a pattern."""
-        with self._changing:
-            with self._lock:
-                wish = self._patterns.get(pattern)
-                if wish is None or topic in self._topics or self._is_away:
-                    # Meanwhile it was subscribed to by name, or the queues went back.
-                    return
-            self._control.subscribe(topic, *wish)
-            with self._lock:
-                self._topics[topic] = wish
-                self._by_pattern.add(topic)
-        _log.info("group %s: topic %s matches", self.group, topic)
-        # Who waits to subscribe by name goes first.
-        sleep(_PAUSE_S)
-
-    def _differences(self, known: set[str]) -> tuple[dict[str, re.Pattern[str]], list[str]]:
-        """Return the topics to join with their pattern, and those of patterns to leave."""
-        with self._lock:
-            if self._is_away:
-                return {}, []
-            new: dict[str, re.Pattern[str]] = {}
-            for pattern in self._patterns:
-                for topic in sorted(known):
-                    if topic not in self._topics and pattern.fullmatch(topic):
-                        new.setdefault(topic, pattern)
-            return new, sorted(self._by_pattern - known)
+                try:
+                    self._control.unsubscribe(topic, True)
+                except (ClosedError, ForkError):
+                    raise
+                except RmqError as error:
+                    # It has gone all the same.
+                    log_error("group %s: leaving %s", self.group, topic, error=error)
 
     def _look_apart(self) -> None:
         if self._patterns:
