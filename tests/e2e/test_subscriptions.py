@@ -205,3 +205,28 @@ def test_a_topic_of_a_pattern_that_may_not_be_read_keeps_no_other_away(
         assert topics_of(consumer) == {"t-b", "t-c"}
         time.sleep(0.5)
     assert caplog.text.count("topic t-a matches and is not joined") == 1
+
+
+@pytest.mark.parametrize("kind", ["pattern", "simple"])
+def test_nothing_is_joined_by_a_call_that_is_cancelled(faulty: Cluster, kind: str) -> None:
+    async def main() -> None:
+        make_one = pyrmq.aio.PullConsumer if kind == "pattern" else pyrmq.aio.SimpleConsumer
+        async with make_one(name_server=faulty.name_server, group=f"g-{kind}") as consumer:
+            wanted: Any = re.compile("T-.*") if kind == "pattern" else "T-1"
+
+            def joined() -> set[str]:
+                if isinstance(consumer, pyrmq.aio.PullConsumer):
+                    return topics_of(consumer)
+                return set(consumer.topics())
+
+            with faulty.name_servers[0].network.silence(), pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.subscribe(wanted), 0.2)
+            await asyncio.sleep(0.7)
+            assert joined() == set()
+            with faulty.name_servers[0].network.silence(), pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.subscribe(wanted), 0.2)
+            await consumer.subscribe(wanted)
+            await asyncio.sleep(0.3)
+            assert joined() == ({"T-1", "T-2"} if kind == "pattern" else {"T-1"})
+
+    asyncio.run(main())

@@ -61,29 +61,27 @@ class PullConsumer(PolledConsumer):
     ) -> None:
         """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
 
+        A call that is cancelled is undone; if servers do not answer, in the background.
+
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
         self._outcomes.enter()
-        subscriptions = self._subscriptions
+        subscriptions, call = self._subscriptions, SubscribeCall(text, is_sql)
         if isinstance(topic, re.Pattern):
-            call = SubscribeCall(text, is_sql)
-            await asyncio.to_thread(subscriptions.add_pattern, topic, call)
-            self._watch()
-            return
-        topics = topics_of(topic)
-        if len(topics) > 1:
-            # One that is missing must not make the group share its queues anew, twice.
-            for one in topics:
-                await self._outcomes.call(self._core.queues_of, one)
-        call = SubscribeCall(text, is_sql)
+            subscribe = partial(subscriptions.add_pattern, topic, call)
+        else:
+            topics = topics_of(topic)
+            if len(topics) > 1:
+                # One that is missing must not make the group share its queues anew, twice.
+                for one in topics:
+                    await self._outcomes.call(self._core.queues_of, one)
+            subscribe = partial(subscriptions.subscribe, topics, call)
         await subscribed(
-            partial(subscriptions.subscribe, topics, call),
-            partial(subscriptions.cancel, call),
-            partial(subscriptions.undo, call),
+            subscribe, partial(subscriptions.cancel, call), partial(subscriptions.undo, call)
         )
-        if self._options.max_poll_interval is not None:
+        if isinstance(topic, re.Pattern) or self._options.max_poll_interval is not None:
             self._watch()
 
     async def unsubscribe(self, topic: str) -> None:

@@ -275,6 +275,8 @@ class Subscriptions:
             except (ClosedError, ForkError):
                 raise
             except RmqError as error:
+                if call is not None and call.is_cancelled:
+                    raise
                 # Brokers refuse a heartbeat as a whole: with this topic in it, for all others, too.
                 with suppress(RmqError):
                     self._control.unsubscribe(topic, False)
@@ -287,6 +289,9 @@ class Subscriptions:
             with self._lock:
                 self._topics[topic] = wish
                 self._by_pattern.add(topic)
+            if call is not None:
+                # Others may join it from here on: no cancellation may end their calls.
+                self._begin(call, None)
         _log.info("group %s: topic %s matches", self.group, topic)
         # A caller that waits to subscribe by name goes first.
         sleep(_PAUSE_S)
