@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -24,6 +25,7 @@ from pyrmq import (
     RmqError,
     TopicNotFound,
 )
+from pyrmq.consumer import subscriptions
 from pyrmq.errors import PermissionDenied
 from pyrmq.testing import cluster
 
@@ -230,3 +232,24 @@ def test_nothing_is_joined_by_a_call_that_is_cancelled(faulty: Cluster, kind: st
             assert joined() == ({"T-1", "T-2"} if kind == "pattern" else {"T-1"})
 
     asyncio.run(main())
+
+
+def test_a_pattern_keeps_its_topics_while_a_name_server_does_not_know_them(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = f"{topic}-1", f"{topic}-2"
+    for name in (first, second):
+        make(address, name, [], queues=1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    both = f"127.0.0.1:{port};{address}"
+    with PullConsumer(name_server=both, group=f"g-{topic}", rebalance=0.2) as consumer:
+        consumer.subscribe(re.compile(re.escape(topic) + "-.*"))
+        # It is asked first from now on, and no broker has registered with it.
+        with NameServer(listen_port=port, bind_address="127.0.0.1"):
+            time.sleep(1)
+            assert topics_of(consumer) == {first, second}
+            monkeypatch.setattr(subscriptions, "_GONE_S", 0.3)
+            with Admin(name_server=address) as admin:
+                admin.delete_topic(second)
+            await_true(lambda: topics_of(consumer) == {first}, 10)

@@ -139,7 +139,8 @@ class PullConsumer(PolledConsumer):
             topic: A topic, or several; they must all exist, else none is subscribed to. Or a
                 compiled pattern: all topics whose whole name matches, and, within `rebalance`
                 seconds, those that appear later. Of these, one that cannot be joined is logged and
-                tried again; the call fails if no topic that matches can be joined.
+                tried again; the call fails if no topic that matches can be joined. One that no name
+                server has known for 90 s is left.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).

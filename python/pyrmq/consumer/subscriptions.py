@@ -32,6 +32,11 @@ _CHECKS = 4
 _PAUSE_S = 0.001
 """Pause between two topics of a pattern: a lock alone goes to the thread that has just had it."""
 
+_GONE_S = 90.0
+"""How long no name server has to know a topic of a pattern until it is left. One that was restarted
+knows a topic when its brokers register the next time: each 30 s, with Apache's options 60 s at the
+most."""
+
 _Filter = tuple[str, bool]
 
 
@@ -93,6 +98,8 @@ class Subscriptions:
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
         self._by_pattern: set[str] = set()
+        # Since when no name server knows them. Of the thread that looks.
+        self._missing: dict[str, float] = {}
         # Of topics that match and are not joined: what was logged last.
         self._failures: dict[str, type[RmqError]] = {}
         # Guards the fields. Never held over the network: event loops take it.
@@ -308,10 +315,16 @@ class Subscriptions:
         return new
 
     def _leave_gone(self, known: set[str]) -> None:
-        """Leave topics of patterns that are gone."""
+        """Leave topics of patterns that no name server has known for `_GONE_S`."""
         with self._lock:
-            gone = set() if self._is_away else self._by_pattern - known
-        for topic in sorted(gone):
+            missing = set() if self._is_away else self._by_pattern - known
+        if missing:
+            missing -= all_topics(self._options, of_all=True)
+        now = monotonic()
+        self._missing = {topic: self._missing.get(topic, now) for topic in missing}
+        for topic, since in self._missing.items():
+            if now - since < _GONE_S:
+                continue
             with self._changing:
                 with self._lock:
                     if topic not in self._by_pattern:
