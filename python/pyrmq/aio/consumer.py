@@ -134,7 +134,7 @@ class PullConsumer(PolledConsumer):
         began = monotonic()
         messages = await self._poll(self._core.poll, max_messages, timeout)
         if self._hooks:
-            self._hooks.received(messages, began)
+            self._call_hooks(messages, began)
         return messages
 
     async def poll_batch(
@@ -150,7 +150,7 @@ class PullConsumer(PolledConsumer):
         began = monotonic()
         batch = await self._poll(self._core.poll_batch, max_messages, timeout)
         if self._hooks:
-            self._hooks.received(batch.messages, began)
+            self._call_hooks(batch.messages, began)
         return batch
 
     async def _poll(

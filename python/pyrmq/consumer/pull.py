@@ -291,7 +291,7 @@ class PullConsumer(PolledConsumer):
         finally:
             self._subscriptions.poll_ends()
         if self._hooks:
-            self._hooks.received(messages_of(taken), began)
+            self._call_hooks(messages_of(taken), began)
         return taken
 
     def _taken(
