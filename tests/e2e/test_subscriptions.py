@@ -19,6 +19,7 @@ import pyrmq.aio
 from pyrmq import (
     Admin,
     Broker,
+    ConfigError,
     Credentials,
     NameServer,
     PullConsumer,
@@ -253,3 +254,33 @@ def test_a_pattern_keeps_its_topics_while_a_name_server_does_not_know_them(
             with Admin(name_server=address) as admin:
                 admin.delete_topic(second)
             await_true(lambda: topics_of(consumer) == {first}, 10)
+
+
+def test_a_topic_that_is_left_while_a_poll_joins_it_again_stays_left(
+    address: str, topic: str
+) -> None:
+    make(address, topic, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}", max_poll_interval=0.4) as consumer:
+        consumer.subscribe(topic)
+        await_true(lambda: not consumer.assignment(), 10)
+
+        def leave(of: str) -> None:
+            with suppress(ConfigError):
+                consumer.unsubscribe(of)
+
+        Native(consumer, leave)
+        consumer.poll(timeout=0.5)
+        time.sleep(0.2)
+        assert topics_of(consumer) == set()
+        with pytest.raises(ConfigError, match="not subscribed to"):
+            consumer.unsubscribe(topic)
+
+
+def test_a_topic_that_is_away_as_nobody_polls_can_be_left(address: str, topic: str) -> None:
+    make(address, topic, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}", max_poll_interval=0.4) as consumer:
+        consumer.subscribe(topic)
+        await_true(lambda: not consumer.assignment(), 10)
+        consumer.unsubscribe(topic)
+        with pytest.raises(ConfigError, match="not subscribed to"):
+            consumer.unsubscribe(topic)

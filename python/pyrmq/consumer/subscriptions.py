@@ -239,13 +239,13 @@ class Subscriptions:
         if failure is not None and not has_one:
             raise failure
 
-    def remove(self, topic: str) -> None:
-        """Forget a topic."""
+    def remove(self, topic: str) -> bool:
+        """Forget a topic. False: it was not subscribed to."""
         if self._is_elsewhere():
-            return
+            return False
         with self._lock:
-            self._topics.pop(topic, None)
             self._left.discard(topic)
+            return self._topics.pop(topic, None) is not None
 
     def look(self) -> None:
         """Subscribe to topics that match a pattern and are new, and leave those that are gone."""
@@ -419,11 +419,15 @@ class Subscriptions:
             except Exception as error:  # noqa: BLE001 - a poll raises it
                 failure = error
         with self._lock:
-            if topic not in self._topics:
-                # It was unsubscribed meanwhile.
+            is_wanted = topic in self._topics
+            if not is_wanted:
                 failure = None
             if failure is None:
                 self._left.discard(topic)
+        if wish is not None and not is_wanted:
+            # It was unsubscribed from meanwhile, maybe before it was joined here.
+            with suppress(RmqError):
+                self._control.unsubscribe(topic, False)
         return failure
 
     def check(self) -> None:
