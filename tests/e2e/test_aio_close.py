@@ -6,9 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.wire import ask, await_true
 
-from pyrmq import RmqError
-from pyrmq.aio import Producer
+import pyrmq
+from pyrmq import RmqError, TransactionState
+from pyrmq.aio import Producer, TransactionProducer
+from pyrmq.codes import RequestCode
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -54,4 +57,34 @@ def test_a_send_ends_when_the_close_of_its_producer_is_cancelled(
             with pytest.raises(RmqError):
                 await asyncio.wait_for(sending, 5)
 
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_while_a_check_runs_goes_on(faulty: Cluster) -> None:
+    async def main() -> None:
+        async def check(_: object) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        fields = {"producerGroup": "bank"}
+        code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+        broker = faulty.brokers[0].address
+
+        def is_listed() -> bool:
+            return ask(broker, code, fields).code == 0
+
+        producer = TransactionProducer(
+            name_server=faulty.name_server, check=check, group="bank", topics=["T"]
+        )
+        await producer.__aenter__()
+        assert is_listed()
+        # A check that waits for a database.
+        running = asyncio.ensure_future(asyncio.Event().wait())
+        producer._answers.add(running)  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.2)
+        await asyncio.to_thread(await_true, lambda: not is_listed(), 5)
+        running.cancel()
+
+    with pyrmq.Producer(name_server=faulty.name_server) as maker:
+        maker.send("T", b"first")
     asyncio.run(main())

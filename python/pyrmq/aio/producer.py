@@ -469,6 +469,7 @@ class Producer(ConfiguredProducer):
         ending: asyncio.Future[None] | None = None
         try:
             try:
+                await self._settle(timeout)
                 self._batcher.close()
                 if not await self.flush(timeout):
                     _log.warning(
@@ -478,6 +479,7 @@ class Producer(ConfiguredProducer):
                         timeout,
                     )
             finally:
+                self._batcher.close()
                 self._request_reply.close(wait=False)
                 self._core.close()
                 # Not awaited here: a close that is cancelled does not wait.
@@ -500,6 +502,9 @@ class Producer(ConfiguredProducer):
             self._outcomes.close()
             self._left.detach()
             self._unlog()
+
+    async def _settle(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
+        """Wait for what needs the producer before it takes nothing more."""
 
     async def __aenter__(self) -> Self:
         """Return the producer."""
