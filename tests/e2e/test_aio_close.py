@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.wire import ask, await_true
 
 import pyrmq
-from pyrmq import RmqError, TransactionState
+from pyrmq import ClosedError, ConfigError, RmqError, TransactionState
 from pyrmq.aio import Producer, TransactionProducer
 from pyrmq.codes import RequestCode
 from pyrmq.testing import cluster
@@ -88,3 +89,45 @@ def test_a_close_that_is_cancelled_while_a_check_runs_goes_on(faulty: Cluster) -
     with pyrmq.Producer(name_server=faulty.name_server) as maker:
         maker.send("T", b"first")
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("used", ["send", "send_oneway"])
+def test_a_close_from_another_loop_is_refused_and_changes_nothing(
+    faulty: Cluster, used: str
+) -> None:
+    made: list[Producer] = []
+    is_made, may_end = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    async def own() -> None:
+        made.append(Producer(name_server=faulty.name_server))
+        if used == "send":
+            await made[0].send("T", b"x")
+        else:
+            await made[0].send_oneway("T", b"x")
+        is_made.set()
+        await asyncio.to_thread(may_end.wait, 20)
+        await made[0].send("T", b"x")
+        await made[0].close()
+        with pytest.raises(ClosedError):
+            await made[0].send("T", b"x")
+
+    def run() -> None:
+        try:
+            asyncio.run(own())
+        except BaseException as error:  # noqa: BLE001 - for the test's thread
+            failures.append(error)
+
+    async def other() -> None:
+        with pytest.raises(ConfigError, match="another event loop"):
+            await made[0].close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert is_made.wait(10)
+    try:
+        asyncio.run(other())
+    finally:
+        may_end.set()
+        thread.join(20)
+    assert failures == []

@@ -453,6 +453,9 @@ class Producer(ConfiguredProducer):
         in the background; a second call waits for that. In a forked child it does nothing: the
         producer is the parent's.
 
+        Raises:
+            ConfigError: The producer belongs to another loop, which runs; nothing has changed.
+
         Example:
             >>> await producer.close()  # doctest: +SKIP
         """
@@ -461,11 +464,14 @@ class Producer(ConfiguredProducer):
                 await asyncio.to_thread(self._core.shut)
                 self._reader.serve()
             return
-        self._closed = True
-        self._finalizer.detach()
         if self._outcomes.is_inherited():
+            self._closed = True
+            self._finalizer.detach()
             self._left.detach()
             return
+        self._outcomes.check_loop(self._loop)
+        self._closed = True
+        self._finalizer.detach()
         ending: asyncio.Future[None] | None = None
         try:
             try:
