@@ -108,7 +108,7 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/consumer/listener.py": CLASS,
     "python/pyrmq/consumer/pull.py": CLASS,
     "python/pyrmq/consumer/push.py": CLASS,
-    "python/pyrmq/consumer/subscriptions.py": MACHINE,
+    "python/pyrmq/consumer/subscriptions.py": CLASS,
     "python/pyrmq/doctor/probes.py": KIND,
     "python/pyrmq/errors.py": KIND,
     "python/pyrmq/producer.py": CLASS,

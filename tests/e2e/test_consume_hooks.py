@@ -315,3 +315,61 @@ def test_traces_of_consumed_messages_have_apaches_form(address: str, topic: str,
     assert (end[2], end[4], end[5], end[6], end[8]) == (sent.message_id, "true", "a b", "0", group)
     bad = next(row for row in before if row is not good)
     assert (after[bad[4]][4], after[bad[4]][6]) == ("false", "2")
+
+
+class EndsOnce(ConsumeHook):
+    """Ends the first poll."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def after_receive(self, consuming: Consuming) -> None:
+        """End the program, once."""
+        if not self.has_ended:
+            self.has_ended = True
+            raise SystemExit
+
+
+@pytest.mark.parametrize("form", ["list", "batch"])
+def test_messages_of_a_poll_that_a_hook_has_ended_come_again(
+    address: str, topic: str, form: str
+) -> None:
+    make(address, topic, ["0", "1", "2"], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}", hooks=[EndsOnce()]) as consumer:
+        consumer.subscribe(topic)
+
+        def poll() -> list[bytes]:
+            if form == "batch":
+                return consumer.poll_batch(timeout=3.0).bodies
+            return [message.body for message in consumer.poll(timeout=3.0)]
+
+        with pytest.raises(SystemExit):
+            poll()
+        found = poll()
+        while len(found) < 3:
+            more = poll()
+            assert more, f"only {found} came again"
+            found += more
+        assert sorted(found) == [b"0", b"1", b"2"]
+
+
+def test_messages_of_a_poll_in_a_loop_that_a_hook_has_ended_come_again(
+    address: str, topic: str
+) -> None:
+    make(address, topic, ["0", "1", "2"], queues=1)
+
+    async def main() -> None:
+        async with aio.PullConsumer(
+            name_server=address, group=f"g-{topic}", hooks=[EndsOnce()]
+        ) as consumer:
+            await consumer.subscribe(topic)
+            with pytest.raises(SystemExit):
+                await consumer.poll(timeout=3)
+            found: list[bytes] = []
+            while len(found) < 3:
+                more = await consumer.poll(timeout=3)
+                assert more, f"only {found} came again"
+                found += [message.body for message in more]
+            assert sorted(found) == [b"0", b"1", b"2"]
+
+    asyncio.run(main())

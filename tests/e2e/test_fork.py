@@ -16,7 +16,7 @@ from pyrmq import Broker, PullConsumer
 from pyrmq.errors import ServerError
 
 PROGRAM = """
-    import os, re, sys
+    import os, re, sys, threading
     from pathlib import Path
     from pyrmq import ForkError, Producer, PullConsumer
 
@@ -32,10 +32,17 @@ PROGRAM = """
     limited = PullConsumer(name_server=address, group="limited", max_poll_interval=60)
     limited.subscribe(topic)
     sys.stdout.flush()
-    # As if another thread had them at the fork.
+    # Another thread has them at the fork.
     locks = limited._subscriptions._lock, limited._subscriptions._changing
-    for lock in locks:
-        lock.acquire()
+    are_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with locks[0], locks[1]:
+            are_held.set()
+            is_over.wait()
+
+    threading.Thread(target=hold).start()
+    are_held.wait()
     child = os.fork()
     if child == 0:
         try:
@@ -80,8 +87,7 @@ PROGRAM = """
 
             traceback.print_exc()
             os._exit(1)
-    for lock in locks:
-        lock.release()
+    is_over.set()
     assert os.waitpid(child, 0)[1] == 0
     print("parent sent at", producer.send(topic, b"after").status.name)
     producer.close()

@@ -27,6 +27,11 @@ class Reader:
         loop.add_reader(self._batcher.fileno(), self._batcher.serve_futures, 0)
         self.loop = loop
 
+    def serve(self) -> None:
+        """Complete what can be completed, if this is the loop."""
+        if self.loop is asyncio.get_running_loop():
+            self._batcher.serve_futures(0)
+
     def leave_when(self, is_idle: Callable[[], bool]) -> None:
         """Leave the loop once no future is awaited."""
         if self.loop is not None and not is_idle():
@@ -64,6 +69,20 @@ class CompletionList:
         self._next = 0
         self._closed = False
         self._pid = os.getpid()
+
+    def enter(self) -> None:
+        """Belong to the running loop from now on, as with a call.
+
+        Raises:
+            ClosedError: The list is closed.
+            ConfigError: The object belongs to another loop.
+            ForkError: The object, and its loop, belong to the parent process.
+        """
+        if self.is_inherited():
+            raise self.other_loop("this object")
+        loop = asyncio.get_running_loop()
+        if loop is not self.loop:
+            self._bind(loop)
 
     def call(self, start: Callable[..., object], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports under a token; return the future of its outcome."""

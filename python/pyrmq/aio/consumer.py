@@ -5,15 +5,17 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Literal, Self, TypeVar
 
 from pyrmq._client.values import committable, queue_offsets_of, start_of, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.rebalance import RebalanceCallbacks
+from pyrmq.aio.subscribing import subscribed
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
-from pyrmq.consumer.subscriptions import await_joined
+from pyrmq.consumer.subscriptions import SubscribeCall, await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -59,44 +61,28 @@ class PullConsumer(PolledConsumer):
     ) -> None:
         """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
 
-        A call that is cancelled or fails changes nothing.
+        A call that is cancelled is undone; if servers do not answer, in the background.
 
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
         text, is_sql = filter_of(tags, sql)
-        subscriptions = self._subscriptions
+        self._outcomes.enter()
+        subscriptions, call = self._subscriptions, SubscribeCall(text, is_sql)
         if isinstance(topic, re.Pattern):
-            await self._subscribe_pattern(topic, (text, is_sql))
-            return
-        topics = topics_of(topic)
-        if len(topics) > 1:
-            # One that is missing must not make the group share its queues anew, twice.
-            for one in topics:
-                await self._outcomes.call(self._core.queues_of, one)
-        before: dict[str, tuple[str, bool] | None] = {}
-        try:
-            for one in topics:
-                before[one] = subscriptions.filter_of(one)
-                await self._outcomes.call(self._control.subscribe, one, text, is_sql)
-                subscriptions.add(one, text, is_sql)
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(subscriptions.undo, before))
-            raise
-        if self._options.max_poll_interval is not None:
+            subscribe = partial(subscriptions.add_pattern, topic, call)
+        else:
+            topics = topics_of(topic)
+            if len(topics) > 1:
+                # One that is missing must not make the group share its queues anew, twice.
+                for one in topics:
+                    await self._outcomes.call(self._core.queues_of, one)
+            subscribe = partial(subscriptions.subscribe, topics, call)
+        await subscribed(
+            subscribe, partial(subscriptions.cancel, call), partial(subscriptions.undo, call)
+        )
+        if isinstance(topic, re.Pattern) or self._options.max_poll_interval is not None:
             self._watch()
-
-    async def _subscribe_pattern(self, pattern: re.Pattern[str], wish: tuple[str, bool]) -> None:
-        subscriptions = self._subscriptions
-        before = subscriptions.note_pattern(pattern, wish)
-        try:
-            await asyncio.to_thread(subscriptions.join_pattern, pattern, wish, before)
-        except asyncio.CancelledError:
-            # The thread goes on without its caller.
-            undo = asyncio.to_thread(subscriptions.undo_pattern, pattern, wish, before)
-            await asyncio.shield(undo)
-            raise
-        self._watch()
 
     async def unsubscribe(self, topic: str) -> None:
         """Leave the group for a topic; see :meth:`pyrmq.PullConsumer.unsubscribe`.
@@ -104,7 +90,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
         """
-        self._subscriptions.remove(topic)
+        was_known = self._subscriptions.remove(topic)
         failure: CommitError | None = None
         try:
             if self._rebalances is not None:
@@ -113,7 +99,8 @@ class PullConsumer(PolledConsumer):
             was_there = await self._outcomes.call(self._control.unsubscribe, topic, False)
         if failure is not None:
             raise failure
-        if not was_there:
+        # Natively a topic is left already while nobody polls for too long.
+        if not was_there and not was_known:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     async def assign(
@@ -148,7 +135,7 @@ class PullConsumer(PolledConsumer):
         began = monotonic()
         messages = await self._poll(self._core.poll, max_messages, timeout)
         if self._hooks:
-            self._hooks.received(messages, began)
+            self._call_hooks(messages, began)
         return messages
 
     async def poll_batch(
@@ -164,7 +151,7 @@ class PullConsumer(PolledConsumer):
         began = monotonic()
         batch = await self._poll(self._core.poll_batch, max_messages, timeout)
         if self._hooks:
-            self._hooks.received(batch.messages, began)
+            self._call_hooks(batch.messages, began)
         return batch
 
     async def _poll(

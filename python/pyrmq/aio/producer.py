@@ -449,9 +449,12 @@ class Producer(ConfiguredProducer):
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
         """Send what is on its way, then close every connection. A second call does nothing.
 
-        A call that is cancelled does not wait for what is on its way, and is finished in the
-        background; a second call waits for that. In a forked child it does nothing: the producer is
-        the parent's.
+        A call that is cancelled does not wait for what is on its way, which fails, and is finished
+        in the background; a second call waits for that. In a forked child it does nothing: the
+        producer is the parent's.
+
+        Raises:
+            ConfigError: The producer belongs to another loop, which runs; nothing has changed.
 
         Example:
             >>> await producer.close()  # doctest: +SKIP
@@ -459,15 +462,21 @@ class Producer(ConfiguredProducer):
         if self._closed:
             if self._is_interrupted:
                 await asyncio.to_thread(self._core.shut)
+                self._reader.serve()
             return
-        self._closed = True
-        self._finalizer.detach()
         if self._outcomes.is_inherited():
+            self._closed = True
+            self._finalizer.detach()
             self._left.detach()
             return
+        self._outcomes.check_loop(self._loop)
+        self._closed = True
+        self._finalizer.detach()
+        ending: asyncio.Future[None] | None = None
         try:
-            self._batcher.close()
             try:
+                await self._settle(timeout)
+                self._batcher.close()
                 if not await self.flush(timeout):
                     _log.warning(
                         "producer of group %s closed with %d messages unconfirmed after %s s",
@@ -476,20 +485,32 @@ class Producer(ConfiguredProducer):
                         timeout,
                     )
             finally:
+                self._batcher.close()
                 self._request_reply.close(wait=False)
                 self._core.close()
-                await self._outcomes.call(self._core.shut)
+                # Not awaited here: a close that is cancelled does not wait.
+                ending = self._outcomes.call(self._core.shut)
+            await ending
             # Complete the futures of messages that failed because of the close.
             self._batcher.serve_futures(0)
-        except BaseException as error:
-            self._is_interrupted = not isinstance(error, Exception)
+        except BaseException:
+            # The end goes on, and fails what is on its way: the loop must still hear of that.
+            self._is_interrupted = True
+            if ending is not None:
+                ending.cancel()
+            core = self._core
+            self._reader.leave_when(lambda: core.in_flight() == 0)
             raise
-        finally:
+        else:
             self._reader.leave()
+        finally:
             self._loop = self._callback_queue = None
             self._outcomes.close()
             self._left.detach()
             self._unlog()
+
+    async def _settle(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
+        """Wait for what needs the producer before it takes nothing more."""
 
     async def __aenter__(self) -> Self:
         """Return the producer."""

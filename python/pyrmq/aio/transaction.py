@@ -179,9 +179,11 @@ class TransactionProducer(Producer):
         Example:
             >>> await producer.close()  # doctest: +SKIP
         """
-        if self._answers and not self._outcomes.is_inherited():
-            await asyncio.wait(self._answers, timeout=timeout)
         await super().close(timeout)
+
+    async def _settle(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
+        if self._answers:
+            await asyncio.wait(self._answers, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         """Send a heartbeat to the brokers of ``topics``, and return the producer."""

@@ -118,13 +118,18 @@ class OffsetFile:
                 self._file.release()
 
 
-def all_topics(options: ConsumerOptions) -> set[str]:
-    """Ask the name servers for all topics of a consumer's namespace, as the consumer names them.
+def all_topics(options: ConsumerOptions, *, of_all: bool = False) -> set[str]:
+    """Ask name servers for all topics of a consumer's namespace, as the consumer names them.
+
+    Args:
+        options: The consumer's options.
+        of_all: What any name server knows that answers. Otherwise: what the first one knows.
 
     Raises:
         RmqError: No name server answered, or one refused.
     """
     failure: RmqError | None = None
+    found: set[str] | None = None
     with Client(credentials=options.credentials, tls=options.tls) as client:
         for address in name_servers(options.name_server):
             try:
@@ -133,7 +138,12 @@ def all_topics(options: ConsumerOptions) -> set[str]:
                 failure = error
                 continue
             names: list[str] = json.loads(answer.body or b"{}").get("topicList", [])
-            return {topic for name in names if (topic := _own(name, options.namespace)) is not None}
+            topics = (_own(name, options.namespace) for name in names)
+            found = (found or set()) | {topic for topic in topics if topic is not None}
+            if not of_all:
+                break
+    if found is not None:
+        return found
     assert failure is not None
     raise failure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq import _core
@@ -15,11 +16,13 @@ from pyrmq._client.options.consumer import ConfiguredConsumer
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.membership import OffsetFile, callbacks_of
 from pyrmq.consumer.subscriptions import Subscriptions
-from pyrmq.errors import ConfigError
+from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from pyrmq.message import ReceivedMessage
 
 __all__ = ["WHICH", "PolledConsumer", "QueueOffsets", "offsets_of"]
 
@@ -146,6 +149,25 @@ class PolledConsumer(ConfiguredConsumer):
             []
         """
         return [QueueId(*place) for place in self._control.paused()]
+
+    def _call_hooks(self, messages: Sequence[ReceivedMessage], began: float) -> None:
+        """Call the hooks for what a poll returns.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: A hook raised it. The next poll returns the messages.
+        """
+        try:
+            self._hooks.received(messages, began)
+        except BaseException:
+            firsts: dict[QueueId, int] = {}
+            for message in messages:
+                queue = QueueId(message.topic, message.broker, message.queue_id)
+                firsts.setdefault(queue, message.queue_offset)
+            for queue, offset in firsts.items():
+                # It may have gone to another member meanwhile.
+                with suppress(RmqError):
+                    self._core.seek(queue, offset)
+            raise
 
     def _watch(self) -> None:
         """Let a thread look after the subscriptions."""

@@ -30,7 +30,7 @@ from pyrmq._client.values import (
 from pyrmq.consumer.membership import filter_of
 from pyrmq.consumer.polled import WHICH, PolledConsumer, QueueOffsets, offsets_of
 from pyrmq.consumer.rebalance import RebalanceCallbacks
-from pyrmq.consumer.subscriptions import await_joined
+from pyrmq.consumer.subscriptions import SubscribeCall, await_joined
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
@@ -138,7 +138,9 @@ class PullConsumer(PolledConsumer):
         Args:
             topic: A topic, or several; they must all exist, else none is subscribed to. Or a
                 compiled pattern: all topics whose whole name matches, and, within `rebalance`
-                seconds, those that appear later.
+                seconds, those that appear later. Of these, one that cannot be joined is logged and
+                tried again; the call fails if no topic that matches can be joined. One that no name
+                server has known for 90 s is left.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
@@ -155,7 +157,7 @@ class PullConsumer(PolledConsumer):
         """
         text, is_sql = filter_of(tags, sql)
         if isinstance(topic, re.Pattern):
-            self._subscriptions.add_pattern(topic, text, is_sql)
+            self._subscriptions.add_pattern(topic, SubscribeCall(text, is_sql))
             self._watch()
             return
         topics = topics_of(topic)
@@ -163,15 +165,7 @@ class PullConsumer(PolledConsumer):
             # One that is missing must not make the group share its queues anew, twice.
             for one in topics:
                 self._core.queues_of(one)
-        before: dict[str, tuple[str, bool] | None] = {}
-        try:
-            for one in topics:
-                before[one] = self._subscriptions.filter_of(one)
-                self._control.subscribe(one, text, is_sql)
-                self._subscriptions.add(one, text, is_sql)
-        except BaseException:
-            self._subscriptions.undo(before)
-            raise
+        self._subscriptions.subscribe(topics, SubscribeCall(text, is_sql))
         if self._options.max_poll_interval is not None:
             self._watch()
 
@@ -187,7 +181,7 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> consumer.unsubscribe("orders")  # doctest: +SKIP
         """
-        self._subscriptions.remove(topic)
+        was_known = self._subscriptions.remove(topic)
         failure: CommitError | None = None
         try:
             if self._rebalances is not None:
@@ -196,7 +190,8 @@ class PullConsumer(PolledConsumer):
             was_there = self._control.unsubscribe(topic, False)
         if failure is not None:
             raise failure
-        if not was_there:
+        # Natively a topic is left already while nobody polls for too long.
+        if not was_there and not was_known:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     def assign(
@@ -297,7 +292,7 @@ class PullConsumer(PolledConsumer):
         finally:
             self._subscriptions.poll_ends()
         if self._hooks:
-            self._hooks.received(messages_of(taken), began)
+            self._call_hooks(messages_of(taken), began)
         return taken
 
     def _taken(

@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 from concurrent.futures import Future
-from time import monotonic
+from contextlib import suppress
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from pyrmq.consumer.call import log_error
@@ -15,18 +16,26 @@ from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
     from pyrmq.consumer.callbacks import CallbackThread
 
-__all__ = ["Subscriptions", "await_joined"]
+__all__ = ["SubscribeCall", "Subscriptions", "await_joined"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
 _CHECKS = 4
 """Looks at the time since the last poll in each interval."""
+
+_PAUSE_S = 0.001
+"""Pause between two topics of a pattern: a lock alone goes to the thread that has just had it."""
+
+_GONE_S = 90.0
+"""How long no name server has to know a topic of a pattern until it is left. One that was restarted
+knows a topic when its brokers register the next time: each 30 s, with Apache's options 60 s at the
+most."""
 
 _Filter = tuple[str, bool]
 
@@ -43,6 +52,28 @@ def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None
         return
     if failure is not None:
         raise failure
+
+
+class SubscribeCall:
+    """A call of `subscribe`, which an event loop may cancel while a thread makes it.
+
+    Attributes:
+        wish: The filter. The object tells what this call has subscribed to from what others have.
+        is_cancelled: Nobody waits for it any more: it must join nothing.
+        topic: The topic that it is joining.
+        before: The filters that its topics had before; None: they were not subscribed to.
+        pattern: The pattern that it adds.
+        old: The filter that the pattern had before; None: it was not there.
+    """
+
+    def __init__(self, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
+        # Always a new object.
+        self.wish: _Filter = (text, is_sql)
+        self.is_cancelled = False
+        self.topic: str | None = None
+        self.before: dict[str, _Filter | None] = {}
+        self.pattern: re.Pattern[str] | None = None
+        self.old: _Filter | None = None
 
 
 class Subscriptions:
@@ -66,15 +97,16 @@ class Subscriptions:
         self.group = options.group
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
-        # Topics that a pattern has joined, with the pattern and its filter of then.
-        self._by_pattern: dict[str, tuple[re.Pattern[str], _Filter]] = {}
-        # The topic that is being joined for a pattern, or was when that failed.
-        self._matching: str | None = None
+        self._by_pattern: set[str] = set()
+        # Since when no name server knows them. Of the thread that looks.
+        self._missing: dict[str, float] = {}
+        # Of topics that match and are not joined: what was logged last.
+        self._failures: dict[str, type[RmqError]] = {}
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
-        # Held over the network while topics are joined or left for patterns and polls. Taken before
-        # the other one.
-        self._changing = threading.Lock()
+        # Held over the network while topics are joined by name, or joined or left for patterns and
+        # polls. Taken before the other one. A signal's handler may subscribe while its thread does.
+        self._changing = threading.RLock()
         self._polling = 0
         self._polled = monotonic()
         # The queues go back as nobody polls.
@@ -92,177 +124,221 @@ class Subscriptions:
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
 
-    def filter_of(self, topic: str) -> _Filter | None:
-        """Return the filter of a topic that is subscribed to; None for others."""
-        if self._is_elsewhere():
-            return None
+    def subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
+        """Subscribe to topics by name: to all, or, after a failure, to none of them.
+
+        One call after the other: what one undoes is never another's, and no look at a pattern
+        replaces a filter.
+
+        Raises:
+            RmqError: A topic could not be joined.
+        """
+        self._check_process()
+        with self._changing:
+            try:
+                for topic in topics:
+                    self._begin(call, topic)
+                    self._control.subscribe(topic, *call.wish)
+                    with self._lock:
+                        self._topics[topic] = call.wish
+                self._begin(call, None)
+                with self._lock:
+                    self._by_pattern.difference_update(topics)
+            except BaseException:
+                self.undo(call)
+                raise
+
+    def _begin(self, call: SubscribeCall, topic: str | None) -> None:
+        """Go on with the next topic of a call, or end it.
+
+        Raises:
+            RmqError: The call was cancelled.
+        """
         with self._lock:
-            return self._topics.get(topic)
+            if call.is_cancelled:
+                raise RmqError("the call of `subscribe` was cancelled")
+            call.topic = topic
+            if topic is not None:
+                call.before.setdefault(topic, self._topics.get(topic))
 
-    def undo(self, before: Mapping[str, _Filter | None]) -> None:
-        """Restore the filters of topics, and leave those that had none; a failure is logged.
+    def cancel(self, call: SubscribeCall) -> None:
+        """Have a call fail that has not ended yet."""
+        if self._is_elsewhere():
+            return
+        with self._lock:
+            call.is_cancelled = True
+            if call.topic is not None:
+                # It waits for servers, and is the only one that joins topics.
+                self._control.cancel_subscribe(call.topic)
 
-        A call for several topics that fails must not leave the group joined for some of them.
+    def undo(self, call: SubscribeCall) -> None:
+        """Restore the filters of a call's topics, and leave those that had none.
+
+        A failure is logged. What others have changed since stays as it is.
         """
         if self._is_elsewhere():
             return
-        for topic, old in before.items():
-            # An event loop's call that was cancelled goes on without its caller.
-            self._control.cancel_subscribe(topic)
-            try:
-                if old is None:
-                    self.remove(topic)
-                    self._control.unsubscribe(topic, False)
-                else:
-                    self._control.subscribe(topic, *old)
-                    self.add(topic, *old)
-            except RmqError:
-                _log.exception(
-                    "group %s: the subscription of %s is not undone", self._options.group, topic
-                )
-
-    def add(self, topic: str, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
-        """Note a topic that was subscribed to by name."""
-        if self._is_elsewhere():
-            return
         with self._lock:
-            self._topics[topic] = (text, is_sql)
-            self._by_pattern.pop(topic, None)
+            if call.pattern is not None and self._patterns.get(call.pattern) is call.wish:
+                del self._patterns[call.pattern]
+                if call.old is not None:
+                    self._patterns[call.pattern] = call.old
+        with self._changing:
+            with self._lock:
+                mine = [topic for topic, wish in self._topics.items() if wish is call.wish]
+                if call.topic is not None and call.topic not in mine:
+                    mine.append(call.topic)
+                call.topic = None
+            for topic in mine:
+                self._restore(topic, call.before.get(topic))
 
-    def add_pattern(self, pattern: re.Pattern[str], text: str, is_sql: bool) -> None:  # noqa: FBT001
+    def _restore(self, topic: str, old: _Filter | None) -> None:
+        try:
+            if old is None:
+                self.remove(topic)
+                self._control.unsubscribe(topic, False)
+            else:
+                self._control.subscribe(topic, *old)
+                with self._lock:
+                    self._topics[topic] = old
+        except (ClosedError, ForkError):
+            return
+        except RmqError as error:
+            text = "group %s: the subscription of %s is not undone"
+            log_error(text, self.group, topic, error=error)
+
+    def add_pattern(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
         """Subscribe to all topics whose whole name matches, now and when they appear.
 
-        A call that fails subscribes to none.
+        A topic that cannot be joined is logged, and tried again with each look.
 
         Raises:
             ConfigError: The name servers are only known by an address server.
-            RmqError: No name server answered, or a broker refused.
-        """
-        wish = (text, is_sql)
-        self.join_pattern(pattern, wish, self.note_pattern(pattern, wish))
-
-    def note_pattern(self, pattern: re.Pattern[str], wish: _Filter) -> _Filter | None:
-        """Have the next look join what matches; return the pattern's filter before. Does not block.
-
-        Raises:
-            ConfigError: The name servers are only known by an address server.
+            RmqError: No name server answered, or not one topic that matches could be joined. Then
+                nothing has changed.
         """
         if self._options.address_server is not None:
             raise ConfigError(
                 "a pattern of topics needs `name_server`: an address server has no list of topics"
             )
-        if self._is_elsewhere():
-            # This raises ForkError.
-            self._control.paused()
+        self._check_process()
         with self._lock:
-            before = self._patterns.get(pattern)
-            self._patterns[pattern] = wish
-        return before
-
-    def join_pattern(self, pattern: re.Pattern[str], wish: _Filter, before: _Filter | None) -> None:
-        """Join what matches a pattern that was noted; undo it if that fails.
-
-        Raises:
-            RmqError: No name server answered, or a broker refused.
-        """
+            call.pattern, call.old = pattern, self._patterns.get(pattern)
+            self._patterns[pattern] = call.wish
         try:
-            self.look()
+            self._join_first(pattern, call)
         except BaseException:
-            self.undo_pattern(pattern, wish, before)
+            self.undo(call)
             raise
 
-    def undo_pattern(self, pattern: re.Pattern[str], wish: _Filter, before: _Filter | None) -> None:
-        """Restore the filter of a pattern, and leave what it joined by `wish`; failures are logged.
-
-        Another thread may be joining topics for the pattern: it joins no more of them.
-        """
-        if before == wish or self._is_elsewhere():
-            return
+    def _join_first(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
+        """Join the topics that match a new pattern; raise the first failure if none is joined."""
+        failure = self._join_new(all_topics(self._options), call)
         with self._lock:
-            if self._patterns.get(pattern) != wish:
-                return
-            if before is None:
-                del self._patterns[pattern]
-            else:
-                self._patterns[pattern] = before
-            topics = [name for name, by in self._by_pattern.items() if by == (pattern, wish)]
-            matching = self._matching
-        if matching is not None and pattern.fullmatch(matching):
-            self._control.cancel_subscribe(matching)
-            topics.append(matching)
-        for topic in topics:
-            self._leave_matching(topic)
+            has_one = any(pattern.fullmatch(topic) for topic in self._topics)
+        if failure is not None and not has_one:
+            raise failure
 
-    def _leave_matching(self, topic: str) -> None:
-        """Leave a topic that a pattern joined; a failure is logged."""
-        with self._lock:
-            if topic in self._topics and topic not in self._by_pattern:
-                # It was subscribed to by name meanwhile.
-                return
-            self._by_pattern.pop(topic, None)
-            self._topics.pop(topic, None)
-            self._left.discard(topic)
-        try:
-            self._control.unsubscribe(topic, False)
-        except RmqError:
-            _log.exception(
-                "group %s: the subscription of %s is not undone", self._options.group, topic
-            )
-
-    def remove(self, topic: str) -> None:
-        """Forget a topic."""
+    def remove(self, topic: str) -> bool:
+        """Forget a topic. False: it was not subscribed to."""
         if self._is_elsewhere():
-            return
+            return False
         with self._lock:
-            self._topics.pop(topic, None)
             self._left.discard(topic)
+            return self._topics.pop(topic, None) is not None
 
     def look(self) -> None:
         """Subscribe to topics that match a pattern and are new, and leave those that are gone."""
         if not self._patterns:
             return
         known = all_topics(self._options)
+        self._join_new(known)
+        self._leave_gone(known)
+
+    def _join_new(self, known: set[str], call: SubscribeCall | None = None) -> RmqError | None:
+        """Join topics that match a pattern and are new. Returns why the first was not joined."""
+        failures = [
+            self._join_by_pattern(topic, pattern, call)
+            for topic, pattern in self._new_topics(known).items()
+        ]
+        if call is not None:
+            self._begin(call, None)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _join_by_pattern(
+        self, topic: str, pattern: re.Pattern[str], call: SubscribeCall | None
+    ) -> RmqError | None:
+        """Join a topic; a failure is logged once, and returned."""
         with self._changing:
-            new, gone = self._differences(known)
-            for topic, (pattern, wish) in new.items():
-                self._join_matching(topic, pattern, wish)
-            for topic in gone:
-                with self._lock:
-                    self._by_pattern.pop(topic, None)
-                    self._topics.pop(topic, None)
-                self._control.unsubscribe(topic, True)
-
-    def _join_matching(self, topic: str, pattern: re.Pattern[str], wish: _Filter) -> None:
-        """Join a topic for a pattern, and leave it if the pattern is given up meanwhile."""
-        with self._lock:
-            if self._patterns.get(pattern) != wish:
-                return
-            self._matching = topic
-        self._control.subscribe(topic, *wish)
-        with self._lock:
-            self._matching = None
-            is_wanted = self._patterns.get(pattern) == wish
-            if is_wanted:
+            with self._lock:
+                wish = self._patterns.get(pattern)
+                if wish is None or topic in self._topics or self._is_away:
+                    # Meanwhile it was subscribed to by name, or the queues went back.
+                    return None
+            if call is not None:
+                self._begin(call, topic)
+            try:
+                self._control.subscribe(topic, *wish)
+            except (ClosedError, ForkError):
+                raise
+            except RmqError as error:
+                if call is not None and call.is_cancelled:
+                    raise
+                # Brokers refuse a heartbeat as a whole: with this topic in it, for all others, too.
+                with suppress(RmqError):
+                    self._control.unsubscribe(topic, False)
+                if self._failures.get(topic) is not type(error):
+                    text = "group %s: topic %s matches and is not joined; the next look tries again"
+                    log_error(text, self.group, topic, error=error)
+                self._failures[topic] = type(error)
+                return error
+            self._failures.pop(topic, None)
+            with self._lock:
                 self._topics[topic] = wish
-                self._by_pattern[topic] = (pattern, wish)
-        if is_wanted:
-            _log.info("group %s: topic %s matches", self._options.group, topic)
-        else:
-            self._leave_matching(topic)
+                self._by_pattern.add(topic)
+            if call is not None:
+                # Others may join it from here on: no cancellation may end their calls.
+                self._begin(call, None)
+        _log.info("group %s: topic %s matches", self.group, topic)
+        # A caller that waits to subscribe by name goes first.
+        sleep(_PAUSE_S)
+        return None
 
-    def _differences(
-        self, known: set[str]
-    ) -> tuple[dict[str, tuple[re.Pattern[str], _Filter]], list[str]]:
-        """Return the topics to join by a pattern, and those of a pattern to leave."""
+    def _new_topics(self, known: set[str]) -> dict[str, re.Pattern[str]]:
+        """Return the topics to join, with their patterns."""
+        new: dict[str, re.Pattern[str]] = {}
         with self._lock:
-            if self._is_away:
-                return {}, []
-            new: dict[str, tuple[re.Pattern[str], _Filter]] = {}
-            for pattern, wish in self._patterns.items():
-                for topic in sorted(known):
-                    if topic not in self._topics and pattern.fullmatch(topic):
-                        new.setdefault(topic, (pattern, wish))
-            return new, sorted(self._by_pattern.keys() - known)
+            for pattern in self._patterns:
+                for topic in sorted(known - self._topics.keys()):
+                    if pattern.fullmatch(topic):
+                        new.setdefault(topic, pattern)
+        return new
+
+    def _leave_gone(self, known: set[str]) -> None:
+        """Leave topics of patterns that no name server has known for `_GONE_S`."""
+        with self._lock:
+            missing = set() if self._is_away else self._by_pattern - known
+        if missing:
+            missing -= all_topics(self._options, of_all=True)
+        now = monotonic()
+        self._missing = {topic: self._missing.get(topic, now) for topic in missing}
+        for topic, since in self._missing.items():
+            if now - since < _GONE_S:
+                continue
+            with self._changing:
+                with self._lock:
+                    if topic not in self._by_pattern:
+                        # Meanwhile it was subscribed to by name.
+                        continue
+                    self._by_pattern.discard(topic)
+                    self._topics.pop(topic, None)
+                try:
+                    self._control.unsubscribe(topic, True)
+                except (ClosedError, ForkError):
+                    raise
+                except RmqError as error:
+                    # It has gone all the same.
+                    log_error("group %s: leaving %s", self.group, topic, error=error)
 
     def _look_apart(self) -> None:
         if self._patterns:
@@ -343,11 +419,15 @@ class Subscriptions:
             except Exception as error:  # noqa: BLE001 - a poll raises it
                 failure = error
         with self._lock:
-            if topic not in self._topics:
-                # It was unsubscribed meanwhile.
+            is_wanted = topic in self._topics
+            if not is_wanted:
                 failure = None
             if failure is None:
                 self._left.discard(topic)
+        if wish is not None and not is_wanted:
+            # It was unsubscribed from meanwhile, maybe before it was joined here.
+            with suppress(RmqError):
+                self._control.unsubscribe(topic, False)
         return failure
 
     def check(self) -> None:
@@ -394,6 +474,11 @@ class Subscriptions:
                     if isinstance(error, ClosedError | ForkError):
                         raise
                     log_error("group %s: leaving %s", self._options.group, topic, error=error)
+
+    def _check_process(self) -> None:
+        """Raise ForkError in a forked child."""
+        if self._is_elsewhere():
+            self._control.paused()
 
     def _is_elsewhere(self) -> bool:
         """Whether this is a forked child: native calls raise there, and locks may be held."""

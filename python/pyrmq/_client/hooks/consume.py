@@ -69,7 +69,7 @@ class ConsumeHook:
 
     Exceptions of hooks are logged; they change nothing for the messages. KeyboardInterrupt and
     SystemExit go on once all hooks were called, where the caller is the application: out of a poll,
-    and out of the event loop.
+    whose messages the next poll returns, and out of the event loop.
 
     Example:
         >>> class Count(ConsumeHook):

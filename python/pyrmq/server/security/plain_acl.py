@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from pyrmq import _core
 from pyrmq.errors import ConfigError
-from pyrmq.server.security.watched import Version, Watched, read_private, version, write_private
+from pyrmq.server.security.watched import (
+    Version,
+    Watched,
+    changing_alone,
+    read_private,
+    version,
+    write_private,
+)
 
 if TYPE_CHECKING:
     from pyrmq.config import BrokerOptions
@@ -106,10 +113,11 @@ class AclFiles(Watched):
         """
         from pyrmq._client import log
 
-        with self.changing:
+        # There may be no main file yet.
+        os.makedirs(os.path.dirname(self.main), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+        with self.changing, changing_alone(self.main):
             self.reload()
             path, text = _core.PlainGuard.changed(self._files, self.main, code, fields)
-            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
             write_private(path, text)
             self.reload()
         log.get("pyrmq.audit").info(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq.errors import ConfigError
 from pyrmq.server.security.directory import SECRET_BYTES, credentials_text
-from pyrmq.server.security.watched import read_private, write_private
+from pyrmq.server.security.watched import changing_alone, read_private, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,8 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
 
     Raises:
         ConfigError: The name is taken or cannot be one, or the file of users cannot be used.
-        OSError: A file cannot be written; nothing has changed then.
+        OSError: A file cannot be written, or another process has held it for 10 s; nothing has
+            changed then.
 
     Example:
         >>> add_user("/etc/pyrmq", "shop", policies_of("producer", ["orders"]))  # doctest: +SKIP
@@ -92,6 +93,11 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
         )
     root = os.path.abspath(os.path.expanduser(directory))  # noqa: PTH100, PTH111 - as in directory.py
     file = os.path.join(root, "users.json")  # noqa: PTH118 - as above
+    with changing_alone(file):
+        return _add(root, file, name, entries)
+
+
+def _add(root: str, file: str, name: str, entries: list[dict[str, Any]]) -> str:
     text, _ = read_private("passwords", file)
     checked(text, file)
     known: dict[str, Any] = json.loads(text)
@@ -100,7 +106,7 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
     secret = secrets.token_urlsafe(SECRET_BYTES)
     known["users"].append({"username": name, "password": secret})
     acl = {"subject": f"User:{name}", "policies": [{"entries": entries}]}
-    known["acls"] = [*known.get("acls", ()), acl]
+    known["acls"] = [*(known.get("acls") or ()), acl]
     changed = (json.dumps(known, indent=2) + "\n").encode()
     checked(changed, file)
     path = os.path.join(root, f"{name}.toml")  # noqa: PTH118 - as above
@@ -113,7 +119,9 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
             credentials.write(credentials_text(name, secret))
         write_private(file, changed)
     except BaseException:
-        os.unlink(path)  # noqa: PTH108 - as above
+        # Not if the disk failed last: then there is a user with this secret.
+        if read_private("passwords", file)[0] != changed:
+            os.unlink(path)  # noqa: PTH108 - as above
         raise
     return path
 

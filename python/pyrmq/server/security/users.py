@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq.errors import ConfigError
 from pyrmq.server.files import expanded
-from pyrmq.server.security.watched import Watched, read_private, version, write_private
+from pyrmq.server.security.watched import (
+    Watched,
+    changing_alone,
+    read_private,
+    version,
+    write_private,
+)
 
 if TYPE_CHECKING:
     from pyrmq.config import Options
@@ -76,7 +82,7 @@ class UserFile(Watched):
             ConfigError: The request is wrong; nothing has changed.
             OSError: The file cannot be written; nothing has changed.
         """
-        with self.changing:
+        with self.changing, changing_alone(self.path):
             self.reload()
             text = self.guard.changed(code, fields, body)
             write_private(self.path, text)

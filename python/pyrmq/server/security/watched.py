@@ -6,15 +6,29 @@ force stays in force.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from pyrmq._client.security.secrets import check_private
 from pyrmq.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LOOK_SECONDS = 0.25
 """How often the files are checked: a change is in force within a second."""
+
+_LOCK_SECONDS = 10.0
+"""How long a change waits for another one, which takes some milliseconds."""
+_LOCK_LOOK_SECONDS = 0.01
+_NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""How file systems of networks refuse a lock on a folder."""
 
 Version = tuple[int, int, int]
 """What distinguishes a file from other versions of it."""
@@ -109,22 +123,73 @@ def read_private(what: str, path: str) -> tuple[bytes, Version]:
     return text, _version(status)
 
 
+@contextmanager
+def changing_alone(path: str) -> Iterator[None]:
+    """Keep other processes and threads from changing a file, between its reading and its writing.
+
+    They lock its folder, which needs no right to write there and leaves no file behind. On a file
+    system without locks nobody is kept away.
+
+    Raises:
+        OSError: The folder cannot be opened, or another process has held it for 10 s.
+    """
+    try:
+        folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)  # noqa: PTH120 - see pyrmq.server.files
+    except FileNotFoundError:
+        # The error of the reader names the file.
+        yield
+        return
+    try:
+        until = time.monotonic() + _LOCK_SECONDS
+        while not _is_locked(folder):
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"another process has been changing `{path}` for {_LOCK_SECONDS:g} s"
+                )
+            time.sleep(_LOCK_LOOK_SECONDS)
+        yield
+    finally:
+        # A child that was forked meanwhile has the descriptor, too.
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_UN)
+        os.close(folder)
+
+
+def _is_locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
 def write_private(path: str, text: bytes) -> None:
     """Replace a file that only its owner may read; a crash leaves the old or the new one.
 
+    A writer that has read the file before holds `changing_alone`.
+
     Raises:
-        OSError: It cannot be written; the old file is still there.
+        OSError: It cannot be written; the old file is still there, unless the disk fails last.
     """
     # A link stays one: what it leads to is replaced.
     path = os.path.realpath(path)
-    fresh = path + ".tmp"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)  # noqa: PTH105 - as above
+    # A name of its own: two writers must not write into one file.
+    fresh = f"{path}.{os.urandom(6).hex()}.tmp"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)  # noqa: PTH105 - as above
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)  # noqa: PTH108 - as above
+        raise
     folder = os.open(os.path.dirname(path), os.O_RDONLY)  # noqa: PTH120 - as above
     try:
         os.fsync(folder)

@@ -1,0 +1,92 @@
+"""Changes of the file of users that meet: by commands, and by a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq.codes import RequestCode
+from pyrmq.server.security import roles, watched
+from pyrmq.server.security.directory import make_secure
+from pyrmq.server.security.roles import add_user, policies_of
+from pyrmq.server.security.users import UserFile
+from pyrmq.server.security.watched import read_private, write_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def add(directory: Path, name: str) -> None:
+    """Add a user as `pyrmq secure user` does."""
+    add_user(directory, name, policies_of("operator"))
+
+
+def names_in(directory: Path) -> set[str]:
+    """Return the names of the users in the file."""
+    known = json.loads((directory / "users.json").read_bytes())
+    return {user["username"] for user in known["users"]}
+
+
+@pytest.mark.parametrize("other", ["adds", "deletes"])
+def test_a_change_between_the_reading_and_the_writing_of_another_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    make_secure(tmp_path / "secure")
+    directory = tmp_path / "secure"
+    add(directory, "bob")
+    before = names_in(directory)
+    server = UserFile(str(directory / "users.json"), "DefaultCluster", authorization=True)
+
+    def delete() -> None:
+        server.change(RequestCode.AUTH_DELETE_USER, {"username": "bob"}, b"")
+
+    def add_the_second() -> None:
+        add(directory, "second")
+
+    change = threading.Thread(target=add_the_second if other == "adds" else delete)
+
+    def read(what: str, path: str) -> tuple[bytes, watched.Version]:
+        found = read_private(what, path)
+        if change.ident is None:
+            change.start()
+            # It may wait for this one.
+            change.join(0.3)
+        return found
+
+    monkeypatch.setattr(roles, "read_private", read)
+    add(directory, "first")
+    change.join(10)
+    wanted = before | {"first", "second"} if other == "adds" else before - {"bob"} | {"first"}
+    assert names_in(directory) == wanted
+    assert not [*directory.glob("*.tmp")]
+
+
+def test_two_writers_of_one_file_never_write_into_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "users.json"
+    real = os.fsync
+
+    def sync(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", real)
+        write_private(str(file), b"second")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_private(str(file), b"the first")
+    assert file.read_bytes() == b"the first"
+
+
+def test_a_change_does_not_wait_for_ever_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_secure(tmp_path / "secure")
+    monkeypatch.setattr(watched, "_LOCK_SECONDS", 0.1)
+    file = str(tmp_path / "secure" / "users.json")
+    with watched.changing_alone(file), pytest.raises(TimeoutError, match="another process"):
+        add(tmp_path / "secure", "bob")
+    add(tmp_path / "secure", "bob")
