@@ -399,7 +399,7 @@ class Accumulator:
     ) -> None: ...
     def offer(
         self,
-        soon: CallbackQueue,
+        callback_queue: CallbackQueue,
         eager: bool,
         topic: str,
         body: Buffer | str,

@@ -125,11 +125,11 @@ class Producer(ConfiguredProducer):
         """
         if "queue" not in options and not self._has_hooks and not self._waiting_sends.waiting:
             # `_offer` and `_callback_queue_of` written out: their calls would cost 5 % of all.
-            loop, soon = asyncio.get_running_loop(), self._callback_queue
-            if soon is None or loop is not self._loop:
-                soon = self._bind(loop)
+            loop, callback_queue = asyncio.get_running_loop(), self._callback_queue
+            if callback_queue is None or loop is not self._loop:
+                callback_queue = self._bind(loop)
             try:
-                return self._batcher.offer(soon, False, topic, body, options, _ANYWHERE)
+                return self._batcher.offer(callback_queue, False, topic, body, options, _ANYWHERE)
             except QueueFull:
                 pass
         return await self._submit(False, topic, body, options, None)
@@ -140,9 +140,9 @@ class Producer(ConfiguredProducer):
         """Send a message without another coroutine; None if it has to wait or has hooks."""
         if self._has_hooks or self._waiting_sends.waiting:
             return None
-        soon = self._callback_queue_of(asyncio.get_running_loop())
+        callback_queue = self._callback_queue_of(asyncio.get_running_loop())
         try:
-            return self._batcher.offer(soon, True, topic, body, options, (None, wait))
+            return self._batcher.offer(callback_queue, True, topic, body, options, (None, wait))
         except QueueFull:
             return None
 
@@ -175,11 +175,11 @@ class Producer(ConfiguredProducer):
     ) -> asyncio.Future[SendResult]:
         _core.check_options("send", options)
         loop = asyncio.get_running_loop()
-        soon, began = self._callback_queue_of(loop), loop.time()
+        callback_queue, began = self._callback_queue_of(loop), loop.time()
         wait = None if timeout is None else milliseconds("timeout", timeout)
         place = await self._place_of(topic, options.get("queue"), wait)
         seconds = self._options.send_timeout if timeout is None else timeout
-        offer = partial(self._batcher.offer, soon, eager, topic, body, options, place)
+        offer = partial(self._batcher.offer, callback_queue, eager, topic, body, options, place)
         size = most_bytes(body, plain=not any(options.values()))
         only_broker = partial(
             self._batcher.only_broker, topic, options.get("sharding_key"), place[0]
@@ -230,8 +230,10 @@ class Producer(ConfiguredProducer):
         )
 
     def _callback_queue_of(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
-        soon = self._callback_queue
-        return self._bind(loop) if soon is None or loop is not self._loop else soon
+        callback_queue = self._callback_queue
+        return (
+            self._bind(loop) if callback_queue is None or loop is not self._loop else callback_queue
+        )
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         if self._closed:

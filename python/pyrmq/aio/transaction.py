@@ -136,9 +136,9 @@ class TransactionProducer(Producer):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         # From now on there is a loop for checks, whichever method was called first.
-        soon = super()._bind(loop)
+        callback_queue = super()._bind(loop)
         self._request_reply.serve_checks(self._hand_to_loop)
-        return soon
+        return callback_queue
 
     def _hand_to_loop(self, question: _core.Request) -> None:
         """Pass a question on to the loop; this runs in the thread that takes questions."""

@@ -81,7 +81,9 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     spark = _session(pipeline, given.master)
     from pyrmq.pipeline import run as run_pipeline
 
-    report = run_pipeline(spark, pipeline, every=given.every, on_batch=_teller(as_json=given.json))
+    report = run_pipeline(
+        spark, pipeline, every=given.every, on_batch=_batch_printer(as_json=given.json)
+    )
     if given.json:
         values = {key: value for key, value in report.as_json().items() if key != "batches"}
         print(json.dumps(values))
@@ -92,16 +94,16 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     return 1 if report.error else 0
 
 
-def _teller(*, as_json: bool) -> Callable[[BatchFigures], None]:
+def _batch_printer(*, as_json: bool) -> Callable[[BatchFigures], None]:
     """Show each batch: a line, on a terminal always the same one."""
     is_terminal = sys.stderr.isatty() and not as_json
 
-    def tell(figures: BatchFigures) -> None:
+    def print_batch(figures: BatchFigures) -> None:
         text = json.dumps(figures.as_json()) if as_json else str(figures)
         begin, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
         print(f"{begin}{text}", end=end, file=sys.stdout if as_json else sys.stderr, flush=True)
 
-    return tell
+    return print_batch
 
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:

@@ -145,12 +145,14 @@ class Trace(ConsumeHook):
             texts[-1][1].extend(keys)
             size += len(text)
         for parts, keys in texts:
-            told = partial(self._sent, len(parts))
+            on_delivery = partial(self._sent, len(parts))
             body = "".join(parts)
             try:
-                self._producer.produce(self._topic, body, told, wait=False, keys=_fitting(keys))
+                self._producer.produce(
+                    self._topic, body, on_delivery, wait=False, keys=_fitting(keys)
+                )
             except RmqError as error:
-                told(error, None)
+                on_delivery(error, None)
         self._producer.flush(seconds)
 
     def close(self) -> None:

@@ -157,11 +157,11 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         with self.changing:
             check_live(self._options, values)
             options = self._options.with_values(**values)
-            told = options.to_properties()
+            properties = options.to_properties()
             names = {item.name: item.apache for item in options.fields}
             self._keep(
                 {
-                    **{names[name]: told.get(names[name], "") for name in values},
+                    **{names[name]: properties.get(names[name], "") for name in values},
                     **(idle or {}),
                 }
             )

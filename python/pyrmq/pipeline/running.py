@@ -162,7 +162,7 @@ def _run_stream(
     on_batch: Callable[[BatchFigures], None] | None,
     stop: Event | None,
 ) -> None:
-    def told(figures: BatchFigures) -> None:
+    def on_batch_figures(figures: BatchFigures) -> None:
         if figures.query == pipeline.name:
             report.add(figures)
             last[0] = figures.batch
@@ -170,7 +170,7 @@ def _run_stream(
             on_batch(figures)
 
     last = [-1]
-    listener = listen(spark, on_batch=told)
+    listener = listen(spark, on_batch=on_batch_figures)
     queries: list[StreamingQuery] = []
     try:
         queries.append(_start(pipeline, "main", frames.rows, period))

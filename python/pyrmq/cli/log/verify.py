@@ -44,7 +44,7 @@ class _Found:
     records: int = 0
     entries: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    def tell(self, kind: str, position: int, where: str, what: str) -> None:
+    def report(self, kind: str, position: int, where: str, what: str) -> None:
         self.problems += 1
         if len(self.rows) < self.most:
             self.rows.append((kind, position, where, what))
@@ -83,7 +83,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         missing = set(_await(directory, units, late))
         for row in late:
             if row in missing:
-                found.tell("entry", row.position, _where(row), "no entry in the queue")
+                found.report("entry", row.position, _where(row), "no entry in the queue")
             elif units.at(row.topic, row.queue_id, row.queue_offset) is not None:
                 _check(found, units, row, None, is_gone=False)
         if not live and segments:
@@ -120,7 +120,7 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
 
 def _tell_damage(found: _Found, damage: Damage) -> None:
     then = "nothing good behind it" if damage.until is None else f"good again at {damage.until}"
-    found.tell("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
+    found.report("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 
 
 def _check(
@@ -146,11 +146,11 @@ def _check(
         if late is not None and len(late) < _LATE:
             late.append(row)
         else:
-            found.tell("entry", row.position, where, "no entry in the queue")
+            found.report("entry", row.position, where, "no entry in the queue")
         return
     wrong = _wrong(unit, row)
     if wrong:
-        found.tell("entry", row.position, where, wrong)
+        found.report("entry", row.position, where, wrong)
         return
     found.entries[row.topic, row.queue_id] += 1
 
@@ -174,4 +174,4 @@ def _count(found: _Found, directory: StoreDirectory, units: Units, least: int) -
         good = found.entries[topic, queue_id]
         if there != good:
             what = f"{there} entries, {good} of them with their record"
-            found.tell("queue", least, f"{topic} {queue_id}", what)
+            found.report("queue", least, f"{topic} {queue_id}", what)

@@ -33,12 +33,14 @@ class Listener(StreamingQueryListener):
 
     Args:
         spark: the session.
-        tell: gets the figures of each batch of a query that reads from topics.
+        callbacks: each gets the figures of each batch of a query that reads from topics.
     """
 
-    def __init__(self, spark: SparkSession, tell: list[Callable[[BatchFigures], None]]) -> None:
+    def __init__(
+        self, spark: SparkSession, callbacks: list[Callable[[BatchFigures], None]]
+    ) -> None:
         self._session = spark
-        self._tell = tell
+        self._callbacks = callbacks
         self._last: dict[str, BatchFigures] = {}
         self.metrics_address: str | None = None
         self._close: list[Callable[[], object]] = []
@@ -48,15 +50,15 @@ class Listener(StreamingQueryListener):
         """Do nothing: the first batch says more."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Tell the figures of a batch. Errors are logged: Spark would stop telling others."""
+        """Pass on the figures of a batch. Errors are logged: Spark would call no other listener."""
         try:
             key = str(event.progress.id)
             found = figures_of(event.progress, self._last.get(key))
             if found is None:
                 return
             self._last[key] = found
-            for tell in self._tell:
-                tell(found)
+            for callback in self._callbacks:
+                callback(found)
         except Exception:  # noqa: BLE001 - a faulty line must not end the query
             _log.exception("the progress of a query could not be shown")
 
@@ -112,11 +114,11 @@ def listen(
         stream.write(text + "\n")
         stream.flush()
 
-    tell = [on_batch if on_batch is not None else write]
+    callbacks = [on_batch if on_batch is not None else write]
     if metrics_port is None:
-        return Listener(spark, tell)
+        return Listener(spark, callbacks)
     exporter = _Exporter(metrics_port)
-    made = Listener(spark, [*tell, exporter.record])
+    made = Listener(spark, [*callbacks, exporter.record])
     made.metrics_address = exporter.address
     made._close.append(exporter.close)
     return made
