@@ -229,7 +229,7 @@ class RequestReply:
             try:
                 self._expire()
             except BaseException as error:  # noqa: BLE001 - of a future that the application has completed
-                log_raised(_log, error, "a request that timed out has told nobody")
+                log_raised(_log, error, "a request that timed out could not fail its future")
         until = time.monotonic() + _LAST_ENDS_S
         while self._ends and time.monotonic() < until:
             self._take_ends(_LOOK_AROUND_MS)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "batches", "freeze_once"]
 
 _REROUTE_MS = 2000
-"""A broker that does not answer for so long may have another address by now."""
+"""Time without an answer after which a broker's address is looked up again, in ms."""
 _NAMES_S = 2.0
 _log = logging.getLogger("pyrmq.spark")
 _frozen = False

@@ -48,7 +48,7 @@ Values = dict[str, object]
 
 _CLOCK_SECONDS = 5.0
 _LOST_MS = 24 * 3600 * 1000
-"""For so long a broker is missed."""
+"""How long a lost broker is reported, in ms."""
 _DESCRIPTORS = 4096
 _MEMORY_SHARE = 0.9
 _DISK_RATIO = 0.9

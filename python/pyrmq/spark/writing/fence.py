@@ -39,7 +39,7 @@ __all__ = ["Begun", "Fence", "opened"]
 _NONE = -1
 """The fence of a query without a finished batch."""
 _FORGET_MS = 600_000
-"""A broker that was in no route for so long has been taken out of its cluster."""
+"""A broker that was in no route for this time, in ms, has been taken out of its cluster."""
 
 
 @dataclass(frozen=True)
