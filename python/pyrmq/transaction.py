@@ -56,7 +56,7 @@ __all__ = [
 ANSWER_MS = 3000
 """Milliseconds for a broker to confirm the end of a transaction that it has asked about."""
 
-_LEAST_END_MS = 50
+_MIN_END_MS = 50
 
 _log = logging.getLogger("pyrmq.producer")
 
@@ -222,7 +222,7 @@ def half_properties(namespace: str, group: str, check_after: float | None) -> li
 
 def end_time(wait: int, spent: float) -> int:
     """Milliseconds left for the end once the half is stored; its request is sent in any case."""
-    return max(_LEAST_END_MS, wait - round(spent * 1000))
+    return max(_MIN_END_MS, wait - round(spent * 1000))
 
 
 def end_of(

@@ -71,7 +71,7 @@ def name_servers(given: str | Sequence[str] | None, address_server: str | None =
     return addresses
 
 
-_LONGEST_S = 1e9
+_MAX_S = 1e9
 """Three decades, which is for ever."""
 
 
@@ -83,7 +83,7 @@ def milliseconds(option: str, seconds: float) -> int:
         is_time = False
     if not is_time:
         raise ConfigError(f"option `{option}` is {seconds!r}, it must be a time of 0 s or more")
-    return max(1, round(min(seconds, _LONGEST_S) * 1000)) if seconds else 0
+    return max(1, round(min(seconds, _MAX_S) * 1000)) if seconds else 0
 
 
 def whole(option: str, number: object, lowest: int = 0) -> int:

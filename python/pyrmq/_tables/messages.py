@@ -174,8 +174,8 @@ _FAULTS: Final = {
     "deliverAt": "deliverAt lies before 1970",
     "delayLevel": "the delayLevel is not between 0 and 18",
 }
-_MOST_SECONDS = 3e11
-_MOST_LEVELS = 18
+_MAX_SECONDS = 3e11
+_MAX_LEVELS = 18
 
 
 def faults(table: pa.RecordBatch, names: Mapping[str, str]) -> dict[int, str]:
@@ -193,14 +193,14 @@ def faults(table: pa.RecordBatch, names: Mapping[str, str]) -> dict[int, str]:
         add("queueId", pc.less(columns["queueId"], 0))
     if "delay" in columns:
         seconds = columns["delay"].cast(pa.float64())
-        fits = pc.and_(pc.greater_equal(seconds, 0), pc.less(seconds, _MOST_SECONDS))
+        fits = pc.and_(pc.greater_equal(seconds, 0), pc.less(seconds, _MAX_SECONDS))
         add("delay", pc.invert(fits))
     if "deliverAt" in columns:
         moment = columns["deliverAt"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
         add("deliverAt", pc.less(moment.cast(pa.int64()), 0))
     if "delayLevel" in columns:
         level = columns["delayLevel"]
-        add("delayLevel", pc.or_(pc.less(level, 0), pc.greater(level, _MOST_LEVELS)))
+        add("delayLevel", pc.or_(pc.less(level, 0), pc.greater(level, _MAX_LEVELS)))
     return dict(sorted(found.items()))
 
 

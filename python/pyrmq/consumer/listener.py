@@ -45,7 +45,7 @@ _IDLE_S = 0.25
 """Time between two looks of the watch while no batch is slow."""
 _QUIET_LOOKS = 4
 """Looks at idle threads after which the watch waits until one of them has a batch."""
-_MOST = 1024
+_MAX_BATCH = 1024
 """Messages of one batch at most."""
 _WAIT_MS = 3_600_000
 """Time of one wait for messages. Whatever a thread must do wakes it before."""
@@ -502,4 +502,4 @@ def _next_size(size: int, handled: int, seconds: float) -> int:
     """Return how many messages fit into one batch, at most twice as many as in the last."""
     if seconds * size > _BATCH_S * handled:
         return max(1, int(_BATCH_S * handled / seconds))
-    return min(_MOST, size * 2)
+    return min(_MAX_BATCH, size * 2)

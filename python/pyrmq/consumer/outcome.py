@@ -24,9 +24,9 @@ ms, `dead` or `untouched` with 0."""
 
 LATER: Failure = ("later", 0)
 
-_LONGEST_PAUSE_S = 86_400
-_LEAST_HAND_BACK_S = 3.0
-_MOST_HAND_BACK_S = 12.5
+_MAX_PAUSE_S = 86_400
+_MIN_HAND_BACK_S = 3.0
+_MAX_HAND_BACK_S = 12.5
 
 
 class ConsumeResult(Enum):
@@ -69,8 +69,8 @@ class ReconsumeLater(Exception):
             raise ConfigError(text) from error
         if not 0 <= delay_level <= 18:
             raise ConfigError(f"`delay_level` is {delay_level}, it must be 0 to 18")
-        if pause is not None and not 0 <= pause <= _LONGEST_PAUSE_S:
-            raise ConfigError(f"`pause` is {pause}, it must be 0 s to {_LONGEST_PAUSE_S} s (a day)")
+        if pause is not None and not 0 <= pause <= _MAX_PAUSE_S:
+            raise ConfigError(f"`pause` is {pause}, it must be 0 s to {_MAX_PAUSE_S} s (a day)")
         super().__init__(delay_level, pause)
         self.failure = ("later", delay_level) if pause is None else ("again", round(pause * 1000))
 
@@ -140,4 +140,4 @@ def hand_back_time(left: float) -> float:
     Args:
         left: Seconds that the end has left.
     """
-    return min(max(left, _LEAST_HAND_BACK_S), _MOST_HAND_BACK_S)
+    return min(max(left, _MIN_HAND_BACK_S), _MAX_HAND_BACK_S)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.guard import Permissions
 
 _STATIC = Path(__file__).parent / "static"
-_MOST_MESSAGES = 200
-_MOST_RESENT = 500
+_MAX_MESSAGES = 200
+_MAX_RESENT = 500
 _LOGGED_CHARACTERS = 1000
 _ASKING_AT_ONCE = 16
 """Requests that ask the cluster; the page's files have threads of their own."""
@@ -94,12 +94,12 @@ def _reads(
         "topic-names": lambda _: cluster.topic_names(),
         "topic": lambda query: cluster.topic(query.need("topic")),
         "newest": lambda query: cluster.reader.newest(
-            query.need("topic"), query.number("count", 20, most=_MOST_MESSAGES)
+            query.need("topic"), query.number("count", 20, most=_MAX_MESSAGES)
         ),
         "groups": lambda query: cluster.groups(query.text("search"), query.number("page", 0)),
         "group": lambda query: cluster.group(query.need("group")),
         "messages": lambda query: cluster.reader.by_key(
-            query.need("topic"), query.need("key"), query.number("count", 64, most=_MOST_MESSAGES)
+            query.need("topic"), query.need("key"), query.number("count", 64, most=_MAX_MESSAGES)
         ),
         "message": lambda query: cluster.message(query.need("id"), query.text("topic")),
         "dead-letter-groups": lambda _: cluster.dead_letter_groups(),
@@ -109,7 +109,7 @@ def _reads(
 
 def _writes(changes: Changes) -> dict[str, Callable[[_Body], Any]]:
     return {
-        "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MOST_RESENT)),
+        "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MAX_RESENT)),
         "set-option": lambda body: changes.set_option(
             body.text("broker"), body.text("key"), body.text("value", may_be_empty=True)
         ),

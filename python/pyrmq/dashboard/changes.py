@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.cluster import Cluster
 
 Tree = dict[str, Any]
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 
 
 def _moment(text: str) -> datetime:
@@ -30,12 +30,12 @@ def _moment(text: str) -> datetime:
     """
     try:
         if text.isascii() and text.isdigit():
-            return datetime.fromtimestamp(int(text[:_MOST_DIGITS]) / 1000, UTC)
+            return datetime.fromtimestamp(int(text[:_MAX_DIGITS]) / 1000, UTC)
     except (OSError, OverflowError, ValueError):
         # After the year 9999.
         pass
     raise ConfigError(
-        f"`to` is `{text[:_MOST_DIGITS]}`: it must be first, last, or a time in ms since 1970"
+        f"`to` is `{text[:_MAX_DIGITS]}`: it must be first, last, or a time in ms since 1970"
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN_HEADER = "x-pyrmq-token"  # noqa: S105 - a name, not a token
-MOST_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -92,8 +92,8 @@ class Guard:
         if not token or not hmac.compare_digest(given.encode(), token.encode()):
             return _refused(401, "the token is missing or wrong; the dashboard printed it at start")
         length = headers.get("content-length", "")
-        if not reads and not (length.isdigit() and int(length) <= MOST_BODY_BYTES):
-            return _refused(413, f"a request has up to {MOST_BODY_BYTES} bytes")
+        if not reads and not (length.isdigit() and int(length) <= MAX_BODY_BYTES):
+            return _refused(413, f"a request has up to {MAX_BODY_BYTES} bytes")
         return None
 
 

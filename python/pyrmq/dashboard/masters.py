@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 _CACHE_SECONDS = 2.5
-_MOST_KEPT = 200
+_MAX_KEPT = 200
 
 
 class Masters:
@@ -150,7 +150,7 @@ class Masters:
             return value
         value = ask()
         with self._lock:
-            if len(self._cached) > _MOST_KEPT:
+            if len(self._cached) > _MAX_KEPT:
                 self._cached.clear()
             self._cached[name] = (now, value)
         return value

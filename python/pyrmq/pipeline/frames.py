@@ -23,7 +23,7 @@ __all__ = ["Frames", "frames_of"]
 
 _WHY = "__why"
 _INPUT = "input"
-_MOST_BYTES = (4 << 20) - (64 << 10)
+_MAX_BYTES = (4 << 20) - (64 << 10)
 """What a message of the default size can hold beside its properties."""
 
 
@@ -158,9 +158,9 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
             F.lit(pipeline.name),
         )
         size = F.create_map(F.lit("pyrmq_bytes"), F.octet_length(body).cast("string"))
-        cut = F.octet_length(body) > _MOST_BYTES
+        cut = F.octet_length(body) > _MAX_BYTES
         return frame.where(F.col(reason).isNotNull()).select(
-            F.when(cut, F.substring(body, 1, _MOST_BYTES))
+            F.when(cut, F.substring(body, 1, _MAX_BYTES))
             .otherwise(F.coalesce(body, F.lit("").cast("binary")))
             .alias("body"),
             F.when(cut, F.map_concat(properties, size)).otherwise(properties).alias("properties"),
@@ -169,7 +169,7 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
     row = F.to_json(F.struct(*[name for name in judged.columns if name != _WHY])).cast("binary")
     if dict(judged.dtypes).get("body") in {"string", "binary"}:
         # JSON takes more bytes than the body in it, which was a message already.
-        row = F.when(F.octet_length(row) > _MOST_BYTES, F.col("body").cast("binary")).otherwise(row)
+        row = F.when(F.octet_length(row) > _MAX_BYTES, F.col("body").cast("binary")).otherwise(row)
     messages = message(judged, row, _WHY)
     if unreadable is None:
         return messages

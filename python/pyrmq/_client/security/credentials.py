@@ -226,7 +226,7 @@ def parsed(path: Path, text: str) -> dict[str, Any] | None:
 
 
 _shared: dict[tuple[str, int, int], Credentials] = {}
-_MOST_SHARED = 16
+_MAX_SHARED = 16
 
 
 def native_credentials(given: Credentials | None) -> _core.Credentials | None:
@@ -306,7 +306,7 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
             raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
         key = (path, status.st_mtime_ns, status.st_ino)
     if key not in _shared:
-        if len(_shared) >= _MOST_SHARED:
+        if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         made = Credentials.from_file(path) if secret is None else Credentials(user, secret)
         _shared[key] = made

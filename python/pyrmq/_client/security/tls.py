@@ -38,7 +38,7 @@ _FILE_KEYS = {
     "crl": "crl",
 }
 _PATHS = ("trust", "cert", "key", "crl")
-_MOST_SHARED = 64
+_MAX_SHARED = 64
 
 
 @final
@@ -264,7 +264,7 @@ def native_tls(given: Tls | None) -> _core.ClientTls | None:
         raise ConfigError(f"option `tls` is of type {type(given).__name__}, it must be `pyrmq.Tls`")
     found = _shared.get(given)
     if found is None:
-        if len(_shared) >= _MOST_SHARED:
+        if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         found = _shared[given] = given._native()
     return found

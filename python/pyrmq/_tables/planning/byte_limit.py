@@ -21,7 +21,7 @@ Sizes: TypeAlias = "Callable[[Sequence[tuple[Queue, int]]], dict[tuple[Queue, in
 
 _ROUNDS = 4
 _SAMPLES = 5
-_MOST_SAMPLES = 256
+_MAX_SAMPLES = 256
 
 
 def limit_bytes(start: Mapping[Queue, int], end: Offsets, limit: int, sizes: Sizes) -> Offsets:
@@ -62,9 +62,9 @@ def limit_bytes(start: Mapping[Queue, int], end: Offsets, limit: int, sizes: Siz
 
 def _probes(start: Mapping[Queue, int], waiting: Mapping[Queue, int]) -> list[tuple[Queue, int]]:
     """Pick offsets evenly over each range; of very many queues only some."""
-    step = -(-len(waiting) // _MOST_SAMPLES)
+    step = -(-len(waiting) // _MAX_SAMPLES)
     queues = list(waiting)[::step]
-    each = max(1, min(_SAMPLES, _MOST_SAMPLES // len(queues)))
+    each = max(1, min(_SAMPLES, _MAX_SAMPLES // len(queues)))
     return [
         (queue, start[queue] + at)
         for queue in queues

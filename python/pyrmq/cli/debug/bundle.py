@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyrmq.doctor.facts import Asked, BrokerFacts, NameServerFacts
 
 _LOG_BYTES = 2 << 20
-_MOST_FILES = 100_000
+_MAX_FILES = 100_000
 _PACKAGES = (
     *("pyrmq-rocketmq", "pyarrow", "pyspark", "pandas", "opentelemetry-api"),
     *("prometheus-client", "starlette", "uvicorn"),
@@ -233,7 +233,7 @@ def _store(root: Path) -> dict[str, object]:
                 status = path.stat()
             except FileNotFoundError:
                 continue
-            if len(files) < _MOST_FILES:
+            if len(files) < _MAX_FILES:
                 on_disk = status.st_blocks * 512
                 relative = str(path.relative_to(root))
                 files.append([relative, status.st_size, on_disk, round(status.st_mtime)])

@@ -28,7 +28,7 @@ _PIECE = 4096 * _UNIT.size
 _CHECKPOINT = struct.Struct(">qqq")
 _FILLER = 0x7FFFFFFF
 _EXTENDED = struct.Struct(">hq")
-_LEAST_CODE = -(2**31)
+_MIN_CODE = -(2**31)
 """Codes below this are places among the extended entries."""
 _DELETION = struct.Struct(">qI")
 _FLOCK = struct.Struct("hhqqi")
@@ -226,7 +226,7 @@ class Units:
 
     def _with_code(self, topic: str, queue_id: int, unit: Unit) -> Unit:
         """The entry with its tag code, which may be only in an extended entry."""
-        if unit.tags_code >= _LEAST_CODE:
+        if unit.tags_code >= _MIN_CODE:
             return unit
         where = unit.tags_code + 2**63
         for base, path in reversed(self._of(topic, queue_id, self._extended)):
