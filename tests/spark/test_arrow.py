@@ -259,7 +259,7 @@ def test_a_directory_is_exported_without_its_broker(
     expected = [one["topic"] for one in messages if one["topic"] in {"Tagged", "Single"}]
     assert sorted(topics) == sorted(expected)
     assert main(["export", str(root), str(file)]) == 2
-    assert "exists: name another file, or say --overwrite" in capsys.readouterr().err
+    assert "exists: name another file, or use --overwrite" in capsys.readouterr().err
     assert main(["export", str(root), str(file), "--overwrite"]) == 0
     file.unlink()
     assert main(["export", str(tmp_path / "nothing"), str(file)]) == 2

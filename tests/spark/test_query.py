@@ -119,7 +119,7 @@ def test_a_query_on_the_command_line(orders: Topic, capsys: pytest.CaptureFixtur
     assert main(["query", f"SELEC 1 FROM {orders.name}", "-n", orders.name_server]) == 2
     assert "error: [PARSE_SYNTAX_ERROR]" in capsys.readouterr().err
     assert main(["query", text, "-n", orders.name_server, "--since", "soon"]) == 2
-    assert "`soon` is no time" in capsys.readouterr().err
+    assert "`soon` is not a time" in capsys.readouterr().err
 
 
 def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic) -> None:

@@ -1,4 +1,4 @@
-"""The loads of `pyrmq bench` on Kafka, by confluent-kafka with its defaults, if it is installed."""
+"""The loads of `pyrmq bench` on Kafka, through confluent-kafka with its defaults."""
 
 from __future__ import annotations
 

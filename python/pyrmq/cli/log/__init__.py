@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
             "--commit-log", metavar="DIR", help="the log's, where storePathCommitLog is elsewhere"
         )
         if verb != "export":
-            one.add_argument("--json", action="store_true", help="one JSON object a line")
+            one.add_argument("--json", action="store_true", help="one JSON object per line")
         if verb == "inspect":
             one.add_argument("--topics", action="store_true", help="by topic, not by file")
         if verb == "verify":

@@ -58,5 +58,5 @@ def _parser() -> argparse.ArgumentParser:
             "--commit-log", metavar="DIR", help="the log's, where storePathCommitLog is elsewhere"
         )
     for each in (snapshot, restore, usage):
-        each.add_argument("--json", action="store_true", help="one JSON object a line")
+        each.add_argument("--json", action="store_true", help="one JSON object per line")
     return made

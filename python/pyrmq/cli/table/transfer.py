@@ -49,7 +49,7 @@ def _export(given: argparse.Namespace, file: Path) -> int:
     if not file.parent.is_dir():
         raise ConfigError(f"`{file}`: there is no directory {file.parent}")
     if file.exists() and not given.overwrite:
-        raise ConfigError(f"`{file}` exists: name another file, or say --overwrite")
+        raise ConfigError(f"`{file}` exists: name another file, or use --overwrite")
     reader = _source(given)
     # The file gets its name when it is whole: nobody takes half of it for a topic.
     part = file.with_name(f".{file.name}.part")
@@ -167,7 +167,7 @@ def _export_parser() -> argparse.ArgumentParser:
         help="of a directory: go on at the next good record where none can be read",
     )
     made.add_argument("--brokers", help="comma list of brokers that must be there")
-    made.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    made.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_name_server(made)
     return made
 

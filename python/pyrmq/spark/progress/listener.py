@@ -92,7 +92,7 @@ def listen(
     Args:
         spark: the session.
         output: where lines go; None for standard error.
-        as_json: one JSON object a line.
+        as_json: one JSON object per line.
         metrics_port: also serve the figures for Prometheus at this port of 127.0.0.1, 0 for any
             (extra ``metrics``); `Listener.metrics_address` says where.
         on_batch: call this function instead of writing lines.
