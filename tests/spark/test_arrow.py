@@ -316,17 +316,17 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: 
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("a.jsonl", b'{"body":"x","tags":5}', "a.jsonl:1: tags: a text is wanted, found: 5"),
-        ("a.jsonl", b'{"body":{"id":1}}', "a.jsonl:1: body: a text is wanted"),
+        ("a.jsonl", b'{"body":"x","tags":5}', "a.jsonl:1: tags: expected a string, found: 5"),
+        ("a.jsonl", b'{"body":{"id":1}}', "a.jsonl:1: body: expected a string"),
         ("a.jsonl", b'{"bodyBase64":"!!!"}', "a.jsonl:1: bodyBase64: "),
         ("a.jsonl", b'{"body":"x","properties":{"n":5}}', "properties: an object of texts is"),
-        ("a.jsonl", b'{"body":"\xff"}', "is no UTF-8"),
+        ("a.jsonl", b'{"body":"\xff"}', "is not UTF-8"),
         ("a.parquet", b"hello", "is no .parquet file"),
         ("a.arrow", b"hello", "is no .arrow file"),
-        ("a.csv", b'body,tags\n"a,b\nc', "is no CSV: unexpected end"),
+        ("a.csv", b'body,tags\n"a,b\nc', "is not CSV: unexpected end"),
         ("a.csv", b"text,tags\na,b\n", "a.csv:1: no column body: there are text, tags"),
-        ("a.csv", b"body,tags\na\n", "a.csv:2: 2 cells are wanted"),
-        ("a.csv", b"body,properties\na,b\n", "a.csv:2: properties: no JSON object"),
+        ("a.csv", b"body,tags\na\n", "a.csv:2: expected 2 cells"),
+        ("a.csv", b"body,properties\na,b\n", "a.csv:2: properties: not a JSON object"),
     ],
 )
 def test_a_file_that_is_wrong_is_an_error_of_one_line(

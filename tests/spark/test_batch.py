@@ -175,7 +175,7 @@ def test_sql_reads_a_view(spark: SparkSession, topic: Topic) -> None:
             {"startingOffsets": '{"NoSuchTopic":{"b":{"0":1}}}'},
             "option startingOffsets: does not exist: topic NoSuchTopic",
         ),
-        ({"minPartitions": "a"}, "option minPartitions: a whole number is wanted"),
+        ({"minPartitions": "a"}, "option minPartitions: expected a whole number"),
     ],
 )
 def test_a_wrong_option_fails_with_its_name(

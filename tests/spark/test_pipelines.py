@@ -91,7 +91,7 @@ def test_a_pipeline_writes_rows_and_sets_others_apart(
     }
     assert bad == {
         '{"id":1,"twice":-2.0,"keys":"k1"}': "not twice > 0",
-        "no json": "no JSON object of id:bigint, total:double",
+        "no json": "not a JSON object of id:bigint, total:double",
     }
     topic.send(0, orders(5))
     assert status(load(file)).lag is not None
@@ -115,7 +115,7 @@ def test_a_pipeline_that_fails_says_why(
     file = written(tmp_path, topic, "fail")
     assert main(["pipeline", "run", str(file)]) == 1
     shown = capsys.readouterr().out
-    assert "source.json: no JSON object of id:bigint, total:double: topic" in shown
+    assert "source.json: not a JSON object of id:bigint, total:double: topic" in shown
     assert "queue 0, offset 1" in shown
     assert main(["pipeline", "status", str(file)]) == 1
     for change, text in (

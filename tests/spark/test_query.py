@@ -132,8 +132,8 @@ def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic
     found = {row.queueOffset: row.reason for row in bad.collect()}
     assert found == {
         2: "id is missing or null",
-        3: "no JSON object of id:bigint, total:double, tags:string",
-        4: "no JSON object of id:bigint, total:double, tags:string",
+        3: "not a JSON object of id:bigint, total:double, tags:string",
+        4: "not a JSON object of id:bigint, total:double, tags:string",
         5: "the body is no UTF-8",
     }
     assert bad.columns[:5] == ["reason", "topic", "brokerName", "queueId", "queueOffset"]

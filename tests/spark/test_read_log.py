@@ -319,7 +319,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 def test_arguments_that_cannot_be(tmp_path: Path) -> None:
     root, _ = unpacked("4.6.1-clean", tmp_path)
-    with pytest.raises(OptionError, match="onCorrupt: fail or skip is wanted"):
+    with pytest.raises(OptionError, match="onCorrupt: expected fail or skip"):
         arrow.read_log(root, on_corrupt="ignore")
     with pytest.raises(ConfigError, match="did you mean body"):
         arrow.read_log(root, columns=["bdy"])

@@ -193,7 +193,7 @@ def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Clu
         ({"bdy": "string"}, "column bdy: unknown, did you mean body?"),
         ({"value": "binary"}, "column value: unknown, in RocketMQ it is body"),
         ({"tags": "string"}, "column body is missing: there are tags"),
-        ({"body": "int"}, "column body: has type int, string or binary is wanted"),
+        ({"body": "int"}, "column body: has type int, expected string or binary"),
         ({"body": "string", "Body": "string"}, "column Body: stands twice"),
         ({"body": "string", "delay": "int", "delayLevel": "int"}, "only one can be given"),
     ],

@@ -76,10 +76,10 @@ def test_a_read_can_be_written_to_another_topic(
     ("columns", "options", "text"),
     [
         (["'x' as bdy"], {}, "column bdy: unknown, did you mean body"),
-        (["1 as body"], {}, "column body: has type int, string or binary is wanted"),
+        (["1 as body"], {}, "column body: has type int, expected string or binary"),
         (["'x' as body"], {"topik": "t"}, "option topik: unknown, did you mean topic"),
         (["'x' as body"], {"topic": ""}, "option topic: is missing"),
-        (["'x' as body"], {"delivery": "maybe"}, "at-least-once or exactly-once is wanted"),
+        (["'x' as body"], {"delivery": "maybe"}, "expected at-least-once or exactly-once"),
     ],
 )
 def test_what_cannot_be_written_fails_at_planning(

@@ -89,7 +89,7 @@ def check_columns(
             raise ConfigError(f"column {written}: stands twice")
         if kind not in columns[name]:
             raise ConfigError(
-                f"column {written}: has type {kind}, {' or '.join(columns[name])} is wanted: cast"
+                f"column {written}: has type {kind}, expected {' or '.join(columns[name])}: cast"
                 " it in a select"
             )
         found[name] = written

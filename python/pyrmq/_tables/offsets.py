@@ -183,7 +183,7 @@ def parse_user(text: str, option: str) -> Offsets:
         option: the option's name, for the error.
 
     Raises:
-        OffsetError: no JSON, another shape, or a number below -2.
+        OffsetError: not JSON, another shape, or a number below -2.
 
     Example:
         >>> parse_user('{"t": {"b": {"0": -2}}}', "startingOffsets")
@@ -197,7 +197,7 @@ def parse_user(text: str, option: str) -> Offsets:
             f'{{"0":23}}}}}}: {text!r}'
         ) from error
     if not isinstance(written, dict):
-        raise OffsetError(f"option {option}: a JSON object is wanted, found: {text!r}")
+        raise OffsetError(f"option {option}: expected a JSON object, found: {text!r}")
     topics = {key: value for key, value in written.items() if not key.startswith("@")}
     return _flatten(topics, f"option {option}", lowest=EARLIEST)
 
@@ -206,7 +206,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
     """Read the JSON of ``queues``: a list of queue numbers by topic and broker.
 
     Raises:
-        OffsetError: no JSON, or another shape.
+        OffsetError: not JSON, or another shape.
 
     Example:
         >>> parse_queues('{"t": {"b": [0, 1]}}', "queues")[1]
@@ -217,7 +217,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
         written = json.loads(text)
     except json.JSONDecodeError as error:
         raise OffsetError(
-            f'{where}: no JSON of the form {{"topic":{{"broker":[0,1]}}}}: {text!r}'
+            f'{where}: not JSON of the form {{"topic":{{"broker":[0,1]}}}}: {text!r}'
         ) from error
     found = []
     for topic, brokers in _members(written, where):
@@ -227,7 +227,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
                 for number in numbers
             ):
                 raise OffsetError(
-                    f"{where}, topic {topic}, broker {broker}: a list of queue numbers is wanted,"
+                    f"{where}, topic {topic}, broker {broker}: expected a list of queue numbers,"
                     f" found: {numbers!r}"
                 )
             found += [Queue(topic, broker, number) for number in numbers]
@@ -288,14 +288,14 @@ def _queues(topics: object, where: str) -> Iterator[tuple[Queue, Any]]:
             for queue_id, value in _members(queues, f"{where}, topic {topic}, broker {broker}"):
                 if not queue_id.isdecimal():
                     raise OffsetError(
-                        f"{where}, topic {topic}, broker {broker}: no queue number: {queue_id!r}"
+                        f"{where}, topic {topic}, broker {broker}: not a queue number: {queue_id!r}"
                     )
                 yield Queue(topic, broker, int(queue_id)), value
 
 
 def _offset(value: object, where: str, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value < 2**63:
-        raise OffsetError(f"{where}: no offset: {value!r}")
+        raise OffsetError(f"{where}: not an offset: {value!r}")
     return value
 
 
@@ -307,7 +307,7 @@ def _marks(topics: object) -> dict[Queue, Mark]:
     marks = {}
     for queue, value in _queues(topics, "checkpoint"):
         if not isinstance(value, list) or len(value) != 2:
-            raise OffsetError(f"checkpoint, {queue}: no log position and time: {value!r}")
+            raise OffsetError(f"checkpoint, {queue}: not a log position and time: {value!r}")
         where = f"checkpoint, {queue}, message before the offset"
         marks[queue] = Mark(_offset(value[0], where, 0), _offset(value[1], where, 0))
     return marks
@@ -315,7 +315,7 @@ def _marks(topics: object) -> dict[Queue, Mark]:
 
 def _members(value: object, where: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
-        raise OffsetError(f"{where}: a JSON object is wanted, found: {value!r}")
+        raise OffsetError(f"{where}: expected a JSON object, found: {value!r}")
     return list(value.items())
 
 

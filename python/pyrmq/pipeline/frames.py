@@ -196,7 +196,7 @@ def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFra
     except Exception as error:
         raise StepError(f"{step.python} raised {type(error).__name__}: {error}") from error
     if not hasattr(made, "createOrReplaceTempView"):
-        raise TypeError(f"{step.python} returned {type(made).__name__}, a DataFrame is wanted")
+        raise TypeError(f"{step.python} returned {type(made).__name__}, expected a DataFrame")
     return made  # type: ignore[no-any-return]
 
 

@@ -78,7 +78,7 @@ def _reason(text: Column, wanted: StructType) -> Column:
     reason = (
         F.when(F.col("body").isNull(), "the body is NULL")
         .when(~F.is_valid_utf8(text), "the body is no UTF-8")
-        .when(body.isNull() | body[_CORRUPT].isNotNull(), f"no JSON object of {fields}")
+        .when(body.isNull() | body[_CORRUPT].isNotNull(), f"not a JSON object of {fields}")
         .when(~_is_one_object(text), "more than one JSON object, or text behind it")
     )
     for field in wanted.fields:

@@ -44,7 +44,7 @@ def missing_parts() -> str | None:
         found = _version(module)
         if not lowest <= int(found.partition(".")[0]) < too_new:
             return (
-                f"{module} {found} does not fit, {lowest} to {too_new - 1} is wanted:"
+                f"{module} {found} does not fit, expected {lowest} to {too_new - 1}:"
                 " pip install pyrmq-rocketmq[spark-local]"
             )
     home = os.environ.get("JAVA_HOME")

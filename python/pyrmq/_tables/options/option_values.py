@@ -113,15 +113,17 @@ def check_names(topics: Iterable[str], pattern: str) -> None:
     """Check the values of `topic` and `topicPattern`.
 
     Raises:
-        OptionError: a name that no topic can have, or a pattern that is no regular expression.
+        OptionError: a name that no topic can have, or a pattern that is not a regular expression.
     """
     for topic in topics:
         if not TOPIC_NAME.fullmatch(topic):
-            raise OptionError("topic", f"no topic name: {topic!r}")
+            raise OptionError("topic", f"not a topic name: {topic!r}")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError("topicPattern", f"no regular expression: {pattern!r}: {error}") from error
+        raise OptionError(
+            "topicPattern", f"not a regular expression: {pattern!r}: {error}"
+        ) from error
 
 
 class OptionValues:
@@ -154,7 +156,7 @@ class OptionValues:
         text = self.value(name).lower()
         if text not in words:
             wanted = f"{', '.join(words[:-1])} or {words[-1]}"
-            raise OptionError(name, f"{wanted} is wanted, found: {text!r}")
+            raise OptionError(name, f"expected {wanted}, found: {text!r}")
         return text
 
     def number(self, name: str, lowest: int, highest: int = LARGEST) -> int:
@@ -163,7 +165,7 @@ class OptionValues:
         try:
             number = int(text)
         except ValueError:
-            raise OptionError(name, f"a whole number is wanted, found: {text!r}") from None
+            raise OptionError(name, f"expected a whole number, found: {text!r}") from None
         if not lowest <= number <= highest:
             raise OptionError(name, f"must lie between {lowest} and {highest}, found: {number}")
         return number
@@ -172,7 +174,7 @@ class OptionValues:
         """Read true or false."""
         text = self.value(name).lower()
         if text not in {"true", "false"}:
-            raise OptionError(name, f"true or false is wanted, found: {text!r}")
+            raise OptionError(name, f"expected true or false, found: {text!r}")
         return text == "true"
 
     def duration(self, name: str) -> int:
@@ -181,7 +183,7 @@ class OptionValues:
         match = _DURATION.fullmatch(text)
         if match is None:
             raise OptionError(
-                name, f"a duration as 500ms, 30s, 15m or 1h is wanted, found: {text!r}"
+                name, f"expected a duration such as 500ms, 30s, 15m or 1h, found: {text!r}"
             )
         return int(match[1]) * _DURATION_MS[match[2]]
 
@@ -195,9 +197,7 @@ class OptionValues:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise OptionError(
-                name, f"milliseconds or ISO 8601 is wanted, found: {text!r}"
-            ) from None
+            raise OptionError(name, f"expected milliseconds or ISO 8601, found: {text!r}") from None
         if when.tzinfo is None:
             utc, local = when.replace(tzinfo=UTC), when.astimezone()
             raise OptionError(
@@ -220,5 +220,5 @@ class OptionValues:
         for address in given:
             match = _ADDRESS.fullmatch(address)
             if match is None or not 0 < int(match[2]) < 65536:
-                raise OptionError(name, f"host:port is wanted, found: {address!r}")
+                raise OptionError(name, f"expected host:port, found: {address!r}")
         return ";".join(given)

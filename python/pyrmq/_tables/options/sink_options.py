@@ -71,7 +71,7 @@ class SinkOptions:
         bad_row_topic = None if on_bad.lower() == "fail" else on_bad
         for name, text in (("topic", topic), ("onBadRow", bad_row_topic)):
             if text and not TOPIC_NAME.fullmatch(text):
-                raise OptionError(name, f"no topic name: {text!r}")
+                raise OptionError(name, f"not a topic name: {text!r}")
         checkpoint = {name.lower(): value for name, value in given.items()}
         return cls(
             name_server=parser.addresses("nameServer"),

@@ -229,7 +229,7 @@ class _Parser(OptionValues):
         times = parse_user(text, name)
         for queue, moment in times.items():
             if moment < 0:
-                raise OptionError(name, f"{queue}: no time in milliseconds: {moment}")
+                raise OptionError(name, f"{queue}: not a time in milliseconds: {moment}")
         return {self.in_namespace(queue): moment for queue, moment in times.items()}
 
     def condition(self) -> str | None:

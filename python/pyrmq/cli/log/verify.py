@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _HEADERS = ("kind", "position", "where", "what")
 _TRANSACTION = 0x0C
 _WITHOUT_ENTRY = (0x04, 0x0C)
-"""Prepared and rolled back messages stand in no queue."""
+"""Prepared and rolled back messages are in no queue."""
 _INNER_BATCH = 0x80
-"""Batches that are one record stand in queues of another kind."""
+"""Batches stored as one record are in queues of another kind."""
 _BY_TIME = (SCHEDULE_TOPIC, TIMER_TOPIC)
-"""Topics whose entries hold times in place of tag codes."""
+"""Topics whose entries contain times instead of tag codes."""
 _LATE = 100_000
-"""Missing entries that are looked for again at the end: a running broker writes them later."""
+"""Missing entries that are searched again at the end: a running broker writes them later."""
 _LATE_SECONDS = 10.0
 
 
@@ -119,7 +119,7 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
 
 
 def _tell_damage(found: _Found, damage: Damage) -> None:
-    then = "nothing good behind it" if damage.until is None else f"good again at {damage.until}"
+    then = "nothing valid after it" if damage.until is None else f"valid again at {damage.until}"
     found.report("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 
 
@@ -168,7 +168,7 @@ def _wrong(unit: Unit, row: Row) -> str | None:
 
 
 def _count(found: _Found, directory: StoreDirectory, units: Units, least: int) -> None:
-    """Entries that point into the log, but not at a record of their queue offset."""
+    """Entries that point into the log, but not to the record of their queue offset."""
     for topic, queue_id in directory.queues():
         there = units.count(topic, queue_id, least)
         good = found.entries[topic, queue_id]
