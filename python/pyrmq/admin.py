@@ -66,7 +66,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         timeout: Seconds to wait for each answer.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
         hooks: :class:`pyrmq.remoting.RequestHook` objects, called before and after each request.
 

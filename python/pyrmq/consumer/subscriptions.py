@@ -1,4 +1,4 @@
-"""The topics of a polled consumer: by name, by pattern, and given back when nobody polls."""
+"""The topics of a polled consumer: by name, by pattern, and given back if it is not polled."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Subscriptions", "await_joined"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _CHECKS = 4
-"""Looks at the time since the last poll in each interval."""
+"""Checks of the time since the last poll, per interval."""
 
 _Filter = tuple[str, bool]
 
 
 def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None:
-    """Wait until topics are joined again, `wait_ms` at the most; None: as long as it takes.
+    """Wait until topics are joined again, at most `wait_ms`; None: without limit.
 
     Raises:
         RmqError: They could not be joined.
@@ -46,10 +46,10 @@ def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None
 
 
 class Subscriptions:
-    """What a polled consumer is subscribed to.
+    """The subscriptions of a polled consumer.
 
-    A thread of its own looks for topics, leaves them and joins them again: the consumer's callback
-    thread must be free for the strategy that a new topic asks for.
+    A separate thread looks for topics, leaves them and joins them again: the consumer's callback
+    thread must be free for the allocation strategy that a new topic needs.
 
     Args:
         control: The native consumer.
@@ -74,17 +74,17 @@ class Subscriptions:
         self._changing = threading.Lock()
         self._polling = 0
         self._polled = monotonic()
-        # The queues go back as nobody polls.
+        # The queues go back since there are no polls.
         self._is_away = False
-        # Topics that were left for that, or are being left.
+        # Topics that were left for that reason, or are being left.
         self._left: set[str] = set()
-        # Ends when all of them are joined again, with the error if that fails.
+        # Done when all of them are joined again, or with the error.
         self._joining: Future[Exception | None] | None = None
         self._apart: dict[str, threading.Thread] = {}
         self._pid = os.getpid()
 
     def serve(self, thread: CallbackThread) -> None:
-        """Let a thread look for new topics, and for polls that do not come."""
+        """Start the thread that looks for new topics and for missing polls."""
         thread.repeat(self._options.rebalance, self._look_apart)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
@@ -104,7 +104,7 @@ class Subscriptions:
         if self._is_elsewhere():
             return
         for topic, old in before.items():
-            # An event loop's call that was cancelled goes on without its caller.
+            # A cancelled call of an event loop goes on without its caller.
             self._control.cancel_subscribe(topic)
             try:
                 if old is None:
@@ -115,11 +115,13 @@ class Subscriptions:
                     self.add(topic, *old)
             except RmqError:
                 _log.exception(
-                    "group %s: the subscription of %s is not undone", self._options.group, topic
+                    "group %s: the subscription to %s could not be undone",
+                    self._options.group,
+                    topic,
                 )
 
     def add(self, topic: str, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
-        """Note a topic that was subscribed to by name."""
+        """Record a topic that was subscribed to by name."""
         if self._is_elsewhere():
             return
         with self._lock:
@@ -130,7 +132,7 @@ class Subscriptions:
         """Subscribe to all topics whose whole name matches, now and when they appear.
 
         Raises:
-            ConfigError: The name servers are only known by an address server.
+            ConfigError: The name servers are known only through an address server.
             RmqError: No name server answered, or a broker refused.
         """
         if self._options.address_server is not None:
@@ -185,10 +187,10 @@ class Subscriptions:
 
     def _look_apart(self) -> None:
         if self._patterns:
-            self._start_apart("topics of a pattern not looked at", self.look)
+            self._start_apart("topics of a pattern could not be checked", self.look)
 
     def _start_apart(self, failure: str, function: Callable[[], None]) -> None:
-        """Call a function in a thread of its own, unless the last such call has not ended."""
+        """Call a function in a separate thread, unless the last such call is still running."""
 
         def call() -> None:
             try:
@@ -205,10 +207,10 @@ class Subscriptions:
             self._apart[failure].start()
 
     def poll_begins(self) -> Future[Exception | None] | None:
-        """Note a poll; join the group again if queues went back because nobody polled.
+        """Record a poll; join the group again if queues went back for lack of polls.
 
         Returns:
-            What ends when all topics are joined again, with why not; None: all are.
+            What is done when all topics are joined again, or has the error; None: all are joined.
         """
         if self._is_elsewhere():
             return None
@@ -228,7 +230,7 @@ class Subscriptions:
             return self._joining
 
     def poll_ends(self) -> None:
-        """Begin to wait for the next poll."""
+        """Start waiting for the next poll."""
         if self._is_elsewhere():
             return
         with self._lock:
@@ -236,14 +238,14 @@ class Subscriptions:
             self._polled = monotonic()
 
     def _join(self, joining: Future[Exception | None]) -> None:
-        """Join the topics that were left; a poll raises why not, and the next one tries again."""
+        """Join the topics that were left; a poll raises the error, and the next one tries again."""
         failure: Exception | None = None
         with self._changing:
             while failure is None:
                 with self._lock:
                     topic = min(self._left, default=None)
                     if topic is None:
-                        # With the lock: what is left from now on is joined by the next one.
+                        # Under the lock: topics left from now on are joined by the next one.
                         joining.set_result(None)
                         break
                     wish = self._topics.get(topic)
@@ -270,11 +272,11 @@ class Subscriptions:
         return failure
 
     def check(self) -> None:
-        """Give the queues back if nobody has polled for too long, in another thread."""
+        """Give the queues back in another thread if there was no poll for too long."""
         with self._lock:
             is_silent = self._silence() is not None
         if is_silent:
-            self._start_apart("queues not given back", self._give_back)
+            self._start_apart("queues could not be given back", self._give_back)
 
     def _silence(self) -> float | None:
         """Return the seconds without a poll; None: the queues stay."""
@@ -294,8 +296,8 @@ class Subscriptions:
                 topics = [*self._topics]
             log_error(
                 "group %s: not polled for %.1f s (`max_poll_interval` is %g s): its queues go to "
-                "the other members until it is polled again; the messages of the last poll come "
-                "again there",
+                "the other members until it is polled again; these also get the messages of the "
+                "last poll",
                 self._options.group,
                 silent,
                 self._options.max_poll_interval,
@@ -303,13 +305,13 @@ class Subscriptions:
             for topic in topics:
                 with self._lock:
                     if not self._is_away:
-                        # Polled again: the others stay.
+                        # Polled again: keep the others.
                         return
                     self._left.add(topic)
                 try:
                     self._control.unsubscribe(topic, True)
                 except RmqError as error:
-                    # It has gone all the same, and the others must go, too.
+                    # It is gone nevertheless, and the others must go, too.
                     if isinstance(error, ClosedError | ForkError):
                         raise
                     log_error("group %s: leaving %s", self._options.group, topic, error=error)
