@@ -134,7 +134,7 @@ def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic
         2: "id is missing or null",
         3: "not a JSON object of id:bigint, total:double, tags:string",
         4: "not a JSON object of id:bigint, total:double, tags:string",
-        5: "the body is no UTF-8",
+        5: "the body is not UTF-8",
     }
     assert bad.columns[:5] == ["reason", "topic", "brokerName", "queueId", "queueOffset"]
     with pytest.raises(SchemaError, match="the schema 'id BIGNT' cannot be read"):
@@ -153,7 +153,7 @@ def test_a_body_with_more_than_one_object_does_not_fit(spark: SparkSession, topi
     assert sorted(row.id for row in rows.collect()) == [1, 2, 3]
     found = {row.body: row.reason for row in bad.collect()}
     assert found.keys() == {*more, *others}
-    assert {found[text] for text in more} == {"more than one JSON object, or text behind it"}
+    assert {found[text] for text in more} == {"more than one JSON object, or text after it"}
 
 
 def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> None:
@@ -163,7 +163,7 @@ def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> No
     assert (rows.count(), bad.count()) == (3, 0)
     with pytest.raises(ConfigError, match="no body of the first 1000 messages is a JSON object"):
         pyrmq.spark.infer(orders.read(spark).where("queueOffset = 4"))
-    with pytest.raises(ConfigError, match="a schema is found from a batch read"):
+    with pytest.raises(ConfigError, match="a schema is inferred from a batch read"):
         pyrmq.spark.infer(orders.stream(spark).load())
 
 

@@ -276,5 +276,5 @@ def test_a_batch_of_foreach_batch_that_is_run_again_is_written_once(
     assert bodies(spark, target) == sorted([*texts, "more", "more", "other"])
     sinks.append(sinks[0])
     source.send(0, ["twice"])
-    with pytest.raises(Exception, match=r"is written twice with .* checkpointLocation of its own"):
+    with pytest.raises(Exception, match=r"is written twice with .* its own checkpointLocation"):
         run().awaitTermination(60)

@@ -1,4 +1,4 @@
-"""Shows what streaming queries do: a line a batch, JSON lines, or metrics for Prometheus."""
+"""Shows what streaming queries do: a line per batch, JSON lines, or metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("pyrmq.spark")
 
 
 class Listener(StreamingQueryListener):
-    """Takes the progress of every query of a session; made by `listen`.
+    """Receives the progress of every query of a session; made by `listen`.
 
     Args:
         spark: the session.
@@ -86,8 +86,8 @@ def listen(
 ) -> Listener:
     """Show each batch of the session's queries that read from topics, in one line.
 
-    A line has rows, rows a second, the lag by queue, how old the oldest waiting message is at
-    most, and when the query will have caught up.
+    A line has rows, rows per second, the lag by queue, the maximum age of the oldest waiting
+    message, and when the query will have caught up.
 
     Args:
         spark: the session.
@@ -143,10 +143,10 @@ class _Exporter:
         counter, gauge = prometheus.Counter, prometheus.Gauge
         self.rows = made(counter, "rows", "Rows read.", of_query)
         self.batches = made(counter, "batches", "Batches done.", of_query)
-        self.seconds = made(gauge, "batch_seconds", "What the last batch took.", of_query)
+        self.seconds = made(gauge, "batch_seconds", "Duration of the last batch.", of_query)
         self.lag = made(gauge, "lag", "Offsets that wait to be read.", of_query)
         self.oldest = made(
-            gauge, "oldest_seconds", "The oldest waiting message is at most so old.", of_query
+            gauge, "oldest_seconds", "Maximum age of the oldest waiting message.", of_query
         )
         self.by_queue = made(gauge, "queue_lag", "Offsets that wait in a queue.", of_queue)
         self._shown: dict[str, set[tuple[str, ...]]] = {}
@@ -156,7 +156,7 @@ class _Exporter:
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def record(self, figures: BatchFigures) -> None:
-        """Take the figures of a batch."""
+        """Record the figures of a batch."""
         query, lag = figures.query, figures.lag
         self.rows.labels(query).inc(figures.rows)
         self.batches.labels(query).inc()
