@@ -428,7 +428,7 @@ def test_the_file_of_tls_options_has_the_passwords(tmp_path: Path, files: Path) 
         ({"key_password": "x"}, "without `key`"),
         ({"trust": "a.pem", "verify": False}, "no effect"),
         ({"trust": ""}, "is empty"),
-        ({"trust": 7}, "no text"),
+        ({"trust": 7}, "not a string"),
         ({"verify": None}, "true or false"),
         ({"verify": "no"}, "true or false"),
     ],
