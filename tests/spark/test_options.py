@@ -61,10 +61,10 @@ def test_names_come_in_any_case_and_by_alias() -> None:
         ({"startingOffsetsByTimestampStrategy": "x"}, "expected latest or error, found: 'x'"),
         ({"zzz": "1"}, "option zzz: unknown, known are: nameServer, topic"),
         ({"minPartitions": "a"}, "option minPartitions: expected a whole number, found: 'a'"),
-        ({"minPartitions": "-1"}, "option minPartitions: must lie between 0 and 100000, found: -1"),
+        ({"minPartitions": "-1"}, "option minPartitions: must be between 0 and 100000, found: -1"),
         (
             {"maxOffsetsPerTrigger": "9223372036854775808"},
-            "must lie between 0 and 9223372036854775807",
+            "must be between 0 and 9223372036854775807",
         ),
         (
             {"maxTriggerDelay": "soon"},

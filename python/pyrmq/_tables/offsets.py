@@ -13,11 +13,11 @@ The same form without the reserved keys is what options ``startingOffsets`` and 
 take, with -2 for the earliest and -1 for the latest. No topic can begin with ``@``. Spark compares
 offsets as text, so one set of positions has exactly one spelling: everything is sorted.
 
-Why ``@start``: Spark asks a new query's first offsets anew when the first batch was planned but not
-finished, and "latest" has moved by then. With the start recorded in the logged end, the replayed
-batch reads exactly what was planned. ``@begun`` is the same for a queue that comes later or begins
-anew after a loss. A queue unseen at the start of a query with "latest" or a time begins at
-``@since``. A mark is the log position and store time of the message before a position: another
+Why ``@start``: Spark requests a new query's first offsets again if the first batch was planned but
+not finished, and "latest" has moved by then. With the start recorded in the logged end, the
+replayed batch reads exactly what was planned. ``@begun`` does this for a queue that appears later
+or starts again after a loss. A queue unseen at the start of a query with "latest" or a time begins
+at ``@since``. A mark is the log position and store time of the message before a position: another
 message there means that the topic was created again or that the broker lost messages.
 """
 
@@ -48,9 +48,9 @@ __all__ = [
 ]
 
 EARLIEST = -2
-"""In user offsets: the oldest message that is still there."""
+"""In user offsets: the oldest message that still exists."""
 LATEST = -1
-"""In user offsets: behind the newest message."""
+"""In user offsets: after the newest message."""
 _VERSION = 2
 _READABLE = (1, 2)
 _VERSION_KEY = "@v"
@@ -73,12 +73,12 @@ class Queue(NamedTuple):
     queue_id: int
 
     def __str__(self) -> str:
-        """Spell the queue out as errors show it."""
+        """Return the text of the queue for errors."""
         return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: offsets from `lowest` up to, not including, `highest`.
+    """The bounds of a queue: offsets from `lowest` up to, not including, `highest`.
 
     Example:
         >>> Bounds(5, 9).highest - Bounds(5, 9).lowest
@@ -97,7 +97,7 @@ class Mark(NamedTuple):
     """The message before a position.
 
     Attributes:
-        log_position: where it lies in the broker's log.
+        log_position: its position in the broker's log.
         stored_ms: when it was stored.
     """
 
@@ -109,11 +109,11 @@ class Position(NamedTuple):
     """Offsets as Spark keeps them.
 
     Attributes:
-        offsets: where to go on.
+        offsets: where to continue.
         start: where a query's first batch began; None in later batches.
         begun: where queues begin that this batch has first.
         since_ms: when the query began, for queues that come later; None for their earliest.
-        marks: the message before each position, where it is known.
+        marks: the message before each position, if known.
 
     Example:
         >>> Position({Queue("t", "b", 0): 7}).start is None
@@ -151,7 +151,7 @@ def parse_version(written: Mapping[str, Any]) -> Position:
     """Read a position that `to_json` wrote, of this version or of version 1.
 
     Raises:
-        OffsetError: the form is another one, or a newer version of ours.
+        OffsetError: the form is unknown, or a newer version.
 
     Example:
         >>> parse_version({"t": {"b": {"0": 3}}, "@v": 1}).offsets
@@ -176,7 +176,7 @@ def parse_version(written: Mapping[str, Any]) -> Position:
 
 
 def parse_user(text: str, option: str) -> Offsets:
-    """Read the JSON of ``startingOffsets`` or ``endingOffsets``; -1 and -2 stay as they are.
+    """Read the JSON of ``startingOffsets`` or ``endingOffsets``; -1 and -2 stay unchanged.
 
     Args:
         text: JSON object topic, broker, queue id, offset.
@@ -237,11 +237,11 @@ def parse_queues(text: str, option: str) -> list[Queue]:
 
 
 def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option: str) -> Offsets:
-    """Replace -1 and -2 by what the queues hold, and hold the rest against the queues that exist.
+    """Replace -1 and -2 by the queues' bounds, and check the rest against the existing queues.
 
     Args:
         wanted: offsets from `parse_user`.
-        bounds: what every queue of the topics holds now.
+        bounds: the current bounds of every queue of the topics.
         option: the option's name, for the error.
 
     Raises:

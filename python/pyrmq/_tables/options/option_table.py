@@ -15,7 +15,7 @@ SECURITY: dict[str, tuple[str, str]] = {
     "tls.trust": ("", "path of the file of trusted authorities; implies tls"),
     "tls.serverName": ("", "the name that each server's certificate must have; implies tls"),
 }
-"""In whose name, and how, both reads and writes connect: default and meaning."""
+"""Credentials and TLS of both reads and writes: default and meaning."""
 
 KNOWN: dict[str, tuple[str, str]] = {
     "nameServer": (

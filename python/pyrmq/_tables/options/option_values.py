@@ -23,14 +23,14 @@ LARGEST = 2**63 - 1
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 _KAFKA = {
-    "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
+    "kafka.bootstrap.servers": "nameServer is the list of the cluster's name servers",
     "kafka.group.id": "it is group",
     "groupidprefix": "it is group",
-    "fetchoffset.numretries": "timeoutMs says how long is tried",
-    "fetchoffset.retryintervalms": "timeoutMs says how long is tried",
-    "kafkaconsumer.polltimeoutms": "timeoutMs says how long is tried",
+    "fetchoffset.numretries": "timeoutMs limits the time for tries",
+    "fetchoffset.retryintervalms": "timeoutMs limits the time for tries",
+    "kafkaconsumer.polltimeoutms": "timeoutMs limits the time for tries",
 }
-"""Options of Spark's Kafka source, and what stands for them here."""
+"""Options of Spark's Kafka source, and their counterparts here."""
 _REFUSED = {
     "filterpushdown": (
         "filterPushdown",
@@ -39,7 +39,7 @@ _REFUSED = {
         " starting and ending offsets or times",
     ),
 }
-"""Options that cannot be honoured, and what stands for them; false is what holds."""
+"""Options that cannot be honoured, and what to use instead; false is accepted."""
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
@@ -66,7 +66,7 @@ def known_only(
     aliases: Mapping[str, str],
     later: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the options by their own spelling; Spark's own are left out.
+    """Return the options by their canonical spelling, without Spark's own.
 
     Args:
         given: names in any case, values as text.
@@ -139,7 +139,7 @@ class OptionValues:
         self.known = known
 
     def text(self, name: str) -> str:
-        """Return an option as it was given, empty without one."""
+        """Return an option as given; empty without it."""
         return self.given.get(name, "").strip()
 
     def value(self, name: str) -> str:
@@ -147,12 +147,12 @@ class OptionValues:
         return self.text(name) or self.known[name][0]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Read a comma list."""
+        """Read a comma-separated list."""
         given = (part.strip() for part in self.text(name).split(","))
         return tuple(dict.fromkeys(part for part in given if part))
 
     def choice(self, name: str, *words: str) -> str:
-        """Read one of some words."""
+        """Read one of several words."""
         text = self.value(name).lower()
         if text not in words:
             wanted = f"{', '.join(words[:-1])} or {words[-1]}"
@@ -167,7 +167,7 @@ class OptionValues:
         except ValueError:
             raise OptionError(name, f"expected a whole number, found: {text!r}") from None
         if not lowest <= number <= highest:
-            raise OptionError(name, f"must lie between {lowest} and {highest}, found: {number}")
+            raise OptionError(name, f"must be between {lowest} and {highest}, found: {number}")
         return number
 
     def flag(self, name: str) -> bool:
@@ -208,7 +208,7 @@ class OptionValues:
         return round(when.timestamp() * 1000)
 
     def addresses(self, name: str) -> str:
-        """Read `host:port;host:port`; without the option NAMESRV_ADDR says it."""
+        """Read `host:port;host:port`; without the option NAMESRV_ADDR is read."""
         text = self.text(name) or os.environ.get("NAMESRV_ADDR", "")
         given = [part.strip() for part in text.split(";") if part.strip()]
         if not given:
