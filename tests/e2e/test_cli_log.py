@@ -157,7 +157,7 @@ def test_a_wrong_time_is_refused(
     pyrmq: Callable[..., list[str]], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["log", "export", str(home / "store"), "--from", "yesterday"]) == 2
-    assert "must be a time as 2026-01-31T12:00" in capsys.readouterr().err
+    assert "must be a time such as 2026-01-31T12:00" in capsys.readouterr().err
 
 
 def test_damage_is_found_and_what_comes_behind_it(

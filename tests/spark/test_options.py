@@ -46,7 +46,7 @@ def test_names_come_in_any_case_and_by_alias() -> None:
         ),
         (
             {"kafka.bootstrap.servers": "h:1"},
-            "option kafka.bootstrap.servers: is an option of Kafka's: nameServer names",
+            "option kafka.bootstrap.servers: is an option of Kafka's: nameServer is",
         ),
         ({"kafka.security.protocol": "SSL"}, "clients of RocketMQ have no such setting"),
         ({"includeHeaders": "true"}, "is for layout=kafka: here the column properties has them"),

@@ -98,7 +98,7 @@ def test_topics_that_differ_in_case_are_told_apart() -> None:
     assert _named("SELECT * FROM Orders WHERE tags = 'orders'", topics) == ["Orders"]
     assert _named("SELECT * FROM EVT, `orders`", topics) == ["evt", "orders"]
     for text in ("SELECT * FROM orders, Orders", "SELECT * FROM ORDERS"):
-        with pytest.raises(ConfigError, match="topics Orders and orders differ in case only"):
+        with pytest.raises(ConfigError, match="topics Orders and orders differ only in case"):
             _named(text, topics)
 
 

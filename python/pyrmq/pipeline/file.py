@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline as its file says it. Paths are absolute: relative ones start at the file.
+    """A pipeline as in its file. Paths are absolute: relative ones start at the file.
 
     Attributes:
         file: the file.
@@ -86,10 +86,10 @@ class Pipeline:
         batch: read once, from the earliest message on, instead of from a checkpoint.
         json: schema of JSON bodies; None for bodies as they are.
         steps: in order.
-        where: condition that rows have to meet; None for any.
+        where: condition that rows must meet; None for any.
         reject: where other rows go: ``drop``, ``fail``, or a topic.
         sink: format, and what belongs to it.
-        spark: settings of Spark's, with ``master``.
+        spark: Spark settings, with ``master``.
     """
 
     file: Path
@@ -106,7 +106,7 @@ class Pipeline:
 
     @property
     def checkpoint(self) -> Path | str:
-        """Where positions and the report are kept."""
+        """The directory of positions and the report."""
         given = self.sink.get("checkpoint")
         return given if given is not None else self.file.parent / f"{self.name}.checkpoint"
 
@@ -185,7 +185,7 @@ class _Reader:
             if not own.get("batch"):
                 self.fail(("source", 0, "path"), "a directory is read as a whole: add batch = true")
         if not own.get("batch"):
-            # A pipeline that is run again goes on where it stood, and begins with all there is.
+            # A pipeline that is run again continues at its position, and starts with all messages.
             options.setdefault("startingOffsets", "earliest")
         return options, own
 

@@ -1,4 +1,4 @@
-"""From a pipeline to frames: source, JSON, steps, checks. Errors name the line they come from."""
+"""Makes a pipeline's frames: source, JSON, steps, checks. Errors name the line of their cause."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Frames", "frames_of"]
 _WHY = "__why"
 _INPUT = "input"
 _MAX_BYTES = (4 << 20) - (64 << 10)
-"""What a message of the default size can hold beside its properties."""
+"""Bytes of a body that leave space for properties in a message of the default size."""
 
 
 class StepError(RmqError):
-    """A step in Python raised an error of its own.
+    """A Python step raised an error.
 
     Example:
         >>> raise StepError("shop.steps:enrich raised KeyError: 'total'")
@@ -40,7 +40,7 @@ class StepError(RmqError):
 
 @dataclass
 class Frames:
-    """What a pipeline writes.
+    """The frames that a pipeline writes.
 
     Attributes:
         rows: rows for the sink.
@@ -59,7 +59,7 @@ def frames_of(spark: SparkSession, pipeline: Pipeline) -> Frames:
     """Make the frames; nothing is read yet.
 
     Raises:
-        PipelineError: a schema, a step or a condition does not fit what comes before it.
+        PipelineError: a schema, a step or a condition does not match its input.
     """
     with _at(pipeline, "source", ""):
         reader = spark.read if pipeline.batch else spark.readStream
@@ -95,7 +95,7 @@ def _readable(pipeline: Pipeline, checked: DataFrame, counts: list[Observation])
 
 
 def _judgement(pipeline: Pipeline) -> Column:
-    """Return why a row does not get through; NULL where it does."""
+    """Return why a row is rejected; NULL if it is not."""
     from pyspark.sql import functions as F
 
     if pipeline.where is None:
@@ -118,7 +118,7 @@ def _passed(pipeline: Pipeline, judged: DataFrame, counts: list[Observation]) ->
 
 
 def _observation(pipeline: Pipeline, name: str, counts: list[Observation]) -> Observation | str:
-    """Return what counts rows: a stream's progress has it by name."""
+    """Return an observation that counts rows; a stream's progress has it by name."""
     if not pipeline.batch:
         return name
     from pyspark.sql import Observation
@@ -141,13 +141,13 @@ def _unreadable_body(pipeline: Pipeline) -> Column:
         F.col("queueId").cast("string"),
         F.lit(", offset "),
         F.col("queueOffset").cast("string"),
-        F.lit("; [quality] reject = a topic or drop goes on without it"),
+        F.lit("; [quality] reject = a topic or drop continues without it"),
     )
     return F.raise_error(text).cast("boolean")
 
 
 def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | None) -> DataFrame:
-    """Make messages of what does not get through: the row as JSON, or the body as it was."""
+    """Make messages of rejected rows: the row as JSON, or the original body."""
     from pyspark.sql import functions as F
 
     def message(frame: DataFrame, body: Column, reason: str) -> DataFrame:
@@ -202,7 +202,7 @@ def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFra
 
 @contextmanager
 def _at(pipeline: Pipeline, table: str, key: str, number: int = 0) -> Iterator[None]:
-    """Say of which line an error is."""
+    """Add the line to an error."""
     from pyspark.errors import PySparkException
 
     try:
