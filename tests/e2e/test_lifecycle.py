@@ -92,7 +92,7 @@ def test_a_stopped_server_leaves_no_thread_and_no_port(server: NameServer | Brok
 
 
 def test_a_stopped_server_has_no_address(server: NameServer | Broker) -> None:
-    with pytest.raises(ClosedError, match=r"does not run: call start\(\) first"):
+    with pytest.raises(ClosedError, match=r"is not running: call start\(\) first"):
         _ = server.address
 
 

@@ -376,7 +376,7 @@ def test_only_a_request_can_be_answered(address: str, topic: str) -> None:
     ):
         producer.send(topic, b"x")
         consumer.subscribe(topic)
-        with pytest.raises(ConfigError, match="is no request"):
+        with pytest.raises(ConfigError, match="is not a request"):
             producer.reply(next(iter(consumer)), b"y")
 
 

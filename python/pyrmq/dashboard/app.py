@@ -1,4 +1,4 @@
-"""The application: what a browser may ask, checked, and answered as JSON."""
+"""The application: checks the requests of browsers, and answers as JSON."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _MAX_MESSAGES = 200
 _MAX_RESENT = 500
 _LOGGED_CHARACTERS = 1000
 _ASKING_AT_ONCE = 16
-"""Requests that ask the cluster; the page's files have threads of their own."""
+"""Concurrent requests to the cluster; the page's files have separate threads."""
 
 
 def application(cluster: Cluster, permissions: Permissions) -> Starlette:
     """The ASGI application for a cluster, which it starts and closes.
 
     Args:
-        cluster: What it shows.
+        cluster: The cluster's data.
         permissions: What a request may do.
 
     Example:
@@ -154,15 +154,15 @@ class _Body:
     def text(self, name: str, *, may_be_empty: bool = False) -> str:
         value = self._tree.get(name)
         if not _is_text(value) or not (value or may_be_empty):
-            raise ConfigError(f"`{name}` must be a text")
+            raise ConfigError(f"`{name}` must be a string")
         return str(value)
 
     def texts(self, name: str, most: int) -> list[str]:
         value = self._tree.get(name)
         if not isinstance(value, list) or not all(_is_text(each) for each in value):
-            raise ConfigError(f"`{name}` must be a list of texts")
+            raise ConfigError(f"`{name}` must be a list of strings")
         if not 0 < len(value) <= most:
-            raise ConfigError(f"`{name}` has {len(value)} texts: it must have 1 to {most}")
+            raise ConfigError(f"`{name}` has {len(value)} strings: it must have 1 to {most}")
         return value
 
     def number(self, name: str, least: int, most: int) -> int:
@@ -173,7 +173,7 @@ class _Body:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value of JSON is a text that UTF-8 has: half of a surrogate pair is none."""
+    """Whether a JSON value is a string that UTF-8 can encode: half of a surrogate pair is not."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What the page changes: options, dead letters, offsets of groups, topics."""
+"""Changes by the page: options, dead letters, offsets of groups, topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_DIGITS = 20
 
 
 def _moment(text: str) -> datetime:
-    """The time that a text of ms since 1970 names.
+    """The time of a text in ms since 1970.
 
     Example:
         >>> _moment("1000").isoformat()
@@ -75,7 +75,7 @@ class Changes:
         return {"broker": broker, "key": key, "value": self.options(broker)["options"][key]}
 
     def resend(self, group: str, ids: Sequence[str]) -> Tree:
-        """Give dead letters to their group again; says of each that failed, why."""
+        """Send dead letters to their group again; return the cause of each failure."""
         failed = {}
         for each in ids:
             try:

@@ -20,7 +20,7 @@ _SYSTEM = "rocketmq"
 _NAME = "pyrmq"
 _COUNTERS = {
     "pyrmq.producer.confirmed": ("confirmed", "{message}", "Messages that brokers stored."),
-    "pyrmq.producer.failed": ("failed", "{message}", "Messages that were given up."),
+    "pyrmq.producer.failed": ("failed", "{message}", "Messages that failed."),
     "pyrmq.producer.retries": ("retries", "{frame}", "Attempts beyond the first."),
     "pyrmq.producer.frames": ("frames", "{frame}", "Frames sent; a batch is one."),
     "pyrmq.producer.batches": ("batches", "{frame}", "Frames that were batches."),
@@ -231,7 +231,7 @@ def _attempts(error: BaseException | None, result: object) -> tuple[int, int]:
 
 
 def _failures(error: BaseException) -> int:
-    """The number of attempts that an error lists; of many it lists the first and the last."""
+    """The number of attempts that an error lists; a long list has only the first and the last."""
     attempts = error.attempts if isinstance(error, RmqError) else ()
     return attempts[-1].number if attempts else 0
 

@@ -1,6 +1,6 @@
 """The life cycle of a server: start, health, and a stop that drains.
 
-Order of a stop: the port closes, clients that support it are asked to go away, requests in progress
+Order of a stop: the port closes, clients that support it are told to go away, requests in progress
 are answered within the timeout, the core flushes and closes, the workers end. `stop` may be called
 any number of times, from any thread, from a signal handler and from `atexit`. An interrupt during a
 stop skips the drain, never the flush.
@@ -134,7 +134,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         """
         core = self._core
         if core is None:
-            raise ClosedError(f"the {self.kind.role} does not run: call start() first")
+            raise ClosedError(f"the {self.kind.role} is not running: call start() first")
         self._check_process()
         return core
 
@@ -213,7 +213,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 self._busy = None
 
     def secure(self, cluster: str) -> _core.ServerSecurity:
-        """Read who may do what, certificates and keys; changes of their files count."""
+        """Read users, policies, certificates and keys, and watch their files."""
         from pyrmq.server.security.protection import protection
 
         self.users, self.acl, self._security = protection(self.kind.role, self._options, cluster)
