@@ -1,6 +1,6 @@
 """The life cycle of a server: start, health, and a stop that drains.
 
-Order of a stop: the port closes, clients that support it are told to go away, requests in progress
+Order of a stop: the port closes, clients that support it are asked to go away, requests in progress
 are answered within the timeout, the core flushes and closes, the workers end. `stop` may be called
 any number of times, from any thread, from a signal handler and from `atexit`. An interrupt during a
 stop skips the drain, never the flush.
