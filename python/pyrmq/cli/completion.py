@@ -1,7 +1,7 @@
 """`pyrmq completion SHELL`: prints a completion script for a shell.
 
 shtab makes the script from the parsers of all commands, so it knows every option of each. It does
- not run pyrmq when a word is completed.
+not run pyrmq when a word is completed.
 """
 
 from __future__ import annotations

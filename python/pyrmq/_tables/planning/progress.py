@@ -4,7 +4,7 @@ Spark drives it from one long-lived process on the driver: `initial` once for a 
 for every batch (and every 10 ms while idle), `tasks` to plan one. Notes:
 
 * Spark compares offsets as text, and equal text means "nothing new": the given start is then
-*   returned unchanged.
+  returned unchanged.
 * The end of a query's first batch records where it began, and the end of a later one where the
   queues began that it has first (offsets.py says why).
 * Positions are never dropped: a queue whose broker is away keeps its own (watch.py), and so does

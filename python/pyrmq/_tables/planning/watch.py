@@ -5,11 +5,11 @@ their positions. Only an answer of a broker shows a loss:
 
 * it does not know the topic, for ``timeoutMs``;
 * a queue of a master ends before the position, for ``timeoutMs``: a broker that was killed rebuilds
-  its queues from the log and shows less meanwhile. A slave may be behind its master;
-* another message lies before the position than the one that was read: the topic was created
-  again, or the broker lost messages and gave their offsets anew. This is looked at after each
-  start, when a broker may have been restarted, and before a queue that was shorter or gone counts
-  as well again: it may have been made anew and filled within ``timeoutMs``.
+  its queues from the log and shows fewer messages meanwhile. A slave may be behind its master;
+* the message before the position is not the one that was read: the topic was created again, or the
+  broker lost messages and reused their offsets. This is checked after each start, when a broker may
+  have been restarted, and before a queue that was shorter or gone counts as good again: it may have
+  been created again and filled within ``timeoutMs``.
 """
 
 from __future__ import annotations

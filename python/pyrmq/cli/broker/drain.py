@@ -38,7 +38,7 @@ _HELD = {
 
 
 class Staying(NamedTuple):
-    """Messages that a broker still has to hand out."""
+    """Messages of one group or kind that remain on a broker."""
 
     kind: str
     name: str
@@ -94,7 +94,7 @@ def _say(given: argparse.Namespace, text: str) -> None:
 
 
 def staying(client: Client, address: str, groups: set[str] | None) -> list[Staying]:
-    """Return what a broker still has: messages that groups have not read, and delayed ones.
+    """Return what a broker still has: messages that groups have not read, and those kept for later.
 
     Args:
         client: the connections.

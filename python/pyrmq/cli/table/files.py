@@ -82,7 +82,7 @@ def opened(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Open a file of messages: its columns, and its rows in batches of some MiB.
 
     Raises:
-        ConfigError: it has not the format of its suffix, or a row is not a message.
+        ConfigError: it does not have the format of its suffix, or a row is not a message.
     """
     import pyarrow as pa
 
